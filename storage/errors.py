@@ -1,0 +1,172 @@
+"""Every error a caller can meet, on one screen.
+
+    RiachoError
+      Rejected               the request is wrong: change it
+        InvalidRequest, InvalidTopic, InvalidConfig, InvalidPartitions,
+        InvalidReplicationFactor, InvalidRecord, InvalidAcks, UnknownTopicOrPartition,
+        OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
+        NotAcceptable, NotSupported
+      Conflict               someone else was first: read again, then decide
+        MetadataConflict, TopicExists, ObjectExists
+      Unavailable            nothing was written: send the same request later
+        Overloaded, Contended, NotEnoughReplicas, StoreUnavailable, ShuttingDown
+      OutcomeUnknown         it may have been written: retry only what is idempotent
+      Corrupt                stored bytes contradict the index: wake a person
+        ObjectMissing
+
+The five families say what to do next, not what broke inside; callers branch on them and
+nothing else. A new leaf is cheap. A new family changes the API and needs a decision record.
+Codes are Kafka's names where Kafka has one, and are written out, because renaming a class
+must not change the API.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from storage.metadata import Versioned
+
+
+class RiachoError(Exception):
+    """Base of every error raised on purpose.
+
+    `code` and the two flags are public and stable. The message is for people: it names what
+    is wrong and what to do, and may change at any time.
+    """
+
+    code: ClassVar[str]
+    retryable: ClassVar[bool] = False
+    may_have_applied: ClassVar[bool] = False
+
+
+class Rejected(RiachoError):
+    code = "REJECTED"
+
+
+class Conflict(RiachoError):
+    code = "CONFLICT"
+
+
+class Unavailable(RiachoError):
+    code = "UNAVAILABLE"
+    retryable = True
+
+
+class OutcomeUnknown(RiachoError):
+    """The store did not say whether the write happened, and reading back could not tell."""
+
+    code = "REQUEST_TIMED_OUT"
+    retryable = True
+    may_have_applied = True
+
+
+class Corrupt(RiachoError):
+    code = "CORRUPT_MESSAGE"
+
+
+class InvalidRequest(Rejected):
+    code = "INVALID_REQUEST"
+
+
+class InvalidTopic(Rejected):
+    code = "INVALID_TOPIC_EXCEPTION"
+
+
+class InvalidConfig(Rejected):
+    code = "INVALID_CONFIG"
+
+
+class InvalidPartitions(Rejected):
+    code = "INVALID_PARTITIONS"
+
+
+class InvalidReplicationFactor(Rejected):
+    code = "INVALID_REPLICATION_FACTOR"
+
+
+class InvalidRecord(Rejected):
+    code = "INVALID_RECORD"
+
+
+class InvalidAcks(Rejected):
+    code = "INVALID_REQUIRED_ACKS"
+
+
+class UnknownTopicOrPartition(Rejected):
+    code = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class OffsetOutOfRange(Rejected):
+    code = "OFFSET_OUT_OF_RANGE"
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(
+            f"offset {offset} is outside the log, which holds {start} <= offset < {end};"
+            f" use at=earliest, at=latest or an offset from {start} to {end}"
+        )
+
+
+class RecordTooLarge(Rejected):
+    code = "MESSAGE_TOO_LARGE"
+
+
+class RequestTooLarge(Rejected):
+    code = "REQUEST_TOO_LARGE"
+
+
+class UnsupportedMediaType(Rejected):
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+
+class NotAcceptable(Rejected):
+    code = "NOT_ACCEPTABLE"
+
+
+class NotSupported(Rejected):
+    code = "UNSUPPORTED_OPERATION"
+
+
+class MetadataConflict(Conflict):
+    """A condition did not hold, and the transaction certainly changed nothing.
+
+    `current` holds what the store has now for each key whose condition failed (and possibly
+    for others), so that a retry needs no further read.
+    """
+
+    code = "METADATA_CONFLICT"
+
+    def __init__(self, current: "Mapping[str, Versioned | None]") -> None:
+        super().__init__(f"changed by someone else: {', '.join(sorted(current))}")
+        self.current = current
+
+
+class TopicExists(Conflict):
+    code = "TOPIC_ALREADY_EXISTS"
+
+
+class ObjectExists(Conflict):
+    code = "OBJECT_ALREADY_EXISTS"
+
+
+class Overloaded(Unavailable):
+    code = "THROTTLING_QUOTA_EXCEEDED"
+
+
+class Contended(Unavailable):
+    code = "CONCURRENT_COMMITS"
+
+
+class NotEnoughReplicas(Unavailable):
+    code = "NOT_ENOUGH_REPLICAS"
+
+
+class StoreUnavailable(Unavailable):
+    code = "STORAGE_UNAVAILABLE"
+
+
+class ShuttingDown(Unavailable):
+    code = "SHUTTING_DOWN"
+
+
+class ObjectMissing(Corrupt):
+    code = "OBJECT_MISSING"
