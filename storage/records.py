@@ -26,6 +26,8 @@ RECORD_SCHEMA: Final = pa.schema(
     ]
 )
 
+_NO_HEADERS: Final = pa.array([], HEADERS_TYPE.value_type)
+
 
 def record_batch(
     timestamps: Sequence[int],
@@ -40,7 +42,18 @@ def record_batch(
             pa.array(timestamps, pa.int64()),
             pa.array(keys, pa.binary()),
             pa.array(values, pa.binary()),
-            pa.nulls(count, HEADERS_TYPE) if headers is None else pa.array(headers, HEADERS_TYPE),
+            no_headers(count) if headers is None else pa.array(headers, HEADERS_TYPE),
         ],
         schema=RECORD_SCHEMA,
+    )
+
+
+def no_headers(count: int) -> pa.ListArray:
+    """Return `count` nulls. `pa.nulls` would also make, and store, `count` headers of nothing."""
+    return pa.ListArray.from_buffers(
+        HEADERS_TYPE,
+        count,
+        [pa.py_buffer(bytes(count // 8 + 1)), pa.py_buffer(bytes(4 * (count + 1)))],
+        null_count=count,
+        children=[_NO_HEADERS],
     )

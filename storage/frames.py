@@ -1,0 +1,35 @@
+"""The envelope of everything small that we store: a magic number, a checksum, a payload.
+
+    frame = magic (4 bytes)  crc32c of the payload (u32, little-endian)  payload
+
+The magic says what is inside and in which version of its layout; a layout never changes, a
+new one gets a new magic. A reader checks both before it looks at the payload.
+"""
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+
+from storage.errors import Corrupt
+
+_HEADER: Final = struct.Struct("<4sI")
+HEADER_BYTES: Final = _HEADER.size
+
+
+def seal(magic: bytes, payload: bytes) -> bytes:
+    """Return `payload` in an envelope."""
+    return _HEADER.pack(magic, crc32c(payload)) + payload
+
+
+def unseal(magic: bytes, frame: bytes | memoryview) -> memoryview:
+    """Return the payload of `frame`, or raise `Corrupt` if it is not what was sealed."""
+    if len(frame) < _HEADER.size:
+        raise Corrupt(f"expected a {magic!r} frame, found {len(frame)} bytes")
+    found, checksum = _HEADER.unpack_from(frame)
+    if found != magic:
+        raise Corrupt(f"expected a {magic!r} frame, found {found!r}")
+    payload = memoryview(frame)[_HEADER.size :]
+    if crc32c(payload) != checksum:
+        raise Corrupt(f"the checksum of a {magic!r} frame does not match")
+    return payload

@@ -1,0 +1,218 @@
+"""The head: the one metadata item of a lane, and the arithmetic of offsets.
+
+A lane is up to 64 consecutive partitions of a topic that commit together. Its head says where
+each partition ends and which slices were committed last; older slices are listed by index
+objects behind `root`. A commit is a pure function, new head = `append(old head, runs)`,
+followed by one compare-and-set. Nothing else assigns offsets.
+
+    head  = next offset, log start and size of every partition, replicas, ISR, epoch, root
+            runs, oldest first
+    run   = slices that lie next to each other in one object, committed together
+    slice = [partition, records, bytes, ms after the run's base, span in ms, crc32c]
+
+A slice's offsets are not stored. They are dense, so they follow from where its partition ends
+now, counted backwards; the head stays small, and its size is what the table charges for.
+
+Partitions are numbered within the lane here: 0 is the lane's first. Fields are only ever added
+at the end, with a default, so that older heads still decode.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from storage import frames
+from storage.entries import Entry, Kind
+from storage.errors import Corrupt
+
+_MAGIC: Final = b"RHD1"
+
+INLINE_BYTES_MAX: Final = 4096
+"""Runs beyond about this size are rolled into an index page. DynamoDB charges a write by the
+kilobyte and a bucket a page by the request; their sum is smallest around here (docs/scale)."""
+
+_RUN_BYTES: Final = 30
+_SLICE_BYTES: Final = 17
+
+
+class RunSlice(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    partition: int
+    count: int
+    length: int
+    after_ms: int
+    """Smallest timestamp, counted from the run's `base_ms`."""
+    span_ms: int
+    crc: int
+
+
+class Run(msgspec.Struct, array_like=True, frozen=True):
+    object_id: bytes
+    position: int
+    base_ms: int
+    slices: tuple[RunSlice, ...]
+    zones: int
+    """Bit mask over the head's `zones`: which of them hold the object."""
+    kind: int = int(Kind.ARROW)
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    topic_id: bytes
+    lane: int
+    commits: int = 0
+    run_count: int = 0
+    """Runs committed in the life of the lane; the last `len(runs)` of them are inline."""
+    next_offsets: tuple[int, ...]
+    log_starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    zones: tuple[str, ...]
+    """Names of zones that ever held data of this lane. Only ever appended to, since masks in
+    runs and index entries count on the positions."""
+    replicas: tuple[int, ...]
+    isr: int
+    leader_epoch: int = 0
+    root: bytes = b""
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.next_offsets)
+
+
+def create(topic_id: bytes, lane: int, partition_count: int, zones: Sequence[str]) -> Head:
+    """Return the head of an empty lane that is replicated to `zones`."""
+    nothing = (0,) * partition_count
+    return Head(
+        topic_id=topic_id,
+        lane=lane,
+        next_offsets=nothing,
+        log_starts=nothing,
+        sizes=nothing,
+        zones=tuple(zones),
+        replicas=tuple(range(len(zones))),
+        isr=(1 << len(zones)) - 1,
+    )
+
+
+def widen(head: Head, partition_count: int) -> Head:
+    """Return the head with empty partitions added up to `partition_count`."""
+    added = (0,) * (partition_count - head.partition_count)
+    return msgspec.structs.replace(
+        head,
+        commits=head.commits + 1,
+        next_offsets=head.next_offsets + added,
+        log_starts=head.log_starts + added,
+        sizes=head.sizes + added,
+    )
+
+
+def append(head: Head, runs: Sequence[Run]) -> Head:
+    """Return the head after `runs` were committed, in that order, behind everything before.
+
+    Every slice gets the next offsets of its partition; `base_offsets` tells which.
+    """
+    next_offsets, sizes = list(head.next_offsets), list(head.sizes)
+    for run in runs:
+        for piece in run.slices:
+            next_offsets[piece.partition] += piece.count
+            sizes[piece.partition] += piece.length
+    return msgspec.structs.replace(
+        head,
+        commits=head.commits + 1,
+        run_count=head.run_count + len(runs),
+        next_offsets=tuple(next_offsets),
+        sizes=tuple(sizes),
+        runs=head.runs + tuple(runs),
+    )
+
+
+def base_offsets(head: Head, runs: Sequence[Run]) -> list[dict[int, int]]:
+    """Return, for each of `runs`, the first offset each partition gets if appended to `head`."""
+    next_offsets = list(head.next_offsets)
+    bases: list[dict[int, int]] = []
+    for run in runs:
+        first: dict[int, int] = {}
+        for piece in run.slices:
+            first.setdefault(piece.partition, next_offsets[piece.partition])
+            next_offsets[piece.partition] += piece.count
+        bases.append(first)
+    return bases
+
+
+def drop_runs(head: Head, count: int, root: bytes) -> Head:
+    """Return the head without its `count` oldest runs, which `root` now lists."""
+    return msgspec.structs.replace(head, runs=head.runs[count:], root=root)
+
+
+def inline_bytes(head: Head) -> int:
+    """Return about how many bytes the runs take in the encoded head."""
+    return len(head.runs) * _RUN_BYTES + _SLICE_BYTES * sum(len(run.slices) for run in head.runs)
+
+
+def inline_start(head: Head, partition: int) -> int:
+    """Return the offset from which on the inline runs list everything of the partition."""
+    return head.next_offsets[partition] - sum(
+        piece.count for run in head.runs for piece in run.slices if piece.partition == partition
+    )
+
+
+def inline_entries(head: Head, partition: int) -> list[Entry]:
+    """Return the index entries of the partition's inline slices, oldest first."""
+    end = head.next_offsets[partition]
+    found = []
+    for run in reversed(head.runs):
+        # Positions count up and offsets count down, so the run is walked both ways.
+        ends = [p for p in _positions(run) if p[1].partition == partition]
+        for position, piece in reversed(ends):
+            found.append(_entry(run, piece, position, end))
+            end -= piece.count
+    found.reverse()
+    return found
+
+
+def all_entries(head: Head) -> list[Entry]:
+    """Return every inline entry, ordered by partition and offset."""
+    return [
+        entry
+        for partition in range(head.partition_count)
+        for entry in inline_entries(head, partition)
+    ]
+
+
+def _positions(run: Run) -> Iterator[tuple[int, RunSlice]]:
+    position = run.position
+    for piece in run.slices:
+        yield position, piece
+        position += piece.length
+
+
+def _entry(run: Run, piece: RunSlice, position: int, end_offset: int) -> Entry:
+    min_ms = run.base_ms + piece.after_ms
+    return Entry(
+        partition=piece.partition,
+        end_offset=end_offset,
+        count=piece.count,
+        kind=run.kind,
+        object_id=run.object_id,
+        position=position,
+        length=piece.length,
+        min_ms=min_ms,
+        max_ms=min_ms + piece.span_ms,
+        crc=piece.crc,
+        zones=run.zones,
+    )
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Head)
+
+
+def encode(head: Head) -> bytes:
+    return frames.seal(_MAGIC, msgspec.msgpack.encode(head))
+
+
+def decode(value: bytes) -> Head:
+    """Return the head, or raise `Corrupt` if `value` is not what `encode` gave."""
+    try:
+        return _DECODER.decode(frames.unseal(_MAGIC, value))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a head does not decode: {error}") from error

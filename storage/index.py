@@ -1,0 +1,218 @@
+"""The index: immutable objects that list what the head no longer does.
+
+    head ── root ─┬─ level 2  nodes  (each lists 32 pages)
+                  ├─ level 1  pages  (each merged from 32 smaller ones)
+                  └─ level 0  pages  (each rolled out of the head)
+
+A roll writes the head's entries as a small page and a root that lists it. When a level has
+`FANOUT` members they become one member of the next: pages of level 0 are merged into one
+larger page sorted by partition, so that a reader of one partition finds many of its entries in
+one read; from there on a node lists its members. An append therefore costs the same whatever
+the history's length, and a fetch reads a root, at most a few nodes and one page, all small,
+immutable and cacheable.
+
+Everything here is pure. `storage/catalog.py` reads and writes the objects.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from storage import frames
+from storage.entries import Entry
+from storage.errors import Corrupt
+from storage.keys import ID_BYTES
+
+FANOUT: Final = 32
+
+_PAGE_MAGIC: Final = b"RPG1"
+_LIST_MAGIC: Final = b"RLS1"
+
+_PAGE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("end_offset", pa.int64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("kind", pa.uint8(), nullable=False),
+        pa.field("object_id", pa.binary(ID_BYTES), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("min_ms", pa.int64(), nullable=False),
+        pa.field("max_ms", pa.int64(), nullable=False),
+        pa.field("crc", pa.uint32(), nullable=False),
+        pa.field("zones", pa.uint32(), nullable=False),
+    ]
+)
+_PAGE_SCHEMA_MESSAGE_BYTES: Final = _PAGE_SCHEMA.serialize().size
+_PAGE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+
+class Page:
+    """Entries of one lane, ordered by partition and end offset."""
+
+    __slots__ = ("_batch", "_ends", "_partitions")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        # Bisecting the columns' memory costs nothing to set up, unlike a list of entries.
+        self._partitions = memoryview(batch.column(0).buffers()[1]).cast("B").cast("i")
+        self._ends = memoryview(batch.column(1).buffers()[1]).cast("B").cast("q")
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self._batch.nbytes)
+
+    def after(self, partition: int, offset: int, limit: int) -> list[Entry]:
+        """Return up to `limit` entries of the partition that end behind `offset`, in order."""
+        start, end = self._rows(partition)
+        first = bisect_right(self._ends, offset, start, end)
+        return self._entries(first, min(end, first + limit))
+
+    def since(self, partition: int, timestamp_ms: int, offset: int) -> Entry | None:
+        """Return the first entry behind `offset` that has a record at `timestamp_ms` or later."""
+        start, end = self._rows(partition)
+        newest = self._batch.column(8)
+        for row in range(bisect_right(self._ends, offset, start, end), end):
+            if newest[row].as_py() >= timestamp_ms:
+                return self._entries(row, row + 1)[0]
+        return None
+
+    def entries(self) -> list[Entry]:
+        return self._entries(0, len(self))
+
+    def _rows(self, partition: int) -> tuple[int, int]:
+        rows = len(self)
+        return (
+            bisect_left(self._partitions, partition, 0, rows),
+            bisect_right(self._partitions, partition, 0, rows),
+        )
+
+    def _entries(self, start: int, end: int) -> list[Entry]:
+        columns = [c.to_pylist() for c in self._batch.slice(start, max(0, end - start)).columns]
+        return [Entry(*row) for row in zip(*columns, strict=True)]
+
+    def encode(self) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _PAGE_SCHEMA, options=_PAGE_OPTIONS) as writer:
+            writer.write_batch(self._batch)
+            end = sink.tell()
+        message = memoryview(sink.getvalue())[_PAGE_SCHEMA_MESSAGE_BYTES:end]
+        return frames.seal(_PAGE_MAGIC, bytes(message))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Page":
+        """Return the page, or raise `Corrupt`."""
+        payload = frames.unseal(_PAGE_MAGIC, data)
+        try:
+            message = pa.ipc.read_message(pa.py_buffer(payload))
+            return cls(pa.ipc.read_record_batch(message, _PAGE_SCHEMA))
+        except (pa.ArrowException, EOFError, OSError, ValueError) as error:
+            raise Corrupt(f"an index page does not decode: {error}") from error
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Page":
+        """Return a page of `entries`, which are in order."""
+        columns = zip(*entries, strict=True) if entries else ([] for _ in _PAGE_SCHEMA)
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, _PAGE_SCHEMA, strict=True)
+        ]
+        return cls(pa.RecordBatch.from_arrays(arrays, schema=_PAGE_SCHEMA))
+
+    @classmethod
+    def merge(cls, pages: Iterable["Page"]) -> "Page":
+        """Return one page with the entries of all `pages`."""
+        table = pa.Table.from_batches([page._batch for page in pages])
+        table = table.sort_by([("partition", "ascending"), ("end_offset", "ascending")])
+        [batch] = table.combine_chunks().to_batches() or [Page.of([])._batch]
+        return cls(batch)
+
+
+class Ref(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A page or node, and enough of its contents to know whether to open it."""
+
+    object_id: bytes
+    is_page: bool
+    entry_count: int
+    ends: tuple[int, ...]
+    """Where each partition of the lane ended when this was the newest; by partition."""
+    newest_ms: tuple[int, ...]
+    """The largest timestamp of each partition in here, -1 where it has none."""
+
+    def end(self, partition: int) -> int:
+        # Partitions that were added later have no place in older members.
+        return self.ends[partition] if partition < len(self.ends) else 0
+
+    def newest(self, partition: int) -> int:
+        return self.newest_ms[partition] if partition < len(self.newest_ms) else -1
+
+
+class Members(msgspec.Struct, array_like=True, frozen=True):
+    """What a root or a node lists: members by level, each level oldest first."""
+
+    levels: tuple[tuple[Ref, ...], ...] = ()
+
+    def in_order(self) -> list[Ref]:
+        """Return all members, oldest first: higher levels are older."""
+        return [ref for level in reversed(self.levels) for ref in level]
+
+    def level(self, number: int) -> tuple[Ref, ...]:
+        return self.levels[number] if number < len(self.levels) else ()
+
+
+_MEMBERS: Final = msgspec.msgpack.Decoder(Members)
+
+
+def encode_members(members: Members) -> bytes:
+    return frames.seal(_LIST_MAGIC, msgspec.msgpack.encode(members))
+
+
+def decode_members(data: bytes) -> Members:
+    """Return what a root or node lists, or raise `Corrupt`."""
+    try:
+        return _MEMBERS.decode(frames.unseal(_LIST_MAGIC, data))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a root or node of an index does not decode: {error}") from error
+
+
+def ref_of_page(object_id: bytes, page: Page, ends: Sequence[int]) -> Ref:
+    """Return the reference to a page, made when the lane's partitions ended at `ends`."""
+    newest = [-1] * len(ends)
+    for entry in page.entries():
+        newest[entry.partition] = max(newest[entry.partition], entry.max_ms)
+    return Ref(
+        object_id=object_id,
+        is_page=True,
+        entry_count=len(page),
+        ends=tuple(ends),
+        newest_ms=tuple(newest),
+    )
+
+
+def ref_of_members(object_id: bytes, members: Sequence[Ref], *, is_page: bool) -> Ref:
+    """Return the reference to one object that takes the place of `members`."""
+    width = len(members[-1].ends)
+    return Ref(
+        object_id=object_id,
+        is_page=is_page,
+        entry_count=sum(ref.entry_count for ref in members),
+        ends=members[-1].ends,
+        newest_ms=tuple(max(ref.newest(p) for ref in members) for p in range(width)),
+    )
+
+
+def replace_level(members: Members, number: int, level: tuple[Ref, ...]) -> Members:
+    levels = list(members.levels) + [()] * (number + 1 - len(members.levels))
+    levels[number] = level
+    return Members(tuple(levels))
+
+
+def first_behind(refs: Sequence[Ref], partition: int, offset: int) -> int:
+    """Return the position of the first member that ends behind `offset` in the partition."""
+    return bisect_right(refs, offset, key=lambda ref: ref.end(partition))

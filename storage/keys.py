@@ -1,0 +1,46 @@
+"""Where things live: every object key and every metadata key is made here.
+
+An object's identifier is 16 bytes, 6 of time and 10 of chance, so it is unique without any
+agreement and a person can see its age. Keys begin with two characters of the random part,
+because a bucket spreads its load by prefix:
+
+    3f/hot/<id>.seg                               slices of many partitions
+    3f/index/<topic id>/<lane>/<id>.page          entries of one lane
+    3f/index/<topic id>/<lane>/<id>.node|.root    what lists pages and nodes
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+ID_BYTES: Final = 16
+
+IndexKind = Literal["page", "node", "root"]
+
+
+def id_maker(
+    now_ms: Callable[[], int], random_bytes: Callable[[int], bytes]
+) -> Callable[[], bytes]:
+    """Return a function that makes a new identifier with each call."""
+    return lambda: now_ms().to_bytes(6) + random_bytes(10)
+
+
+def hot_segment(object_id: bytes) -> str:
+    name = object_id.hex()
+    return f"{name[-2:]}/hot/{name}.seg"
+
+
+def index_object(topic_id: bytes, lane: int, object_id: bytes, kind: IndexKind) -> str:
+    name = object_id.hex()
+    return f"{name[-2:]}/index/{topic_id.hex()}/{lane:05d}/{name}.{kind}"
+
+
+def topic(name: str) -> str:
+    return f"topic/{name}"
+
+
+def head(topic_id: bytes, lane: int) -> str:
+    return f"head/{topic_id.hex()}/{lane:05d}"
+
+
+def gateway(gateway_id: str) -> str:
+    return f"gateway/{gateway_id}"

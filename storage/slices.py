@@ -1,0 +1,104 @@
+"""Slices: the records of one partition that were written together, as stored bytes.
+
+A slice is one Arrow IPC record-batch message with `RECORD_SCHEMA`, its body compressed by
+LZ4, ZSTD or not at all. The schema message is left out, since it is the same for all; put
+it in front (`SCHEMA_MESSAGE`), an end-of-stream mark behind (`END_OF_STREAM`), and any
+number of slices in between are an Arrow stream that any Arrow library reads. So a client
+that speaks Arrow gets the stored bytes as they are.
+
+A slice has no checksum of its own: whoever refers to it (index entry, segment footer) holds
+its CRC32C and hands it to `decode`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from storage.errors import Corrupt
+from storage.records import RECORD_SCHEMA
+
+Codec = Literal["lz4", "zstd", "none"]
+
+SLICE_BYTES: Final = 256 * 1024
+"""About this much is in a slice before compression: a random read decodes little, and the
+per-slice costs (index entry, Arrow metadata) still weigh nothing."""
+
+SCHEMA_MESSAGE: Final = RECORD_SCHEMA.serialize().to_pybytes()
+END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+_OPTIONS: Final = {
+    codec: pa.ipc.IpcWriteOptions(
+        compression=None if codec == "none" else codec, use_threads=False
+    )
+    for codec in ("lz4", "zstd", "none")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Stored bytes, and what an index entry says of them."""
+
+    data: memoryview
+    count: int
+    min_ms: int
+    max_ms: int
+    crc: int
+
+
+def cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """Yield `batch` in pieces of about `SLICE_BYTES`, without copying."""
+    rows = max(1, batch.num_rows * SLICE_BYTES // max(1, batch.nbytes))
+    if rows >= batch.num_rows:
+        yield batch
+        return
+    # Equal pieces, rather than full ones and a crumb.
+    pieces = -(-batch.num_rows // rows)
+    for piece in range(pieces):
+        start = batch.num_rows * piece // pieces
+        end = batch.num_rows * (piece + 1) // pieces
+        yield batch.slice(start, end - start)
+
+
+def encode(batches: Iterable[pa.RecordBatch], codec: Codec) -> list[Slice]:
+    """Return one slice for each of `batches`; their bytes lie next to each other."""
+    sink = pa.BufferOutputStream()
+    counts, spans, ends = [], [], []
+    with pa.ipc.new_stream(sink, RECORD_SCHEMA, options=_OPTIONS[codec]) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            counts.append(batch.num_rows)
+            spans.append(pc.min_max(batch.column(0)))
+            ends.append(sink.tell())
+    written = memoryview(sink.getvalue())
+    slices = []
+    start = len(SCHEMA_MESSAGE)
+    for count, span, end in zip(counts, spans, ends, strict=True):
+        data = written[start:end]
+        low, high = span["min"].as_py(), span["max"].as_py()
+        slices.append(Slice(data, count, low, high, crc32c(data)))
+        start = end
+    return slices
+
+
+def encode_one(batch: pa.RecordBatch) -> bytes:
+    """Return `batch` as an uncompressed slice: for a part of a slice, made to be sent once."""
+    return bytes(encode([batch], "none")[0].data)
+
+
+def decode(data: bytes | memoryview, crc: int) -> pa.RecordBatch:
+    """Return the records of a slice, or raise `Corrupt` if the bytes are not what was stored."""
+    if crc32c(data) != crc:
+        raise Corrupt("the checksum of a slice does not match")
+    return decode_unchecked(data)
+
+
+def decode_unchecked(data: bytes | memoryview) -> pa.RecordBatch:
+    """Return the records of a slice whose checksum was compared when it was read."""
+    try:
+        return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), RECORD_SCHEMA)
+    except (pa.ArrowException, EOFError, OSError, ValueError) as error:
+        raise Corrupt(f"not a slice: {error}") from error
