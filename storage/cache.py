@@ -1,0 +1,62 @@
+"""A cache of immutable things, bounded by their bytes."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class ByteCache(Generic[K, V]):
+    """Keeps the most recently used values while their sizes add up to `bytes_max` at most.
+
+    Only for values that never change under their key: nothing is ever invalidated.
+    """
+
+    def __init__(self, bytes_max: int, size_of: Callable[[V], int]) -> None:
+        self._bytes_max = bytes_max
+        self._size_of = size_of
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._loading: dict[K, asyncio.Task[V]] = {}
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def get(self, key: K) -> V | None:
+        value = self._values.get(key)
+        if value is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._values.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        size = self._size_of(value)
+        if key in self._values or size > self._bytes_max:
+            return
+        self._values[key] = value
+        self.size_bytes += size
+        while self.size_bytes > self._bytes_max:
+            _, dropped = self._values.popitem(last=False)
+            self.size_bytes -= self._size_of(dropped)
+
+    async def get_or_load(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+        """Return the value, loading it at most once however many callers ask meanwhile."""
+        value = self.get(key)
+        if value is not None:
+            return value
+        task = self._loading.get(key)
+        if task is None:
+            task = asyncio.create_task(self._load(key, load))
+            self._loading[key] = task
+            task.add_done_callback(lambda _: self._loading.pop(key, None))
+        # Shielded, because the other callers of this load still wait for it.
+        return await asyncio.shield(task)
+
+    async def _load(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+        value = await load()
+        self.put(key, value)
+        return value

@@ -1,0 +1,194 @@
+"""The catalog of a lane: its head's entries and those of the index objects, as one list.
+
+Reads never list a bucket: they walk head, root, node, page. All but the head are immutable and
+cached. `roll` is the only writer; it writes objects that nothing mentions until a commit puts
+the new root into the head, so a crash at any point leaves orphans and nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from storage import head as heads
+from storage import index, keys
+from storage.cache import ByteCache
+from storage.entries import Entry
+from storage.head import Head
+from storage.index import FANOUT, Members, Page, Ref
+from storage.zones import Zones
+
+ENTRIES_MAX: Final = 256
+"""As many entries one lookup returns at most; a fetch that wants more asks again."""
+
+_MEMBERS_BYTES: Final = 64
+"""About what a reference takes in memory, without its offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Index objects that are written and wait to be committed."""
+
+    old_root: bytes
+    new_root: bytes
+    run_count: int
+    """The runs up to this one (counted over the life of the lane) are in the new root."""
+
+
+class Catalog:
+    def __init__(self, zones: Zones, new_id: Callable[[], bytes], cache_bytes_max: int) -> None:
+        self._zones = zones
+        self._new_id = new_id
+        self._pages = ByteCache[bytes, Page](cache_bytes_max // 2, lambda page: page.size_bytes)
+        self._lists = ByteCache[bytes, Members](cache_bytes_max // 2, _members_bytes)
+
+    async def after(self, head: Head, partition: int, offset: int) -> list[Entry]:
+        """Return entries of the partition that end behind `offset`, without a gap, in order.
+
+        At least one if there is any, at most `ENTRIES_MAX`.
+        """
+        if offset >= heads.inline_start(head, partition):
+            entries = heads.inline_entries(head, partition)
+            return [entry for entry in entries if entry.end_offset > offset][:ENTRIES_MAX]
+        members = await self._root(head)
+        while True:
+            refs = members.in_order()
+            ref = refs[index.first_behind(refs, partition, offset)]
+            if ref.is_page:
+                page = await self._page(head, ref.object_id)
+                return page.after(partition, offset, ENTRIES_MAX)
+            members = await self._members(head, ref.object_id, "node")
+
+    async def since(self, head: Head, partition: int, timestamp_ms: int) -> list[Entry]:
+        """Return the first entry that has a record at `timestamp_ms` or later, if there is one.
+
+        Entries that lie wholly before the log start are passed over.
+        """
+        start = head.log_starts[partition]
+        found = None
+        if start < heads.inline_start(head, partition):
+            members = await self._root(head)
+            found = await self._since_in(head, members, partition, timestamp_ms)
+        if found is None:
+            found = next(
+                (
+                    entry
+                    for entry in heads.inline_entries(head, partition)
+                    if entry.max_ms >= timestamp_ms and entry.end_offset > start
+                ),
+                None,
+            )
+        return [] if found is None else [found]
+
+    async def _since_in(
+        self, head: Head, members: Members, partition: int, timestamp_ms: int
+    ) -> Entry | None:
+        start = head.log_starts[partition]
+        refs = members.in_order()
+        for ref in refs[index.first_behind(refs, partition, start) :]:
+            if ref.newest(partition) < timestamp_ms:
+                continue
+            if ref.is_page:
+                page = await self._page(head, ref.object_id)
+                found = page.since(partition, timestamp_ms, start)
+            else:
+                node = await self._members(head, ref.object_id, "node")
+                found = await self._since_in(head, node, partition, timestamp_ms)
+            if found is not None:
+                return found
+        return None
+
+    async def roll(self, head: Head) -> Roll:
+        """Write what is inline in `head` into the index; `Lane` commits the result."""
+        page = Page.of(heads.all_entries(head))
+        writes: list[tuple[bytes, keys.IndexKind, bytes]] = []
+        page_id = self._save_page(page, writes)
+        members = await self._root(head)
+        leaf = index.ref_of_page(page_id, page, head.next_offsets)
+        members = index.replace_level(members, 0, (*members.level(0), leaf))
+        members = await self._merge_full_levels(head, members, writes)
+        root_id = self._save_members(members, "root", writes)
+        await self._write(head, writes)
+        return Roll(head.root, root_id, head.run_count)
+
+    async def _merge_full_levels(
+        self, head: Head, members: Members, writes: list[tuple[bytes, keys.IndexKind, bytes]]
+    ) -> Members:
+        number = 0
+        while len(members.level(number)) >= FANOUT:
+            refs = members.level(number)
+            if number == 0:
+                pages = await asyncio.gather(*(self._page(head, ref.object_id) for ref in refs))
+                # Sorting tens of thousands of entries may not hold up the event loop.
+                merged = await asyncio.to_thread(Page.merge, pages)
+                object_id = self._save_page(merged, writes)
+            else:
+                object_id = self._save_members(Members((refs,)), "node", writes)
+            whole = index.ref_of_members(object_id, refs, is_page=number == 0)
+            above = (*members.level(number + 1), whole)
+            members = index.replace_level(members, number, ())
+            members = index.replace_level(members, number + 1, above)
+            number += 1
+        return members
+
+    def _save_page(
+        self, page: Page, writes: list[tuple[bytes, keys.IndexKind, bytes]]
+    ) -> bytes:
+        object_id = self._new_id()
+        writes.append((object_id, "page", page.encode()))
+        self._pages.put(object_id, page)
+        return object_id
+
+    def _save_members(
+        self,
+        members: Members,
+        kind: keys.IndexKind,
+        writes: list[tuple[bytes, keys.IndexKind, bytes]],
+    ) -> bytes:
+        object_id = self._new_id()
+        writes.append((object_id, kind, index.encode_members(members)))
+        self._lists.put(object_id, members)
+        return object_id
+
+    async def _write(
+        self, head: Head, writes: Sequence[tuple[bytes, keys.IndexKind, bytes]]
+    ) -> None:
+        # In any order: the head mentions none of them before all are durable.
+        names = zone_names(head, head.isr)
+        await asyncio.gather(
+            *(
+                self._zones.put(
+                    keys.index_object(head.topic_id, head.lane, object_id, kind), [data], names
+                )
+                for object_id, kind, data in writes
+            )
+        )
+
+    async def _root(self, head: Head) -> Members:
+        return await self._members(head, head.root, "root") if head.root else Members()
+
+    async def _members(self, head: Head, object_id: bytes, kind: keys.IndexKind) -> Members:
+        async def load() -> Members:
+            key = keys.index_object(head.topic_id, head.lane, object_id, kind)
+            return index.decode_members(await self._zones.get(key, zone_names(head, head.isr)))
+
+        return await self._lists.get_or_load(object_id, load)
+
+    async def _page(self, head: Head, object_id: bytes) -> Page:
+        async def load() -> Page:
+            key = keys.index_object(head.topic_id, head.lane, object_id, "page")
+            return Page.decode(await self._zones.get(key, zone_names(head, head.isr)))
+
+        return await self._pages.get_or_load(object_id, load)
+
+
+def zone_names(head: Head, mask: int) -> list[str]:
+    """Return the names of the zones in `mask`, replicas in their order first."""
+    ordered = [*head.replicas, *(n for n in range(len(head.zones)) if n not in head.replicas)]
+    return [head.zones[number] for number in ordered if mask >> number & 1]
+
+
+def _members_bytes(members: Members) -> int:
+    return sum(
+        _MEMBERS_BYTES + 64 * len(ref.ends) for level in members.levels for ref in level
+    )

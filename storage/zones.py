@@ -1,0 +1,59 @@
+"""Zones: the named object stores that hold copies of the data."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from storage.errors import InvalidConfig, ObjectMissing, RiachoError, StoreUnavailable
+from storage.objects import Body, ObjectStore
+
+
+class Zones:
+    """Every zone of this deployment, by name."""
+
+    def __init__(self, stores: Mapping[str, ObjectStore]) -> None:
+        if not stores:
+            raise InvalidConfig("there must be at least one zone")
+        self._stores = dict(stores)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._stores)
+
+    def store(self, name: str) -> ObjectStore:
+        if name not in self._stores:
+            raise StoreUnavailable(f"zone {name!r} is not configured here; see RIACHO_ZONES")
+        return self._stores[name]
+
+    async def put(self, key: str, body: Body, names: Sequence[str]) -> None:
+        """Store the object in every named zone, or raise what the first failing zone raised."""
+        if len(names) == 1:
+            await self.store(names[0]).put(key, body)
+            return
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(self.store(name).put(key, body))
+
+    async def get(self, key: str, names: Sequence[str]) -> bytes:
+        """Return the object from the first of the named zones that gives it."""
+        error: RiachoError | None = None
+        for name in names:
+            try:
+                return await self.store(name).get(key)
+            except (ObjectMissing, StoreUnavailable) as failure:
+                error = error or failure
+        raise error or StoreUnavailable(f"no zone holds {key}")
+
+    async def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], names: Sequence[str]
+    ) -> list[bytes]:
+        """Return the ranges from the first of the named zones that gives them."""
+        error: RiachoError | None = None
+        for name in names:
+            try:
+                return await self.store(name).get_ranges(key, ranges)
+            except (ObjectMissing, StoreUnavailable) as failure:
+                error = error or failure
+        raise error or StoreUnavailable(f"no zone holds {key}")
+
+    async def close(self) -> None:
+        await asyncio.gather(*(store.close() for store in self._stores.values()))
