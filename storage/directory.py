@@ -1,0 +1,328 @@
+"""Objects as files: an `ObjectStore` in a local directory.
+
+The file of the object `a/b.seg` is `<root>/a/b.seg`, so people can look at it and back it up.
+
+- A file gets its name only after its bytes are on disk, by a link, which never replaces. So a
+  name means a whole object, also after `kill -9` or a power cut at any moment.
+- `put` returns after the directory that holds the name is on disk as well.
+- What is not finished has no name at all where the system allows that (Linux: `O_TMPFILE`);
+  elsewhere it has one in `.partial`, where no key can point, and `list` removes leftovers.
+- Directories are never removed, so that a writer need not look for them again every time.
+
+Several processes may share a root. Since files and directories share names, an object `a` and
+an object `a/b` exclude each other; our keys are never nested like that.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
+from storage.objects import Body, ObjectInfo
+
+T = TypeVar("T")
+Span = tuple[int, int]
+
+THREADS_MAX: Final = 8
+"""Enough for the disk to gather several flushes, few enough to cost nothing."""
+
+LIST_BATCH_MAX: Final = 1000
+
+CACHED_READ_BYTES_MAX: Final = 512 * 1024
+"""Up to here a read that the page cache can answer is done on the caller's thread: copying
+costs less than waking another thread. Beyond, it would hold up the event loop."""
+
+COALESCE_GAP_BYTES_MAX: Final = 16 * 1024
+"""Ranges this close are read together; the bytes between cost less than another call."""
+
+_DIRECTORIES_REMEMBERED_MAX: Final = 100_000
+_PIECES_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux and macOS.
+_PARTIAL: Final = ".partial"
+_PUT_ATTEMPTS_MAX: Final = 3
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+
+
+class DirectoryObjects:
+    """An `ObjectStore` on a local directory."""
+
+    def __init__(self, root: Path, *, anonymous: bool = True) -> None:
+        """Use `root`, which is made by the first put.
+
+        `anonymous` False does without nameless files, as a system that lacks them would.
+        """
+        self._root = root.absolute()
+        self._anonymous = anonymous and hasattr(os, "O_TMPFILE")
+        self._made: set[Path] = set()
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="directory")
+
+    async def put(self, key: str, body: Body) -> None:
+        path = Path(self._path(key))
+        with _reporting(key):
+            await self._in_thread(lambda: self._put(key, path, body))
+
+    async def get(self, key: str) -> bytes:
+        [body] = await self._get(key, None)
+        return body
+
+    async def get_ranges(self, key: str, ranges: Sequence[Span]) -> list[bytes]:
+        return await self._get(key, ranges)
+
+    async def _get(self, key: str, ranges: Sequence[Span] | None) -> list[bytes]:
+        path = self._path(key)
+        with _reading(key):
+            # What the page cache holds is read here and now; the system refuses to wait for
+            # the disk (RWF_NOWAIT), and only then does the read move to another thread.
+            cached = _read(key, path, ranges, _NOWAIT) if _NOWAIT else None
+            if cached is not None:
+                return cached
+            found = await self._in_thread(lambda: _read(key, path, ranges))
+        assert found is not None, key
+        return found
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        paths = [Path(self._path(key)) for key in keys]
+        with _reporting(str(self._root)):
+            await self._in_thread(lambda: _delete(paths))
+
+    async def list(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
+        found = self._walk(prefix)
+        with _reporting(str(self._root)):
+            await self._in_thread(self._remove_leftovers)
+            while batch := await self._in_thread(lambda: list(islice(found, LIST_BATCH_MAX))):
+                yield batch
+
+    async def presign(self, key: str, expires_s: int) -> str:
+        """Return the address of the file, which does not expire."""
+        return Path(self._path(key)).as_uri()
+
+    async def close(self) -> None:
+        # Without waiting: what still runs was abandoned by its caller and ends by itself.
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _path(self, key: str) -> str:
+        parts = key.split("/")
+        if not key.isascii() or "\0" in key or any(part in ("", ".", "..") for part in parts):
+            raise ValueError(
+                f"{key!r} is not a key: /-separated ASCII names, no empty ones or dots"
+            )
+        if parts[0] == _PARTIAL:
+            raise ValueError(f"{key!r} is not a key: {_PARTIAL} is kept for unfinished files")
+        return f"{self._root}/{key}"
+
+    def _put(self, key: str, path: Path, body: Body) -> None:
+        for attempt in range(1, _PUT_ATTEMPTS_MAX + 1):
+            try:
+                return self._write(key, path, body)
+            except FileNotFoundError:
+                # Someone removed a directory we remembered, or took our unfinished file for a
+                # leftover in the instant before it was locked. Begin again, from the root.
+                if attempt == _PUT_ATTEMPTS_MAX:
+                    raise
+                self._made.clear()
+        return None
+
+    def _write(self, key: str, path: Path, body: Body) -> None:
+        folder = path.parent
+        self._make_directory(folder)
+        with self._unfinished(folder) as (file, name):
+            _write_all(file, body)
+            os.fsync(file)
+            try:
+                # The source directory is given, though unused, because only then does Python
+                # call linkat, which follows /proc/self/fd/N to the nameless file.
+                os.link(name, path, src_dir_fd=file, follow_symlinks=self._anonymous)
+            except FileExistsError:
+                if not _holds(path, body):
+                    raise ObjectExists(f"{key} holds other bytes") from None
+        # Also when the name was there before: its writer may have died before this line.
+        _sync_directory(folder)
+
+    @contextmanager
+    def _unfinished(self, folder: Path) -> Iterator[tuple[int, Path]]:
+        """Yield a new file and a path to link it from; afterwards that path is gone."""
+        if self._anonymous:
+            try:
+                file = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o644)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                    raise
+                self._anonymous = False  # This file system has no nameless files.
+            else:
+                try:
+                    yield file, Path(f"/proc/self/fd/{file}")
+                finally:
+                    os.close(file)
+                return
+        self._make_directory(self._root / _PARTIAL)
+        name = self._root / _PARTIAL / os.urandom(12).hex()
+        file = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        try:
+            # The lock tells `_remove_leftovers` that this file has a living owner.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file, name
+        finally:
+            name.unlink(missing_ok=True)
+            os.close(file)
+
+    def _make_directory(self, folder: Path) -> None:
+        if folder in self._made:
+            return
+        parent = folder.parent
+        if not folder.is_dir():
+            self._make_directory(parent)
+            folder.mkdir(exist_ok=True)
+        if len(self._made) >= _DIRECTORIES_REMEMBERED_MAX:
+            self._made.clear()
+        # Also when it was there before: whoever made it may have died before syncing it.
+        _sync_directory(parent)
+        self._made.add(folder)
+
+    def _remove_leftovers(self) -> None:
+        for entry in _entries(self._root / _PARTIAL):
+            with suppress(FileNotFoundError, BlockingIOError):
+                file = os.open(entry.path, os.O_WRONLY)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    Path(entry).unlink()
+                finally:
+                    os.close(file)
+
+    def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
+        pending = [prefix.rpartition("/")[0]]
+        while pending:
+            folder = pending.pop()
+            for entry in _entries(self._root / folder):
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if key != _PARTIAL and (key.startswith(prefix) or prefix.startswith(key)):
+                        pending.append(key)
+                elif key.startswith(prefix):
+                    with suppress(FileNotFoundError):  # Deleted since the directory was read.
+                        status = entry.stat()
+                        yield ObjectInfo(
+                            key=key,
+                            size_bytes=status.st_size,
+                            modified_ms=status.st_mtime_ns // 1_000_000,
+                        )
+
+
+@contextmanager
+def _reporting(what: str) -> Iterator[None]:
+    """Turn the system's errors into ours."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{what}: {error.strerror}; check the disk's space and the directory's permissions"
+        ) from error
+
+
+@contextmanager
+def _reading(key: str) -> Iterator[None]:
+    """Turn the system's errors into ours, where a file that is not there means no object."""
+    try:
+        with _reporting(key):
+            yield
+    except StoreUnavailable as error:
+        absent = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+        if isinstance(error.__cause__, absent):
+            raise ObjectMissing(f"there is no object {key}") from error.__cause__
+        raise
+
+
+def _read(key: str, path: str, ranges: Sequence[Span] | None, flags: int = 0) -> list[bytes] | None:
+    """Return the bytes of `ranges` (None: of everything) or, with `RWF_NOWAIT`, perhaps None."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        size_bytes = os.fstat(file).st_size
+        wanted = [(0, size_bytes)] if ranges is None else ranges
+        if any(end > size_bytes for _, end in wanted):
+            raise Corrupt(f"{key} ends at {size_bytes}, before the range asked for")
+        spans = _merged(wanted)
+        if flags and sum(end - start for start, end in spans) > CACHED_READ_BYTES_MAX:
+            return None
+        read = [_read_span(file, span, flags) for span in spans]
+    except OSError:
+        # Not in the page cache, or a file system that cannot tell. A patient read will say.
+        if flags:
+            return None
+        raise
+    finally:
+        os.close(file)
+    return [_cut(spans, read, span) for span in wanted]
+
+
+def _merged(ranges: Sequence[Span]) -> list[Span]:
+    """Return spans, in order and apart from each other, that cover all `ranges`."""
+    spans: list[Span] = []
+    for start, end in sorted(ranges):
+        if spans and start <= spans[-1][1] + COALESCE_GAP_BYTES_MAX:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    return spans
+
+
+def _read_span(file: int, span: Span, flags: int) -> bytes:
+    start, end = span
+    body = bytearray(end - start)
+    filled = 0
+    while filled < len(body):
+        count = os.preadv(file, [memoryview(body)[filled:]], start + filled, flags)
+        if count == 0:
+            raise OSError(errno.EIO, "the file was cut short while it was read")
+        filled += count
+    return bytes(body)
+
+
+def _cut(spans: Sequence[Span], read: Sequence[bytes], wanted: Span) -> bytes:
+    """Return the bytes of `wanted` from the span that covers it."""
+    number = bisect_right(spans, wanted[0], key=lambda span: span[0]) - 1
+    origin = spans[number][0]
+    return read[number][wanted[0] - origin : wanted[1] - origin]
+
+
+def _write_all(file: int, body: Body) -> None:
+    pieces = [view for piece in body if (view := memoryview(piece).cast("B")).nbytes]
+    done = 0
+    while done < len(pieces):
+        written = os.writev(file, pieces[done : done + _PIECES_PER_WRITE_MAX])
+        while done < len(pieces) and written >= pieces[done].nbytes:
+            written -= pieces[done].nbytes
+            done += 1
+        if written:
+            pieces[done] = pieces[done][written:]
+
+
+def _holds(path: Path, body: Body) -> bool:
+    return path.read_bytes() == b"".join(body)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _delete(paths: Sequence[Path]) -> None:
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        yield from entries

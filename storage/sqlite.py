@@ -1,0 +1,304 @@
+"""The metadata table in one SQLite file: durable, and shared by the processes of one machine.
+
+Writes go through one thread. It takes whatever waits and commits it as one transaction, each
+`transact` in a savepoint of its own, so that a disk flush is shared by all who wait for one:
+
+    transact --.
+    transact --+-- BEGIN, savepoint each, COMMIT -- one flush -- every transact returns
+    transact --'
+
+- `synchronous=FULL`: what was acknowledged survives a power cut.
+- Other processes may use the same file. Whoever comes second waits for up to `busy_s`.
+- A caller who stops waiting does not withdraw the write, and disturbs nobody else's.
+
+Reads run on the caller's thread: a point read takes some 15 µs, handing it to another thread
+and back takes longer, and in WAL mode no writer ever makes it wait.
+"""
+
+import asyncio
+import random
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Final, TypeAlias
+
+from storage.errors import MetadataConflict, OutcomeUnknown, RiachoError, StoreUnavailable
+from storage.metadata import Check, Delete, Op, Put, Versioned, check_ops, collection_of
+
+GROUP_MAX: Final = 512
+"""Transactions that share a commit. More would make the first wait for the last."""
+
+QUEUED_MAX: Final = 10_000
+"""Transactions that may wait for the writer; beyond, callers are told to come back."""
+
+WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
+"""SQLite moves the log into the file every 1000 pages and starts it again; should a long
+read have let it grow beyond this, it is cut."""
+
+_BUSY_DELAY_MIN_S: Final = 0.0002
+_BUSY_DELAY_MAX_S: Final = 0.02
+_LAST_TEXT: Final = "\U0010ffff"  # Sorts behind every character that keys are made of.
+
+_SCHEMA: Final = """
+    CREATE TABLE IF NOT EXISTS item (
+        collection TEXT NOT NULL,
+        rest TEXT NOT NULL,
+        value BLOB NOT NULL,
+        version TEXT NOT NULL,
+        PRIMARY KEY (collection, rest)
+    ) WITHOUT ROWID
+"""
+_SELECT: Final = "SELECT value, version FROM item WHERE collection = ? AND rest = ?"
+_LIST: Final = """
+    SELECT rest, value, version FROM item
+    WHERE collection = ? AND rest >= ? AND rest < ? AND rest > ? ORDER BY rest LIMIT ?
+"""
+_PUT: Final = "INSERT OR REPLACE INTO item (collection, rest, value, version) VALUES (?, ?, ?, ?)"
+_DELETE: Final = "DELETE FROM item WHERE collection = ? AND rest = ?"
+
+Outcome: TypeAlias = Mapping[str, str] | Exception
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A transaction in the queue, and who waits for it."""
+
+    ops: Sequence[Op]
+    version: str
+    future: asyncio.Future[Mapping[str, str]]
+
+    def settle(self, outcome: Outcome) -> None:
+        if self.future.done():  # Its caller stopped waiting.
+            return
+        if isinstance(outcome, Exception):
+            self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
+
+
+class SqliteMetadata:
+    """A `MetadataStore` in a SQLite file."""
+
+    def __init__(self, path: Path, new_version: Callable[[], str], *, busy_s: float = 10.0) -> None:
+        """Open `path`, or make it. Raises `StoreUnavailable` if that is impossible."""
+        self._path = path
+        self._new_version = new_version
+        with _reporting(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = _Writer(path, _connect(path, busy_s), busy_s)
+            self._reading = _connect(path, busy_s)
+        self._writer.start()
+
+    async def get(self, key: str) -> Versioned | None:
+        with _reporting(self._path):
+            return _select(self._reading, key)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Versioned]:
+        with _reporting(self._path):
+            found = ((key, _select(self._reading, key)) for key in keys)
+            return {key: item for key, item in found if item is not None}
+
+    async def list(
+        self, prefix: str, *, after: str | None = None, limit: int = 1000
+    ) -> list[tuple[str, Versioned]]:
+        collection, rest = collection_of(prefix)
+        behind = "" if after is None else after.removeprefix(f"{collection}/")
+        bounds = (collection, rest, rest + _LAST_TEXT, behind, limit)
+        with _reporting(self._path):
+            rows = self._reading.execute(_LIST, bounds).fetchall()
+        return [(f"{collection}/{row[0]}", Versioned(row[1], row[2])) for row in rows]
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        check_ops(ops)
+        waiting = _Waiting(ops, self._new_version(), asyncio.get_running_loop().create_future())
+        self._writer.enqueue(waiting)
+        return await waiting.future
+
+    async def close(self) -> None:
+        """Commit what waits, then release the file."""
+        await self._writer.close()
+        self._reading.close()
+
+
+class _Writer(Thread):
+    """The one thread that writes."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection, busy_s: float) -> None:
+        # A daemon, so that a store nobody closed cannot keep a process from ending. That loses
+        # nothing: what is not committed was not acknowledged either.
+        super().__init__(name="sqlite-writer", daemon=True)
+        self._path = path
+        self._db = db
+        self._busy_s = busy_s
+        self._queue: SimpleQueue[_Waiting | asyncio.Future[None]] = SimpleQueue()
+        self._closed: asyncio.Future[None] | None = None
+
+    def enqueue(self, waiting: _Waiting) -> None:
+        if self._closed is not None:
+            raise StoreUnavailable(f"{self._path} is closed")
+        if self._queue.qsize() >= QUEUED_MAX:
+            raise StoreUnavailable(f"{QUEUED_MAX} transactions wait for {self._path}; try later")
+        self._queue.put(waiting)
+
+    async def close(self) -> None:
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            self._queue.put(self._closed)
+        await asyncio.shield(self._closed)
+        self.join()  # At once: telling us was the last thing the thread did.
+
+    def run(self) -> None:
+        closed: asyncio.Future[None] | None = None
+        while closed is None:
+            group, closed = self._take_group()
+            if group:
+                _settle(group, self._commit(group))
+        self._db.close()
+        with suppress(RuntimeError):  # The loop that asked is gone.
+            closed.get_loop().call_soon_threadsafe(closed.set_result, None)
+
+    def _take_group(self) -> tuple[list[_Waiting], asyncio.Future[None] | None]:
+        """Wait for one transaction, then take those that queued behind it."""
+        group: list[_Waiting] = []
+        with suppress(Empty):
+            while len(group) < GROUP_MAX:
+                arrived = self._queue.get(block=not group)
+                if not isinstance(arrived, _Waiting):
+                    return group, arrived
+                group.append(arrived)
+        return group, None
+
+    def _commit(self, group: Sequence[_Waiting]) -> list[Outcome]:
+        try:
+            self._begin()
+            outcomes = [self._attempt(waiting) for waiting in group]
+        except sqlite3.Error as error:
+            self._roll_back()
+            return [_unavailable(self._path, error) for _ in group]
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            # Even the conflicts are void: they may have been judged by a write of this group.
+            return [_commit_failure(self._path, error) for _ in group]
+        return outcomes
+
+    def _begin(self) -> None:
+        # Not SQLite's own busy handler: it sleeps up to 100 ms at a time, while the commit it
+        # waits for takes half of one.
+        waited_s, delay_s = 0.0, _BUSY_DELAY_MIN_S
+        while True:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if _primary_code(error) != sqlite3.SQLITE_BUSY or waited_s > self._busy_s:
+                    raise
+            pause_s = delay_s * random.uniform(0.5, 1.5)
+            time.sleep(pause_s)
+            waited_s += pause_s
+            delay_s = min(2 * delay_s, _BUSY_DELAY_MAX_S)
+
+    def _attempt(self, waiting: _Waiting) -> Outcome:
+        """Do one transaction of the group, or nothing of it.
+
+        Raises `sqlite3.Error` if SQLite gave up the whole group, as it does when the disk is
+        full; anything else that goes wrong is the outcome of this one alone.
+        """
+        self._db.execute("SAVEPOINT one")
+        try:
+            outcome: Outcome = _apply(self._db, waiting)
+        except Exception as error:
+            if not self._db.in_transaction:
+                raise
+            self._db.execute("ROLLBACK TO one")
+            broken = isinstance(error, sqlite3.Error)
+            outcome = _unavailable(self._path, error) if broken else error
+        self._db.execute("RELEASE one")
+        return outcome
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+
+def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
+    # Any thread may use it: SQLite itself serialises the calls on one connection.
+    db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+    db.execute(_SCHEMA)
+    db.execute("PRAGMA busy_timeout = 0")
+    return db
+
+
+def _select(db: sqlite3.Connection, key: str) -> Versioned | None:
+    row = db.execute(_SELECT, collection_of(key)).fetchone()
+    return None if row is None else Versioned(row[0], row[1])
+
+
+def _apply(db: sqlite3.Connection, waiting: _Waiting) -> Mapping[str, str]:
+    current = {op.key: _select(db, op.key) for op in waiting.ops}
+    if any(_version(current[op.key]) != op.expected for op in waiting.ops):
+        raise MetadataConflict(current)
+    for op in waiting.ops:
+        match op:
+            case Put():
+                db.execute(_PUT, (*collection_of(op.key), op.value, waiting.version))
+            case Delete():
+                db.execute(_DELETE, collection_of(op.key))
+            case Check():
+                pass
+    return {op.key: waiting.version for op in waiting.ops if isinstance(op, Put)}
+
+
+def _version(item: Versioned | None) -> str | None:
+    return None if item is None else item.version
+
+
+def _settle(group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+    """Wake every caller, at the price of one call into each loop."""
+    by_loop = defaultdict(list)
+    for waiting, outcome in zip(group, outcomes, strict=True):
+        by_loop[waiting.future.get_loop()].append((waiting, outcome))
+
+    for loop, settled in by_loop.items():
+        with suppress(RuntimeError):  # That loop is gone, and everyone on it.
+            loop.call_soon_threadsafe(_settle_all, settled)
+
+
+def _settle_all(settled: Sequence[tuple[_Waiting, Outcome]]) -> None:
+    for waiting, outcome in settled:
+        waiting.settle(outcome)
+
+
+def _unavailable(path: Path, error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(f"{path}: {error}; check the disk and who else uses the file")
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return error.sqlite_errorcode & 0xFF  # The rest of it only adds detail.
+
+
+def _commit_failure(path: Path, error: sqlite3.Error) -> RiachoError:
+    # A full disk had no room for the record that makes a commit, so there is none. After any
+    # other failure that record may be in the log, and a recovery after a crash may honour it.
+    if _primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
+        return _unavailable(path, error)
+    return OutcomeUnknown(f"{path}: {error}; the commit may or may not survive a crash")
+
+
+@contextmanager
+def _reporting(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise _unavailable(path, error) from error
