@@ -1,0 +1,231 @@
+"""Reading the log: from an offset to stored slices.
+
+A fetch asks the catalog which entries follow an offset, takes as many as its budget allows,
+and reads their bytes: from the slice cache, where this process put what it wrote itself, else
+by range requests, one per object, many at a time, each slice at most once however many readers
+want it. Checksums are compared when bytes come out of a store, not again when out of the cache.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from storage import keys, slices
+from storage.cache import ByteCache
+from storage.catalog import Catalog, zone_names
+from storage.entries import Entry
+from storage.errors import Corrupt, OffsetOutOfRange
+from storage.head import Head
+from storage.zones import Zones
+
+SliceKey = tuple[bytes, int]
+"""Object and position: where a slice is, and so what it is."""
+
+READS_AT_ONCE_MAX: Final = 32
+
+RECORD_OVERHEAD_BYTES: Final = 16
+"""What a record costs in a response besides its key and value, when counting a budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSlice:
+    """A slice as it was read, with the offsets its entry gives it."""
+
+    base_offset: int
+    end_offset: int
+    data: bytes | memoryview
+
+    def records(self) -> pa.RecordBatch:
+        return slices.decode_unchecked(self.data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much a fetch may return; always at least one record, whatever its size."""
+
+    records_max: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """A stretch of a partition, as slices of which the first and last may be cut."""
+
+    start_offset: int
+    """The offset asked for: records of the first slice before it are not wanted."""
+    end_offset: int
+    """Where the result ends, and where the next fetch begins."""
+    slices: list[StoredSlice] = field(default_factory=list)
+
+    def batches(self) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the records as (base offset, batch), cut to what was asked for."""
+        cut = []
+        for piece in self.slices:
+            first = max(piece.base_offset, self.start_offset)
+            end = min(piece.end_offset, self.end_offset)
+            cut.append((first, piece.records().slice(first - piece.base_offset, end - first)))
+        return cut
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(piece.data) for piece in self.slices)
+
+
+class LogReader:
+    def __init__(self, zones: Zones, catalog: Catalog, cache_bytes_max: int) -> None:
+        self._zones = zones
+        self._catalog = catalog
+        self._cache = ByteCache[SliceKey, bytes | memoryview](cache_bytes_max, len)
+        self._reading: dict[SliceKey, asyncio.Task[None]] = {}
+        self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
+        self.store_reads = 0
+
+    def remember(self, object_id: bytes, position: int, data: bytes | memoryview) -> None:
+        """Keep a slice that this process wrote: whoever tails the log wants it next."""
+        self._cache.put((object_id, position), data)
+
+    async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
+        """Return records from `offset` on, at least one if the head has any there.
+
+        Raises `OffsetOutOfRange` if `offset` is before the log start or behind the end.
+        """
+        start, end = head.log_starts[partition], head.next_offsets[partition]
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        if offset == end:
+            return Fetched(start_offset=offset, end_offset=offset)
+        entries = _within(
+            await self._catalog.after(head, partition, offset), offset, budget
+        )
+        data = await self._read(head, entries)
+        pieces = [
+            StoredSlice(entry.base_offset, entry.end_offset, piece)
+            for entry, piece in zip(entries, data, strict=True)
+        ]
+        last = min(pieces[-1].end_offset, offset + budget.records_max)
+        fetched = Fetched(start_offset=offset, end_offset=last, slices=pieces)
+        if fetched.size_bytes > budget.bytes_max:
+            fetched = _cut_to_bytes(fetched, budget.bytes_max)
+        return fetched
+
+    async def offset_at(self, head: Head, partition: int, timestamp_ms: int) -> tuple[int, int]:
+        """Return the first offset whose record is stamped `timestamp_ms` or later, and its
+        timestamp; the end of the log and -1 if there is none.
+        """
+        for entry in await self._catalog.since(head, partition, timestamp_ms):
+            [data] = await self._read(head, [entry])
+            stamps = slices.decode_unchecked(data).column(0)
+            hidden = max(0, head.log_starts[partition] - entry.base_offset)
+            late = pc.greater_equal(stamps.slice(hidden), timestamp_ms)
+            row = pc.index(late, True).as_py()  # noqa: FBT003
+            if row >= 0:
+                return entry.base_offset + hidden + row, stamps[hidden + row].as_py()
+        return head.next_offsets[partition], -1
+
+    async def locate(self, head: Head, partition: int, offset: int) -> list[Entry]:
+        """Return where the records from `offset` on are stored; see `Catalog.after`."""
+        start, end = head.log_starts[partition], head.next_offsets[partition]
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        return [] if offset == end else await self._catalog.after(head, partition, offset)
+
+    async def _read(self, head: Head, entries: Sequence[Entry]) -> list[bytes | memoryview]:
+        found = {_key(entry): self._cache.get(_key(entry)) for entry in entries}
+        missing = [entry for entry in entries if found[_key(entry)] is None]
+        if missing:
+            loaded = await self._load(head, missing)
+            found.update(loaded)
+        data = [found[_key(entry)] for entry in entries]
+        return [piece for piece in data if piece is not None]
+
+    async def _load(
+        self, head: Head, entries: Sequence[Entry]
+    ) -> dict[SliceKey, bytes | memoryview]:
+        results: dict[SliceKey, bytes | memoryview] = {}
+        by_object: dict[bytes, list[Entry]] = {}
+        waits = []
+        for entry in entries:
+            task = self._reading.get(_key(entry))
+            if task is not None:
+                waits.append((entry, task))
+            else:
+                by_object.setdefault(entry.object_id, []).append(entry)
+        tasks = []
+        for group in by_object.values():
+            task = asyncio.create_task(self._load_object(head, group, results))
+            tasks.append(task)
+            for entry in group:
+                self._reading[_key(entry)] = task
+        try:
+            await asyncio.gather(*tasks, *(asyncio.shield(task) for _, task in waits))
+        finally:
+            for group in by_object.values():
+                for entry in group:
+                    self._reading.pop(_key(entry), None)
+        for entry, _ in waits:
+            # Read by someone else; still in the cache, unless that is very small.
+            data = self._cache.get(_key(entry))
+            if data is None:
+                await self._load_object(head, [entry], results)
+            else:
+                results[_key(entry)] = data
+        return results
+
+    async def _load_object(
+        self,
+        head: Head,
+        entries: Sequence[Entry],
+        results: dict[SliceKey, bytes | memoryview],
+    ) -> None:
+        ranges = [(entry.position, entry.position + entry.length) for entry in entries]
+        names = zone_names(head, entries[0].zones)
+        key = keys.hot_segment(entries[0].object_id)
+        async with self._gate:
+            self.store_reads += 1
+            pieces = await self._zones.get_ranges(key, ranges, names)
+        for entry, piece in zip(entries, pieces, strict=True):
+            if len(piece) != entry.length or crc32c(piece) != entry.crc:
+                raise Corrupt(f"the slice at {entry.position} of {key} is damaged")
+            results[_key(entry)] = piece
+            self._cache.put(_key(entry), piece)
+
+
+def _key(entry: Entry) -> SliceKey:
+    return entry.object_id, entry.position
+
+
+def _within(entries: Sequence[Entry], offset: int, budget: Budget) -> list[Entry]:
+    """Return the entries from the first on that the budget allows, at least one."""
+    taken: list[Entry] = []
+    size_bytes = 0
+    for entry in entries:
+        if taken and (
+            size_bytes + entry.length > budget.bytes_max
+            or entry.base_offset >= offset + budget.records_max
+        ):
+            break
+        taken.append(entry)
+        size_bytes += entry.length
+    return taken
+
+
+def _cut_to_bytes(fetched: Fetched, bytes_max: int) -> Fetched:
+    """Return as many records as fit `bytes_max`, at least one, of a result that is too large.
+
+    Only a single slice can be too large here, since `_within` takes further ones only if
+    they fit.
+    """
+    [(base, batch)] = fetched.batches()
+    sizes = pc.add(
+        pc.fill_null(pc.binary_length(batch.column(1)), 0),
+        pc.fill_null(pc.binary_length(batch.column(2)), 0),
+    )
+    total = pc.cumulative_sum(pc.add(sizes.cast(pa.int64()), RECORD_OVERHEAD_BYTES))
+    fitting = pc.sum(pc.less_equal(total, bytes_max)).as_py() or 0
+    end = base + max(1, fitting)
+    return Fetched(start_offset=fetched.start_offset, end_offset=end, slices=fetched.slices)

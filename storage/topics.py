@@ -1,0 +1,358 @@
+"""Topics: names, partitions and configuration, and the heads that come with them.
+
+A topic is one item, and one head for each of its lanes. The order of writes makes a crash
+harmless: heads exist before the item that leads to them, and go after it. Deleting the heads
+is also what stops a gateway that has not yet heard of the deletion: it has nothing left to
+commit to.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from storage import frames, keys
+from storage import head as heads
+from storage.errors import (
+    Contended,
+    Corrupt,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    MetadataConflict,
+    OutcomeUnknown,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
+from storage.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+from storage.topic_config import SETTINGS, TopicConfig, parse_config
+
+PARTITIONS_MAX: Final = 10_000
+NAME_CHARS_MAX: Final = 249
+CHANGE_ATTEMPTS_MAX: Final = 10
+
+_MAGIC: Final = b"RTP1"
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def parse_topic_name(text: str) -> str:
+    """Return `text` if it is a topic name by Kafka's rules, or raise `InvalidTopic`."""
+    if text in {"", ".", ".."}:
+        raise InvalidTopic(f"a topic cannot be named {text!r}")
+    if len(text) > NAME_CHARS_MAX:
+        raise InvalidTopic(
+            f"the topic name has {len(text)} characters, the limit is {NAME_CHARS_MAX}"
+        )
+    if _NAME.fullmatch(text) is None:
+        raise InvalidTopic(
+            f"{text!r} is not a topic name: use letters, digits, dots, underscores and hyphens"
+        )
+    return text
+
+
+class _Stored(msgspec.Struct, array_like=True, frozen=True):
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    config: dict[str, str]
+    created_ms: int
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Stored)
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    config: TopicConfig
+    created_ms: int
+    version: str
+    lane_partitions: int
+
+    def lane_of(self, partition: int) -> tuple[int, int]:
+        """Return the lane of the partition and its number within the lane."""
+        self.check_partition(partition)
+        return divmod(partition, self.lane_partitions)
+
+    def check_partition(self, partition: int) -> None:
+        if not 0 <= partition < self.partition_count:
+            raise UnknownTopicOrPartition(
+                f"topic {self.name!r} has partitions 0 to {self.partition_count - 1},"
+                f" not {partition}"
+            )
+
+    @property
+    def lanes(self) -> range:
+        return range(lane_count(self.partition_count, self.lane_partitions))
+
+
+def lane_count(partition_count: int, lane_partitions: int) -> int:
+    return -(-partition_count // lane_partitions)
+
+
+def lane_width(partition_count: int, lane_partitions: int, lane: int) -> int:
+    """Return how many partitions the lane has."""
+    return min(lane_partitions, partition_count - lane * lane_partitions)
+
+
+class Topics:
+    """The topics of a deployment; what was read within `age_max_s` is not read again."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        zone_names: Sequence[str],
+        new_id: Callable[[], bytes],
+        now_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        age_max_s: float = 1.0,
+    ) -> None:
+        self._metadata = metadata
+        self._zone_names = tuple(zone_names)
+        self._new_id = new_id
+        self._now_ms = now_ms
+        self._monotonic_s = monotonic_s
+        self._age_max_s = age_max_s
+        self._known: dict[str, tuple[Topic, float]] = {}
+
+    async def get(self, name: str) -> Topic:
+        """Return the topic, as it was at most `age_max_s` ago, or raise
+        `UnknownTopicOrPartition`.
+        """
+        known = self._known.get(name)
+        if known is not None and self._monotonic_s() - known[1] <= self._age_max_s:
+            return known[0]
+        return await self.read(name)
+
+    async def read(self, name: str) -> Topic:
+        """Return the topic as it is now."""
+        parse_topic_name(name)
+        began_s = self._monotonic_s()
+        item = await self._metadata.get(keys.topic(name))
+        if item is None:
+            self._known.pop(name, None)
+            raise UnknownTopicOrPartition(
+                f"there is no topic {name!r}; create it with POST /v1/topics"
+            )
+        topic = _decode(name, item)
+        self._known[name] = (topic, began_s)
+        return topic
+
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
+    async def list(self) -> list[Topic]:
+        found: list[Topic] = []
+        after = None
+        while True:
+            page = await self._metadata.list("topic/", after=after)
+            found += [_decode(key.removeprefix("topic/"), item) for key, item in page]
+            if len(page) < 1000:
+                return found
+            after = page[-1][0]
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, object] | None = None,
+    ) -> Topic:
+        """Create a topic. Raises `TopicExists`, or a `Rejected` that says what is wrong."""
+        parse_topic_name(name)
+        settings = TopicConfig(parse_config(config or {}))
+        self._check_shape(partitions, replication_factor, settings)
+        if await self._metadata.get(keys.topic(name)) is not None:
+            raise TopicExists(f"topic {name!r} exists already")
+        stored = _Stored(
+            self._new_id(), partitions, replication_factor, dict(settings.given), self._now_ms()
+        )
+        width = int(settings["lane.partitions"])
+        zones = self._zone_names[:replication_factor]
+        ops: list[Op] = [
+            Put(
+                keys.head(stored.topic_id, lane),
+                heads.encode(
+                    heads.create(
+                        stored.topic_id, lane, lane_width(partitions, width, lane), zones
+                    )
+                ),
+                None,
+            )
+            for lane in range(lane_count(partitions, width))
+        ]
+        ops.append(Put(keys.topic(name), _encode(stored), None))
+        try:
+            await self._transact_in_order(ops)
+        except MetadataConflict:
+            raise TopicExists(f"topic {name!r} exists already") from None
+        except OutcomeUnknown:
+            # Ours, if it carries the identifier we made up.
+            topic = await self.read(name)
+            if topic.topic_id != stored.topic_id:
+                raise TopicExists(f"topic {name!r} exists already") from None
+            return topic
+        return await self.read(name)
+
+    async def alter(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        config: Mapping[str, object | None] | None = None,
+    ) -> Topic:
+        """Add partitions and change settings; a setting given as None returns to its default."""
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            topic = await self.read(name)
+            wanted = self._altered(topic, partitions, config or {})
+            stored = _Stored(
+                topic.topic_id,
+                wanted[0],
+                topic.replication_factor,
+                wanted[1],
+                topic.created_ms,
+            )
+            ops = await self._widened_heads(topic, stored.partition_count)
+            ops.append(Put(keys.topic(name), _encode(stored), topic.version))
+            try:
+                await self._transact_in_order(ops)
+            except (MetadataConflict, OutcomeUnknown):
+                continue  # A repeat is harmless: it only asks for the same state again.
+            return await self.read(name)
+        raise Contended(f"topic {name!r} was changed by others all the time; try again")
+
+    async def delete(self, name: str) -> Topic:
+        """Remove the topic; its objects are swept later."""
+        topic: Topic | None = None
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            try:
+                found = await self.read(name)
+            except UnknownTopicOrPartition:
+                if topic is None:
+                    raise
+                return topic  # An unanswered attempt of ours did it.
+            if topic is not None and found.topic_id != topic.topic_id:
+                return topic  # Likewise; and somebody made a new one since.
+            topic = found
+            items = await self._metadata.get_many(
+                [keys.head(topic.topic_id, lane) for lane in topic.lanes]
+            )
+            ops: list[Op] = [Delete(keys.topic(name), topic.version)]
+            ops += [Delete(key, item.version) for key, item in items.items()]
+            try:
+                await self._delete_in_order(ops)
+            except (MetadataConflict, OutcomeUnknown):
+                continue  # A commit came in between: take its new version.
+            self.forget(name)
+            return topic
+        raise Contended(f"topic {name!r} is being written to all the time; try again")
+
+    def _check_shape(
+        self, partitions: int, replication_factor: int, settings: TopicConfig
+    ) -> None:
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitions(f"partitions must be from 1 to {PARTITIONS_MAX}")
+        if not 1 <= replication_factor <= len(self._zone_names):
+            raise InvalidReplicationFactor(
+                f"replication_factor must be from 1 to {len(self._zone_names)}, the number of"
+                f" zones, not {replication_factor}"
+            )
+        if int(settings["min.insync.replicas"]) > replication_factor:
+            raise InvalidConfig(
+                "config: min.insync.replicas cannot exceed the replication_factor"
+                f" {replication_factor}"
+            )
+
+    def _altered(
+        self, topic: Topic, partitions: int | None, changes: Mapping[str, object | None]
+    ) -> tuple[int, dict[str, str]]:
+        parse_config({name: SETTINGS[name].default for name in changes if name in SETTINGS})
+        given = parse_config({k: v for k, v in changes.items() if v is not None})
+        removed = parse_config(
+            {k: SETTINGS[k].default if k in SETTINGS else "" for k in changes if changes[k] is None}
+        )
+        config = {k: v for k, v in {**topic.config.given, **given}.items() if k not in removed}
+        for name, setting in SETTINGS.items():
+            if setting.fixed and TopicConfig(config)[name] != topic.config[name]:
+                raise InvalidConfig(f"config: {name} cannot be changed after creation")
+        count = topic.partition_count if partitions is None else partitions
+        if count < topic.partition_count:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has {topic.partition_count} partitions;"
+                f" they can only become more, not {count}"
+            )
+        self._check_shape(count, topic.replication_factor, TopicConfig(config))
+        return count, config
+
+    async def _widened_heads(self, topic: Topic, partition_count: int) -> list[Op]:
+        """Return the writes that give every partition its place in a head."""
+        width = topic.lane_partitions
+        first = topic.partition_count // width
+        lanes = range(first, lane_count(partition_count, width))
+        if partition_count == topic.partition_count:
+            return []
+        items = await self._metadata.get_many([keys.head(topic.topic_id, n) for n in lanes])
+        ops: list[Op] = []
+        for lane in lanes:
+            key = keys.head(topic.topic_id, lane)
+            wide = lane_width(partition_count, width, lane)
+            item = items.get(key)
+            if item is None:
+                zones = self._zone_names[: topic.replication_factor]
+                head = heads.create(topic.topic_id, lane, wide, zones)
+                ops.append(Put(key, heads.encode(head), None))
+                continue
+            head = heads.decode(item.value)
+            if head.partition_count < wide:
+                ops.append(Put(key, heads.encode(heads.widen(head, wide)), item.version))
+        return ops
+
+    async def _transact_in_order(self, ops: Sequence[Op]) -> None:
+        """Do `ops` in transactions of the allowed size; the last op is in the last of them."""
+        for start in range(0, len(ops), TRANSACT_OPS_MAX):
+            await self._metadata.transact(ops[start : start + TRANSACT_OPS_MAX])
+
+    async def _delete_in_order(self, ops: Sequence[Op]) -> None:
+        await self._metadata.transact(ops[:TRANSACT_OPS_MAX])
+        for start in range(TRANSACT_OPS_MAX, len(ops), TRANSACT_OPS_MAX):
+            for op in ops[start : start + TRANSACT_OPS_MAX]:
+                await self._delete_head(op.key)
+
+    async def _delete_head(self, key: str) -> None:
+        # The topic is gone already; commits that still arrive may change the version.
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            item = await self._metadata.get(key)
+            if item is None:
+                return
+            try:
+                await self._metadata.transact([Delete(key, item.version)])
+            except (MetadataConflict, OutcomeUnknown):
+                continue
+            return
+
+
+def _encode(stored: _Stored) -> bytes:
+    return frames.seal(_MAGIC, msgspec.msgpack.encode(stored))
+
+
+def _decode(name: str, item: Versioned) -> Topic:
+    try:
+        stored = _DECODER.decode(frames.unseal(_MAGIC, item.value))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the item of topic {name!r} does not decode: {error}") from error
+    config = TopicConfig(stored.config)
+    return Topic(
+        name=name,
+        topic_id=stored.topic_id,
+        partition_count=stored.partition_count,
+        replication_factor=stored.replication_factor,
+        config=config,
+        created_ms=stored.created_ms,
+        version=item.version,
+        lane_partitions=int(config["lane.partitions"]),
+    )
