@@ -17,7 +17,6 @@ import asyncio
 import errno
 import fcntl
 import os
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -26,10 +25,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
-from storage.objects import Body, ObjectInfo
+from storage.objects import Body, ObjectInfo, check_key
+from storage.ranges import Range, cut, merged
 
 T = TypeVar("T")
-Span = tuple[int, int]
 
 THREADS_MAX: Final = 8
 """Enough for the disk to gather several flushes, few enough to cost nothing."""
@@ -72,10 +71,10 @@ class DirectoryObjects:
         [body] = await self._get(key, None)
         return body
 
-    async def get_ranges(self, key: str, ranges: Sequence[Span]) -> list[bytes]:
+    async def get_ranges(self, key: str, ranges: Sequence[Range]) -> list[bytes]:
         return await self._get(key, ranges)
 
-    async def _get(self, key: str, ranges: Sequence[Span] | None) -> list[bytes]:
+    async def _get(self, key: str, ranges: Sequence[Range] | None) -> list[bytes]:
         path = self._path(key)
         with _reading(key):
             # What the page cache holds is read here and now; the system refuses to wait for
@@ -111,12 +110,8 @@ class DirectoryObjects:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _path(self, key: str) -> str:
-        parts = key.split("/")
-        if not key.isascii() or "\0" in key or any(part in ("", ".", "..") for part in parts):
-            raise ValueError(
-                f"{key!r} is not a key: /-separated ASCII names, no empty ones or dots"
-            )
-        if parts[0] == _PARTIAL:
+        check_key(key)
+        if f"{key}/".startswith(f"{_PARTIAL}/"):
             raise ValueError(f"{key!r} is not a key: {_PARTIAL} is kept for unfinished files")
         return f"{self._root}/{key}"
 
@@ -141,7 +136,7 @@ class DirectoryObjects:
             try:
                 # The source directory is given, though unused, because only then does Python
                 # call linkat, which follows /proc/self/fd/N to the nameless file.
-                os.link(name, path, src_dir_fd=file, follow_symlinks=self._anonymous)
+                os.link(name, path, src_dir_fd=file)
             except FileExistsError:
                 if not _holds(path, body):
                     raise ObjectExists(f"{key} holds other bytes") from None
@@ -241,7 +236,9 @@ def _reading(key: str) -> Iterator[None]:
         raise
 
 
-def _read(key: str, path: str, ranges: Sequence[Span] | None, flags: int = 0) -> list[bytes] | None:
+def _read(
+    key: str, path: str, ranges: Sequence[Range] | None, flags: int = 0
+) -> list[bytes] | None:
     """Return the bytes of `ranges` (None: of everything) or, with `RWF_NOWAIT`, perhaps None."""
     file = os.open(path, os.O_RDONLY)
     try:
@@ -249,7 +246,7 @@ def _read(key: str, path: str, ranges: Sequence[Span] | None, flags: int = 0) ->
         wanted = [(0, size_bytes)] if ranges is None else ranges
         if any(end > size_bytes for _, end in wanted):
             raise Corrupt(f"{key} ends at {size_bytes}, before the range asked for")
-        spans = _merged(wanted)
+        spans = merged(wanted, COALESCE_GAP_BYTES_MAX)
         if flags and sum(end - start for start, end in spans) > CACHED_READ_BYTES_MAX:
             return None
         read = [_read_span(file, span, flags) for span in spans]
@@ -260,21 +257,10 @@ def _read(key: str, path: str, ranges: Sequence[Span] | None, flags: int = 0) ->
         raise
     finally:
         os.close(file)
-    return [_cut(spans, read, span) for span in wanted]
+    return [cut(spans, read, span) for span in wanted]
 
 
-def _merged(ranges: Sequence[Span]) -> list[Span]:
-    """Return spans, in order and apart from each other, that cover all `ranges`."""
-    spans: list[Span] = []
-    for start, end in sorted(ranges):
-        if spans and start <= spans[-1][1] + COALESCE_GAP_BYTES_MAX:
-            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
-        else:
-            spans.append((start, end))
-    return spans
-
-
-def _read_span(file: int, span: Span, flags: int) -> bytes:
+def _read_span(file: int, span: Range, flags: int) -> bytes:
     start, end = span
     body = bytearray(end - start)
     filled = 0
@@ -284,13 +270,6 @@ def _read_span(file: int, span: Span, flags: int) -> bytes:
             raise OSError(errno.EIO, "the file was cut short while it was read")
         filled += count
     return bytes(body)
-
-
-def _cut(spans: Sequence[Span], read: Sequence[bytes], wanted: Span) -> bytes:
-    """Return the bytes of `wanted` from the span that covers it."""
-    number = bisect_right(spans, wanted[0], key=lambda span: span[0]) - 1
-    origin = spans[number][0]
-    return read[number][wanted[0] - origin : wanted[1] - origin]
 
 
 def _write_all(file: int, body: Body) -> None:

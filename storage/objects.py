@@ -69,3 +69,10 @@ class ObjectStore(Protocol):
 
     async def close(self) -> None:
         """Release connections and threads. Nothing may be called afterwards."""
+
+
+def check_key(key: str) -> None:
+    """Raise `ValueError` unless `key` is one that every backend can take."""
+    parts = key.split("/")
+    if not (key.isascii() and key.isprintable()) or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{key!r} is not a key: ASCII names between slashes, none empty or dots")
