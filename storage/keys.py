@@ -9,19 +9,11 @@ because a bucket spreads its load by prefix:
     3f/index/<topic id>/<lane>/<id>.node|.root    what lists pages and nodes
 """
 
-from collections.abc import Callable
 from typing import Final, Literal
 
 ID_BYTES: Final = 16
 
 IndexKind = Literal["page", "node", "root"]
-
-
-def id_maker(
-    now_ms: Callable[[], int], random_bytes: Callable[[int], bytes]
-) -> Callable[[], bytes]:
-    """Return a function that makes a new identifier with each call."""
-    return lambda: now_ms().to_bytes(6) + random_bytes(10)
 
 
 def hot_segment(object_id: bytes) -> str:

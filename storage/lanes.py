@@ -125,7 +125,7 @@ class Lane:
     def _adopt(self, item: Versioned | None, began_s: float) -> LaneView:
         if item is None:
             self._view = None
-            self._wake()
+            self.wake()
             raise UnknownTopicOrPartition("the topic was deleted")
         if self._view and self._view.version == item.version:
             return self._know(LaneView(self._view.head, item.version, began_s))
@@ -137,7 +137,7 @@ class Lane:
             news = self._view is None or view.head.commits > self._view.head.commits
             self._view = view
             if news:
-                self._wake()
+                self.wake()
         return self._view
 
     # Waiting
@@ -157,7 +157,8 @@ class Lane:
         finally:
             self._waiters.discard(waiter)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let those who wait look again, though nothing may have changed."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -374,6 +375,10 @@ class Lanes:
         if lane is None:
             lane = self._lanes[topic_id, number] = Lane(topic_id, number, self._runtime)
         return lane
+
+    def wake_all(self) -> None:
+        for lane in self._lanes.values():
+            lane.wake()
 
     def forget(self, topic_id: bytes) -> None:
         """Drop what is known of a deleted topic."""

@@ -62,17 +62,31 @@ class Fetched:
     """Where the result ends, and where the next fetch begins."""
     slices: list[StoredSlice] = field(default_factory=list)
 
-    def batches(self) -> list[tuple[int, pa.RecordBatch]]:
-        """Return the records as (base offset, batch), cut to what was asked for."""
-        cut = []
+    def batches(self, bytes_max: int) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the records as (base offset, batch), cut to what was asked for.
+
+        At most `bytes_max` of keys, values and headers, and at least one record. Stored
+        slices are compressed, so this may be less than the slices hold.
+        """
+        cut: list[tuple[int, pa.RecordBatch]] = []
+        left = bytes_max
         for piece in self.slices:
             first = max(piece.base_offset, self.start_offset)
             end = min(piece.end_offset, self.end_offset)
-            cut.append((first, piece.records().slice(first - piece.base_offset, end - first)))
+            batch = piece.records().slice(first - piece.base_offset, end - first)
+            fitting = rows_within(batch, left)
+            if fitting < batch.num_rows:
+                batch = batch.slice(0, max(fitting, 0 if cut else 1))
+                if batch.num_rows:
+                    cut.append((first, batch))
+                break
+            cut.append((first, batch))
+            left -= batch.nbytes
         return cut
 
     @property
     def size_bytes(self) -> int:
+        """How much is stored of what was asked for, about."""
         return sum(len(piece.data) for piece in self.slices)
 
 
@@ -108,10 +122,7 @@ class LogReader:
             for entry, piece in zip(entries, data, strict=True)
         ]
         last = min(pieces[-1].end_offset, offset + budget.records_max)
-        fetched = Fetched(start_offset=offset, end_offset=last, slices=pieces)
-        if fetched.size_bytes > budget.bytes_max:
-            fetched = _cut_to_bytes(fetched, budget.bytes_max)
-        return fetched
+        return Fetched(start_offset=offset, end_offset=last, slices=pieces)
 
     async def offset_at(self, head: Head, partition: int, timestamp_ms: int) -> tuple[int, int]:
         """Return the first offset whose record is stamped `timestamp_ms` or later, and its
@@ -214,18 +225,14 @@ def _within(entries: Sequence[Entry], offset: int, budget: Budget) -> list[Entry
     return taken
 
 
-def _cut_to_bytes(fetched: Fetched, bytes_max: int) -> Fetched:
-    """Return as many records as fit `bytes_max`, at least one, of a result that is too large.
-
-    Only a single slice can be too large here, since `_within` takes further ones only if
-    they fit.
-    """
-    [(base, batch)] = fetched.batches()
+def rows_within(batch: pa.RecordBatch, bytes_max: int) -> int:
+    """Return how many rows from the first on take `bytes_max` at most, headers as an average."""
+    if batch.nbytes <= bytes_max:
+        return int(batch.num_rows)
     sizes = pc.add(
         pc.fill_null(pc.binary_length(batch.column(1)), 0),
         pc.fill_null(pc.binary_length(batch.column(2)), 0),
     )
-    total = pc.cumulative_sum(pc.add(sizes.cast(pa.int64()), RECORD_OVERHEAD_BYTES))
-    fitting = pc.sum(pc.less_equal(total, bytes_max)).as_py() or 0
-    end = base + max(1, fitting)
-    return Fetched(start_offset=fetched.start_offset, end_offset=end, slices=fetched.slices)
+    overhead = RECORD_OVERHEAD_BYTES + batch.column(3).nbytes // max(1, batch.num_rows)
+    total = pc.cumulative_sum(pc.add(sizes.cast(pa.int64()), overhead))
+    return pc.sum(pc.less_equal(total, bytes_max)).as_py() or 0

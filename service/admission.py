@@ -1,0 +1,53 @@
+"""Admission: how many bytes of requests may be in this process at once.
+
+Overload must be an answer and not a crash. Every produce request holds its bytes here from
+the moment its body is read until its records are durable; when they would be more than
+`held_bytes_max` together, the request is refused before it is read any further.
+"""
+
+from storage.errors import Overloaded
+
+
+class Hold:
+    """The bytes of one request. Use as a context manager: leaving it gives them back."""
+
+    def __init__(self, admission: "Admission") -> None:
+        self._admission = admission
+        self._size_bytes = 0
+
+    def grow_to(self, size_bytes: int) -> None:
+        """Hold at least `size_bytes`, or raise `Overloaded` and keep what is held."""
+        more = size_bytes - self._size_bytes
+        if more > 0:
+            self._admission.take(more)
+            self._size_bytes = size_bytes
+
+    def __enter__(self) -> "Hold":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        self._admission.held_bytes -= self._size_bytes
+        self._size_bytes = 0
+
+
+class Admission:
+    def __init__(self, held_bytes_max: int) -> None:
+        self._held_bytes_max = held_bytes_max
+        self.held_bytes = 0
+        self.refused_count = 0
+
+    def hold(self) -> Hold:
+        return Hold(self)
+
+    def take(self, size_bytes: int) -> None:
+        # One request alone is always let in; its own limits bound it.
+        if self.held_bytes and self.held_bytes + size_bytes > self._held_bytes_max:
+            self.refused_count += 1
+            raise Overloaded(
+                f"this gateway holds {self.held_bytes} bytes that are not yet durable, and at"
+                f" most {self._held_bytes_max}; send the same request again a little later"
+            )
+        self.held_bytes += size_bytes

@@ -1,0 +1,326 @@
+"""The gateway without HTTP: what can be asked of it, in terms of the log.
+
+Routes translate requests into these calls and results into responses. Everything a call needs
+is either in the stores or in its arguments; what is kept in the process (heads, topics,
+slices) may be lost at any moment and only saves reads.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+
+import pyarrow as pa
+
+from service.admission import Admission
+from service.batcher import Batcher, BatchLimits
+from service.clock import World
+from service.settings import Settings
+from storage.catalog import Catalog
+from storage.entries import Entry
+from storage.errors import InvalidRecord, InvalidRequest, UnknownTopicOrPartition
+from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
+from storage.metadata import MetadataStore
+from storage.partitioner import Spreader, assign
+from storage.reader import Budget, Fetched, LogReader
+from storage.records import RECORD_SCHEMA
+from storage.topics import Topic, Topics
+from storage.zones import Zones
+
+VIEW_AGE_MAX_S: Final = 1.0
+"""Records below a known end are served without asking whether the head moved, for this long:
+what is committed does not change, but a topic may be deleted and its log start may move."""
+
+Place = int | Literal["earliest", "latest"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where to read: exactly one of an offset and a moment (`at`)."""
+
+    offset: int | None = None
+    at: Place | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """How long to wait for how much."""
+
+    min_bytes: int = 1
+    max_wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResult:
+    topic: Topic
+    partition: int
+    fetched: Fetched
+    high_watermark: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    partition: int
+    leader: str | None
+    leader_epoch: int
+    replicas: list[str]
+    isr: list[str]
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+
+
+class Gateway:
+    def __init__(
+        self, settings: Settings, zones: Zones, metadata: MetadataStore, world: World
+    ) -> None:
+        self.settings = settings
+        self.world = world
+        self.zones = zones
+        self.metadata = metadata
+        self.admission = Admission(settings.held_bytes_max)
+        self.topics = Topics(
+            metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s
+        )
+        catalog = Catalog(zones, world.new_id, settings.index_cache_bytes)
+        self._lane_runtime = LaneRuntime(
+            metadata=metadata,
+            catalog=catalog,
+            monotonic_s=world.monotonic_s,
+            sleep=world.sleep,
+            random=world.random,
+            poll_interval_s=settings.head_poll_ms / 1000,
+        )
+        self.lanes = Lanes(self._lane_runtime)
+        self.reader = LogReader(zones, catalog, settings.slice_cache_bytes)
+        self.batcher = Batcher(
+            zones,
+            self.lanes,
+            self.reader,
+            BatchLimits(
+                batch_bytes_max=settings.batch_bytes_max,
+                linger_max_s=settings.linger_max_ms / 1000,
+                flights_max=settings.flights_max,
+            ),
+            world.new_id,
+        )
+        self._spreaders: dict[bytes, Spreader] = {}
+        self.draining = asyncio.Event()
+
+    # Producing
+
+    async def produce(
+        self,
+        topic_name: str,
+        batch: pa.RecordBatch,
+        partitions: "Sequence[int | None] | pa.Array | None",
+    ) -> dict[int, tuple[int, int]]:
+        """Append the records; return (base offset, count) by partition, once durable."""
+
+        async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
+            parts = self._assigned(topic, batch, partitions)
+            bases = await self.batcher.append(topic, parts)
+            return {p: (bases[p], part.num_rows) for p, part in parts.items()}
+
+        return await self._with_topic(topic_name, attempt)
+
+    def _assigned(
+        self,
+        topic: Topic,
+        batch: pa.RecordBatch,
+        partitions: "Sequence[int | None] | pa.Array | None",
+    ) -> Mapping[int, pa.RecordBatch]:
+        if topic.config.is_compacted and batch.column(1).null_count:
+            row = batch.column(1).is_null().to_pylist().index(True)
+            raise InvalidRecord(
+                f"records[{row}]: topic {topic.name!r} is compacted, so every record needs a key"
+            )
+        if topic.config.stamps_appends:
+            now = pa.array([self.world.now_ms()] * batch.num_rows, pa.int64())
+            batch = pa.RecordBatch.from_arrays([now, *batch.columns[1:]], schema=RECORD_SCHEMA)
+        spreader = self._spreaders.get(topic.topic_id)
+        if spreader is None:
+            # Not all gateways begin with partition 0.
+            cursor = int(self.world.random() * topic.partition_count)
+            spreader = self._spreaders[topic.topic_id] = Spreader(cursor)
+        return assign(batch, partitions, topic.partition_count, spreader)
+
+    async def _with_topic(self, name: str, call: Callable[[Topic], Awaitable[T]]) -> T:
+        """Call with the topic; once more if what was known of it turned out to be old."""
+        topic = await self.topics.get(name)
+        try:
+            return await call(topic)
+        except UnknownTopicOrPartition:
+            # Deleted, made anew or widened since: nothing was written or read yet.
+            now = await self.topics.read(name)
+            if now == topic:
+                raise
+            self.lanes.forget(topic.topic_id)
+        return await call(now)
+
+    # Reading
+
+    async def fetch(
+        self, topic_name: str, partition: int, position: Position, budget: Budget, wait: Wait
+    ) -> FetchResult:
+        """Return records from `position` on; wait for `min_bytes` of them if there are fewer."""
+
+        async def attempt(topic: Topic) -> FetchResult:
+            return await self._fetch(topic, partition, position, budget, wait)
+
+        return await self._with_topic(topic_name, attempt)
+
+    async def _fetch(
+        self, topic: Topic, partition: int, position: Position, budget: Budget, wait: Wait
+    ) -> FetchResult:
+        lane, local = self._lane(topic, partition)
+        offset, view = await self._start(lane, local, position)
+        deadline_s = self.world.monotonic_s() + wait.max_wait_s
+        while True:
+            fetched = await self.reader.fetch(view.head, local, offset, budget)
+            left_s = deadline_s - self.world.monotonic_s()
+            if (
+                fetched.size_bytes >= wait.min_bytes
+                or fetched.end_offset < view.head.next_offsets[local]
+                or left_s <= 0
+                or self.draining.is_set()
+            ):
+                return FetchResult(
+                    topic=topic,
+                    partition=partition,
+                    fetched=fetched,
+                    high_watermark=view.head.next_offsets[local],
+                    log_start_offset=view.head.log_starts[local],
+                )
+            await lane.changed(view, left_s)
+            view = await lane.view(VIEW_AGE_MAX_S)
+
+    async def _start(
+        self, lane: Lane, local: int, position: Position
+    ) -> tuple[int, LaneView]:
+        if position.offset is not None:
+            view = await lane.view(VIEW_AGE_MAX_S)
+            if (
+                local >= view.head.partition_count
+                or position.offset >= view.head.next_offsets[local]
+            ):
+                # At what we took for the end, only a look at the head tells what is new.
+                view = await lane.view(0)
+            _check_width(view, local)
+            return position.offset, view
+        view = await lane.view(0)
+        _check_width(view, local)
+        offset, _ = await self._resolve(view, local, position.at or "earliest")
+        return offset, view
+
+    async def _resolve(self, view: LaneView, local: int, at: Place) -> tuple[int, int]:
+        match at:
+            case "earliest":
+                return view.head.log_starts[local], -1
+            case "latest":
+                return view.head.next_offsets[local], -1
+            case _:
+                return await self.reader.offset_at(view.head, local, at)
+
+    async def offset_at(self, topic_name: str, partition: int, at: Place) -> tuple[int, int]:
+        """Return the offset at a moment, and the timestamp of its record (-1: none)."""
+
+        async def attempt(topic: Topic) -> tuple[int, int]:
+            lane, local = self._lane(topic, partition)
+            view = await lane.view(0)
+            _check_width(view, local)
+            return await self._resolve(view, local, at)
+
+        return await self._with_topic(topic_name, attempt)
+
+    async def locate(
+        self, topic_name: str, partition: int, offset: int | None, end: int | None
+    ) -> tuple[list[Entry], LaneView, int]:
+        """Return index entries that hold `offset` to `end`, the head and the lane partition."""
+
+        async def attempt(topic: Topic) -> tuple[list[Entry], LaneView, int]:
+            lane, local = self._lane(topic, partition)
+            view = await lane.view(0)
+            _check_width(view, local)
+            start = view.head.log_starts[local] if offset is None else offset
+            entries = await self.reader.locate(view.head, local, start)
+            if end is not None:
+                entries = [entry for entry in entries if entry.base_offset < end]
+            return entries, view, local
+
+        if end is not None and offset is not None and end < offset:
+            raise InvalidRequest(f"end: {end} is before offset {offset}")
+        return await self._with_topic(topic_name, attempt)
+
+    async def changed(
+        self, watched: Sequence[tuple[Lane, LaneView]], timeout_s: float
+    ) -> None:
+        """Return when any of the lanes changed, or after `timeout_s`."""
+        tasks = [asyncio.create_task(lane.changed(view, timeout_s)) for lane, view in watched]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def partitions(self, topic_name: str) -> list[PartitionInfo]:
+        async def attempt(topic: Topic) -> list[PartitionInfo]:
+            views = await asyncio.gather(
+                *(self.lanes.lane(topic.topic_id, number).view(0) for number in topic.lanes)
+            )
+            infos = []
+            for partition in range(topic.partition_count):
+                number, local = topic.lane_of(partition)
+                _check_width(views[number], local)
+                infos.append(_info(partition, local, views[number]))
+            return infos
+
+        return await self._with_topic(topic_name, attempt)
+
+    def _lane(self, topic: Topic, partition: int) -> tuple[Lane, int]:
+        number, local = topic.lane_of(partition)
+        return self.lanes.lane(topic.topic_id, number), local
+
+    def lane_view(self, topic: Topic, partition: int) -> tuple[Lane, int]:
+        """Return the lane of a partition, and the partition's number within it."""
+        return self._lane(topic, partition)
+
+    # Life
+
+    def drain(self) -> None:
+        """Begin to stop: those who wait for records are answered with what there is."""
+        self.draining.set()
+        self.lanes.wake_all()
+
+    async def aclose(self) -> None:
+        """Answer every append, then release the stores."""
+        self.drain()
+        await self.batcher.aclose()
+        await self._lane_runtime.aclose()
+        await self.metadata.close()
+        await self.zones.close()
+
+
+def _check_width(view: LaneView, local: int) -> None:
+    if local >= view.head.partition_count:
+        raise UnknownTopicOrPartition("the partition is being added; send it again")
+
+
+def _info(partition: int, local: int, view: LaneView) -> PartitionInfo:
+    head = view.head
+    turn = partition % len(head.replicas)
+    order = [*head.replicas[turn:], *head.replicas[:turn]]
+    in_sync = [number for number in order if head.isr >> number & 1]
+    return PartitionInfo(
+        partition=partition,
+        leader=head.zones[in_sync[0]] if in_sync else None,
+        leader_epoch=head.leader_epoch,
+        replicas=[head.zones[number] for number in order],
+        isr=[head.zones[number] for number in in_sync],
+        log_start_offset=head.log_starts[local],
+        high_watermark=head.next_offsets[local],
+        size_bytes=head.sizes[local],
+    )

@@ -1,0 +1,76 @@
+"""What an operator may change, read once from `RIACHO_*` variables at start-up.
+
+Settings are values. Components (stores, clocks, identifiers) are arguments of the assembly in
+`service/app.py` and never appear here, so tests swap them without touching the environment.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="RIACHO_", frozen=True, extra="ignore")
+
+    data: Path = Path("riacho-data")
+    """Where the embedded default keeps everything, unless the next two say otherwise."""
+
+    zones: str = ""
+    """`a=s3://bucket/prefix,b=file:///dir`, or names alone: directories under `data`."""
+
+    metadata: str = ""
+    """`dynamodb://table`, `sqlite:///file` or `memory://`; default: SQLite under `data`."""
+
+    advertised_url: str = ""
+    """How clients reach this gateway; shown by /v1/cluster."""
+
+    batch_bytes_max: PositiveInt = 8 * MIB
+    """Flush at this size. Larger objects cost fewer requests but take longer to write."""
+
+    linger_max_ms: PositiveFloat = 100
+    """While a flush is in the air, arrivals wait for it at most this long. Shorter means
+    lower latency and more requests to pay for; at low load nothing waits in any case."""
+
+    flights_max: PositiveInt = 4
+    """So many flushes are written at once at most."""
+
+    held_bytes_max: PositiveInt = 64 * MIB
+    """Refuse produce requests beyond this, so that overload is an answer and not a crash."""
+
+    request_bytes_max: PositiveInt = 16 * MIB
+    """Largest body, as it is sent. Part of the public API: raise it, never lower it."""
+
+    decompressed_bytes_max: PositiveInt = 32 * MIB
+    """Largest body after gzip or zstd."""
+
+    request_records_max: PositiveInt = 100_000
+
+    fetch_bytes_default: PositiveInt = 4 * MIB
+    fetch_bytes_max: PositiveInt = 64 * MIB
+    fetch_records_default: PositiveInt = 10_000
+    fetch_records_max: PositiveInt = 100_000
+    fetch_partitions_max: PositiveInt = 1_000
+    wait_ms_max: PositiveInt = 60_000
+    """Longest a fetch may wait for records. Proxies like to hang up after a minute."""
+
+    sse_heartbeat_s: PositiveFloat = 10
+
+    head_poll_ms: PositiveFloat = 50
+    """How often waiting fetches look for commits of other gateways. Each look is one read of
+    the table per lane that is waited for."""
+
+    slice_cache_bytes: PositiveInt = 64 * MIB
+    index_cache_bytes: PositiveInt = 32 * MIB
+
+    presign_expires_s: PositiveInt = 900
+
+    gateway_heartbeat_s: NonNegativeFloat = 10
+    """How often this gateway says that it lives; 0: never."""
+
+    log_level: str = "info"
+    log_format: str = Field("text", pattern="^(text|json)$")

@@ -1,0 +1,83 @@
+"""From record batches to one hot segment and the runs that commit it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from storage import segments, slices
+from storage.head import Run, RunSlice
+from storage.objects import Piece
+from storage.slices import Codec, Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePart:
+    """What one lane contributes to a segment."""
+
+    topic_id: bytes
+    first_partition: int
+    """The topic's number of the lane's first partition."""
+    codec: Codec
+    zones: int
+    batches: Sequence[tuple[int, Sequence[pa.RecordBatch]]]
+    """For each partition (within the lane), its record batches in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltSegment:
+    pieces: list[Piece]
+    runs: list[Run]
+    """One for each part, in the same order."""
+    stored: list[tuple[int, memoryview]]
+    """Position and bytes of every slice."""
+
+
+def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
+    """Return the segment that holds `parts`; the slices of a part lie next to each other."""
+    runs: list[Run] = []
+    rows: list[tuple[bytes, int, Slice]] = []
+    stored: list[tuple[int, memoryview]] = []
+    position = segments.FIRST_POSITION
+    for part in parts:
+        encoded = _encode(part)
+        runs.append(_run(object_id, position, part, encoded))
+        for partition, piece in encoded:
+            rows.append((part.topic_id, part.first_partition + partition, piece))
+            stored.append((position, piece.data))
+            position += len(piece.data)
+    return BuiltSegment(pieces=segments.encode(rows), runs=runs, stored=stored)
+
+
+def _encode(part: LanePart) -> list[tuple[int, Slice]]:
+    partitions: list[int] = []
+    batches: list[pa.RecordBatch] = []
+    for partition, waiting in part.batches:
+        joined = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+        for batch in slices.cut(joined):
+            partitions.append(partition)
+            batches.append(batch)
+    return list(zip(partitions, slices.encode(batches, part.codec), strict=True))
+
+
+def _run(
+    object_id: bytes, position: int, part: LanePart, encoded: Sequence[tuple[int, Slice]]
+) -> Run:
+    base_ms = min(piece.min_ms for _, piece in encoded)
+    return Run(
+        object_id=object_id,
+        position=position,
+        base_ms=base_ms,
+        slices=tuple(
+            RunSlice(
+                partition,
+                piece.count,
+                len(piece.data),
+                piece.min_ms - base_ms,
+                piece.max_ms - piece.min_ms,
+                piece.crc,
+            )
+            for partition, piece in encoded
+        ),
+        zones=part.zones,
+    )
