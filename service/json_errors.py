@@ -1,0 +1,73 @@
+"""What is wrong with a JSON body, in words that say where.
+
+msgspec says "Object contains unknown field `vlaue` - at `$.records[3]`". A sender reads
+`records[3]: unknown field "vlaue"; a record may have key, value, ...`.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from storage.errors import InvalidRequest
+
+_RECORD_FIELDS: Final = (
+    "a record may have key, value, headers, timestamp, partition, key_base64, value_base64"
+)
+_HEADER_FIELDS: Final = "a header may have key, value, value_base64"
+_BODY_FIELDS: Final = 'the body is {"records": [{"key": ..., "value": ...}, ...]}'
+
+_PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`\Z")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`\Z")
+_SHOWN_CHARS: Final = 64
+
+
+def explained(error: msgspec.ValidationError, line: int | None = None) -> InvalidRequest:
+    """Return the error for valid JSON that is not a produce body; `line` is of NDJSON."""
+    text = str(error)
+    place = ""
+    if found := _PLACE.search(text):
+        place, text = found[1], text[: found.start()]
+    where = ": ".join(part for part in (f"line {line}" if line else "", place) if part)
+    reason = _reason(text, place, _HEADER_FIELDS if _in_headers(place) else _fields(place, line))
+    return InvalidRequest(f"{where}: {reason}" if where else reason)
+
+
+def not_json(text: bytes, error: Exception, line: int | None = None) -> InvalidRequest:
+    """Return the error for bytes that are not JSON at all."""
+    subject = f"line {line}: " if line else "the body is "
+    if isinstance(error, RecursionError):
+        return InvalidRequest(f"{subject}not acceptable JSON: it is nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        return InvalidRequest(f"{subject}not valid UTF-8 (byte {_first_bad_byte(text)})")
+    if not text.strip():
+        return InvalidRequest(f"the body is empty; {_BODY_FIELDS}")
+    reason = str(error).removeprefix("JSON is malformed: ")
+    return InvalidRequest(f"{subject}not valid JSON: {reason[0].lower()}{reason[1:]}")
+
+
+def _reason(text: str, place: str, fields: str) -> str:
+    if found := _UNKNOWN.match(text):
+        return f'unknown field "{found[1][:_SHOWN_CHARS]}"; {fields}'
+    if found := _MISSING.match(text):
+        return f'the field "{found[1]}" is missing; {fields}'
+    if text == "Invalid base64 encoded string":
+        return "not valid base64"
+    return text[0].lower() + text[1:] if place else f"{text[0].lower()}{text[1:]}; {fields}"
+
+
+def _in_headers(place: str) -> bool:
+    return "headers[" in place
+
+
+def _fields(place: str, line: int | None) -> str:
+    return _RECORD_FIELDS if place or line else _BODY_FIELDS
+
+
+def _first_bad_byte(text: bytes) -> int:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
