@@ -1,0 +1,40 @@
+"""What every test may use: asyncio for async tests, and local servers that start on demand."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.storage import servers
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[str]:
+    with servers.ministack() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    with servers.moto() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def seaweed() -> Iterator[str]:
+    with servers.seaweed() as url:
+        yield url
+
+
+@pytest.fixture
+def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials of the local servers, and nothing else that a developer may have set."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET_KEY)
+    monkeypatch.setenv("AWS_REGION", servers.REGION)
