@@ -28,6 +28,12 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def hand_over(self) -> "Hold":
+        """Return a hold of the same bytes, which this one no longer gives back."""
+        other = Hold(self._admission)
+        other._size_bytes, self._size_bytes = self._size_bytes, 0
+        return other
+
     def release(self) -> None:
         self._admission.held_bytes -= self._size_bytes
         self._size_bytes = 0

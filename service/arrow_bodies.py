@@ -33,7 +33,7 @@ def decode_arrow(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
         batch, partitions = _joined([_converted(batch, now_ms, limits) for batch in batches])
     except _REFUSALS as error:
         raise InvalidRequest(f"the body is not a valid Arrow stream: {error}") from error
-    check_batch(batch, limits)
+    check_batch(batch, limits, batch.nbytes)
     return batch, partitions
 
 

@@ -142,5 +142,6 @@ def _lengths(column: pa.Array) -> pa.Array:
     # A view begins with its length, of four bytes out of sixteen.
     import numpy as np
 
-    views = np.frombuffer(column.buffers()[1], "<i4")[column.offset * 4 :: 4][: len(column)]
-    return pc.if_else(column.is_valid(), pa.array(views.astype(np.int64)), 0)
+    words = np.frombuffer(column.buffers()[1], "<i4", (column.offset + len(column)) * 4)
+    lengths = pa.array(words[column.offset * 4 :: 4].astype(np.int64))
+    return pc.if_else(column.is_valid(), lengths, 0)

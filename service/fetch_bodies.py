@@ -64,6 +64,7 @@ class _MixedRecord(Struct, gc=False):
 
 _ENCODER: Final = msgspec.json.Encoder()
 _JSON: Final = msgspec.json.Decoder(Raw)
+_JSON_STARTS: Final = frozenset('{["-0123456789tfn \t\r\n')
 _NO_HEADERS: Final[tuple[_Header, ...]] = ()
 
 
@@ -148,7 +149,8 @@ def _either(field: Any) -> tuple[Any, Any]:
 
 def _embedded(value: Any) -> Any:
     """Return `value` as JSON within JSON, on one line, if it is JSON."""
-    if not isinstance(value, str):
+    # Most text that is not JSON shows it at once, and an exception costs more than the rest.
+    if not isinstance(value, str) or value[:1] not in _JSON_STARTS:
         return value
     try:
         raw = _JSON.decode(value)

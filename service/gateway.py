@@ -8,7 +8,7 @@ slices) may be lost at any moment and only saves reads.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,9 @@ what is committed does not change, but a topic may be deleted and its log start 
 Place = int | Literal["earliest", "latest"]
 T = TypeVar("T")
 
+Wanted: TypeAlias = "int | Sequence[int | None] | pa.Array | None"
+"""One partition for all records, or for each the one it asks for; None: chosen by key."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
@@ -58,6 +61,8 @@ class FetchResult:
     fetched: Fetched
     high_watermark: int
     log_start_offset: int
+    watch: tuple[Lane, LaneView]
+    """What to wait for if this was not enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,25 +117,31 @@ class Gateway:
     # Producing
 
     async def produce(
-        self,
-        topic_name: str,
-        batch: pa.RecordBatch,
-        partitions: "Sequence[int | None] | pa.Array | None",
+        self, topic_name: str, batch: pa.RecordBatch, wanted: Wanted
     ) -> dict[int, tuple[int, int]]:
         """Append the records; return (base offset, count) by partition, once durable."""
 
         async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
-            parts = self._assigned(topic, batch, partitions)
+            parts = self._assigned(topic, batch, wanted)
             bases = await self.batcher.append(topic, parts)
             return {p: (bases[p], part.num_rows) for p, part in parts.items()}
 
         return await self._with_topic(topic_name, attempt)
 
+    async def produce_later(
+        self, topic_name: str, batch: pa.RecordBatch, wanted: Wanted
+    ) -> tuple[dict[int, int], Callable[[], Awaitable[object]]]:
+        """Choose partitions only: return the count by partition, and the append still to do."""
+
+        async def attempt(topic: Topic) -> tuple[Topic, Mapping[int, pa.RecordBatch]]:
+            return topic, self._assigned(topic, batch, wanted)
+
+        topic, parts = await self._with_topic(topic_name, attempt)
+        counts = {p: part.num_rows for p, part in parts.items()}
+        return counts, lambda: self.batcher.append(topic, parts)
+
     def _assigned(
-        self,
-        topic: Topic,
-        batch: pa.RecordBatch,
-        partitions: "Sequence[int | None] | pa.Array | None",
+        self, topic: Topic, batch: pa.RecordBatch, wanted: Wanted
     ) -> Mapping[int, pa.RecordBatch]:
         if topic.config.is_compacted and batch.column(1).null_count:
             row = batch.column(1).is_null().to_pylist().index(True)
@@ -140,12 +151,15 @@ class Gateway:
         if topic.config.stamps_appends:
             now = pa.array([self.world.now_ms()] * batch.num_rows, pa.int64())
             batch = pa.RecordBatch.from_arrays([now, *batch.columns[1:]], schema=RECORD_SCHEMA)
+        if isinstance(wanted, int):
+            topic.check_partition(wanted)
+            return {wanted: batch}
         spreader = self._spreaders.get(topic.topic_id)
         if spreader is None:
             # Not all gateways begin with partition 0.
             cursor = int(self.world.random() * topic.partition_count)
             spreader = self._spreaders[topic.topic_id] = Spreader(cursor)
-        return assign(batch, partitions, topic.partition_count, spreader)
+        return assign(batch, wanted, topic.partition_count, spreader)
 
     async def _with_topic(self, name: str, call: Callable[[Topic], Awaitable[T]]) -> T:
         """Call with the topic; once more if what was known of it turned out to be old."""
@@ -193,6 +207,7 @@ class Gateway:
                     fetched=fetched,
                     high_watermark=view.head.next_offsets[local],
                     log_start_offset=view.head.log_starts[local],
+                    watch=(lane, view),
                 )
             await lane.changed(view, left_s)
             view = await lane.view(VIEW_AGE_MAX_S)
@@ -283,10 +298,6 @@ class Gateway:
     def _lane(self, topic: Topic, partition: int) -> tuple[Lane, int]:
         number, local = topic.lane_of(partition)
         return self.lanes.lane(topic.topic_id, number), local
-
-    def lane_view(self, topic: Topic, partition: int) -> tuple[Lane, int]:
-        """Return the lane of a partition, and the partition's number within it."""
-        return self._lane(topic, partition)
 
     # Life
 

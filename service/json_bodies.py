@@ -93,7 +93,7 @@ def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
         records = _raw_records(body)
     except _REFUSALS as error:
         raise not_json(body, error) from error
-    return _decoded(records, now_ms, limits)
+    return _decoded(records, len(body), now_ms, limits)
 
 
 def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
@@ -107,7 +107,7 @@ def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
         # The decoder takes any white space between records; we take one record per line.
         if len(records) != body.count(b"\n") + (not body.endswith(b"\n")):
             records = _raw_lines(body)
-    return _decoded(records, now_ms, limits)
+    return _decoded(records, len(body), now_ms, limits)
 
 
 def _raw_records(body: bytes) -> list[_RawRecord]:
@@ -141,7 +141,7 @@ def _check_utf8(text: bytes) -> None:
         text.decode()
 
 
-def _decoded(records: _Records, now_ms: int, limits: RecordLimits) -> Decoded:
+def _decoded(records: _Records, body_bytes: int, now_ms: int, limits: RecordLimits) -> Decoded:
     count = len(records)
     check_count(count, limits)
     batch = pa.RecordBatch.from_arrays(
@@ -153,7 +153,8 @@ def _decoded(records: _Records, now_ms: int, limits: RecordLimits) -> Decoded:
         ],
         schema=RECORD_SCHEMA,
     )
-    check_batch(batch, limits)
+    # JSON is never shorter than the bytes it stands for.
+    check_batch(batch, limits, body_bytes)
     partitions = [record.partition for record in records]
     return batch, None if partitions.count(None) == count else partitions
 

@@ -73,4 +73,5 @@ class Settings(BaseSettings):
     """How often this gateway says that it lives; 0: never."""
 
     log_level: str = "info"
-    log_format: str = Field("text", pattern="^(text|json)$")
+    log_format: str = Field("auto", pattern="^(auto|text|json)$")
+    """`auto`: text on a terminal, JSON elsewhere."""

@@ -94,14 +94,14 @@ class LogReader:
     def __init__(self, zones: Zones, catalog: Catalog, cache_bytes_max: int) -> None:
         self._zones = zones
         self._catalog = catalog
-        self._cache = ByteCache[SliceKey, bytes | memoryview](cache_bytes_max, len)
+        self.cache = ByteCache[SliceKey, bytes | memoryview](cache_bytes_max, len)
         self._reading: dict[SliceKey, asyncio.Task[None]] = {}
         self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
         self.store_reads = 0
 
     def remember(self, object_id: bytes, position: int, data: bytes | memoryview) -> None:
         """Keep a slice that this process wrote: whoever tails the log wants it next."""
-        self._cache.put((object_id, position), data)
+        self.cache.put((object_id, position), data)
 
     async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
         """Return records from `offset` on, at least one if the head has any there.
@@ -111,7 +111,7 @@ class LogReader:
         start, end = head.log_starts[partition], head.next_offsets[partition]
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
-        if offset == end:
+        if offset == end or budget.records_max <= 0:
             return Fetched(start_offset=offset, end_offset=offset)
         entries = _within(
             await self._catalog.after(head, partition, offset), offset, budget
@@ -146,7 +146,7 @@ class LogReader:
         return [] if offset == end else await self._catalog.after(head, partition, offset)
 
     async def _read(self, head: Head, entries: Sequence[Entry]) -> list[bytes | memoryview]:
-        found = {_key(entry): self._cache.get(_key(entry)) for entry in entries}
+        found = {_key(entry): self.cache.get(_key(entry)) for entry in entries}
         missing = [entry for entry in entries if found[_key(entry)] is None]
         if missing:
             loaded = await self._load(head, missing)
@@ -180,7 +180,7 @@ class LogReader:
                     self._reading.pop(_key(entry), None)
         for entry, _ in waits:
             # Read by someone else; still in the cache, unless that is very small.
-            data = self._cache.get(_key(entry))
+            data = self.cache.get(_key(entry))
             if data is None:
                 await self._load_object(head, [entry], results)
             else:
@@ -203,7 +203,7 @@ class LogReader:
             if len(piece) != entry.length or crc32c(piece) != entry.crc:
                 raise Corrupt(f"the slice at {entry.position} of {key} is damaged")
             results[_key(entry)] = piece
-            self._cache.put(_key(entry), piece)
+            self.cache.put(_key(entry), piece)
 
 
 def _key(entry: Entry) -> SliceKey:

@@ -145,7 +145,7 @@ class Topics:
     def forget(self, name: str) -> None:
         self._known.pop(name, None)
 
-    async def list(self) -> list[Topic]:
+    async def all(self) -> list[Topic]:
         found: list[Topic] = []
         after = None
         while True:

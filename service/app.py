@@ -1,0 +1,166 @@
+"""Assembly: the only place where parts are chosen and joined."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import cluster_routes, topic_routes
+from service.access_log import AccessLog, configure_logging, request_id_of
+from service.clock import World, real_world
+from service.fetch_routes import FetchRoutes
+from service.gateway import Gateway
+from service.hot_paths import Endpoint, HotPaths
+from service.metrics import Metrics
+from service.openapi import HOT_OPERATIONS, RESPONSES
+from service.problems import response_to
+from service.produce_routes import ProduceRoutes
+from service.registry import Registry, stop
+from service.settings import Settings
+from service.version import VERSION
+from storage.errors import InvalidConfig, RequestTooLarge, RiachoError
+from storage.metadata import MetadataStore
+from storage.objects import ObjectStore
+from storage.stores import open_metadata, open_objects
+from storage.zones import Zones
+
+DEFAULT_ZONE: Final = "a"
+
+ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
+"""Largest body of a call that is not produce or fetch."""
+
+
+class App:
+    """The whole gateway as one ASGI application."""
+
+    def __init__(self, gateway: Gateway, registry: Registry, metrics: Metrics) -> None:
+        self.gateway = gateway
+        self._registry = registry
+        self._produce = ProduceRoutes(gateway, metrics)
+        fetch = FetchRoutes(gateway, metrics)
+        endpoints: dict[tuple[str, str], Endpoint] = {
+            ("POST", "/v1/topics/{topic}/records"): self._produce.to_topic,
+            ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): (
+                self._produce.to_partition
+            ),
+            ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): fetch.one,
+            ("POST", "/v1/fetch"): fetch.many,
+        }
+        self.fastapi = self._fastapi(endpoints, metrics)
+        metrics.watch(gateway)
+        bounded = _BoundedBodies(self.fastapi)
+        self._asgi: ASGIApp = AccessLog(HotPaths(bounded, endpoints), metrics, gateway.world)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._asgi(scope, receive, send)
+
+    def drain(self) -> None:
+        """Begin to stop; called before the server waits for open requests."""
+        self.gateway.drain()
+
+    def _fastapi(
+        self, endpoints: dict[tuple[str, str], Endpoint], metrics: Metrics
+    ) -> FastAPI:
+        app = FastAPI(
+            title="Riacho",
+            version=VERSION,
+            description="Event streaming without brokers: a Kafka-class log over HTTP.",
+            lifespan=self._lifespan,
+            responses=RESPONSES,
+        )
+        for kind in (RiachoError, RequestValidationError, HTTPException):
+            app.add_exception_handler(kind, _problem)
+        for (method, path), endpoint in endpoints.items():
+            app.add_api_route(
+                path,
+                _described(endpoint),
+                methods=[method],
+                tags=["records"],
+                **HOT_OPERATIONS[method, path],
+            )
+        app.include_router(topic_routes.router(self.gateway))
+        app.include_router(cluster_routes.router(self.gateway, self._registry, metrics))
+        return app
+
+    @asynccontextmanager
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        beats = asyncio.create_task(self._registry.run())
+        yield
+        # Answer everything that is held, then say goodbye, then let go of the stores.
+        self.gateway.drain()
+        await self._produce.aclose()
+        await self.gateway.batcher.aclose()
+        await stop(beats)
+        await self._registry.leave()
+        await self.gateway.aclose()
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    return response_to(error, request_id_of(request))
+
+
+def _described(endpoint: Endpoint) -> Any:
+    async def serve(request: Request) -> Response:
+        return await endpoint(request)
+
+    serve.__name__ = endpoint.__name__
+    return serve
+
+
+class _BoundedBodies:
+    """Stops reading the body of an administrative call at a limit."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size_bytes = 0
+
+        async def bounded() -> Message:
+            nonlocal size_bytes
+            message = await receive()
+            size_bytes += len(message.get("body", b""))
+            if size_bytes > ADMIN_BODY_BYTES_MAX:
+                raise RequestTooLarge(
+                    f"the body has more than {ADMIN_BODY_BYTES_MAX} bytes, the limit for this call"
+                )
+            return message
+
+        await self._app(scope, bounded if scope["type"] == "http" else receive, send)
+
+
+def open_zones(settings: Settings) -> Zones:
+    """Return the zones that `settings` names; one directory if it names none."""
+    stores: dict[str, ObjectStore] = {}
+    for item in (settings.zones or DEFAULT_ZONE).split(","):
+        name, separator, url = item.strip().partition("=")
+        if not name:
+            raise InvalidConfig(f"RIACHO_ZONES: {item!r} has no name; write name=url or name")
+        if name in stores:
+            raise InvalidConfig(f"RIACHO_ZONES: there are two zones {name!r}")
+        directory = (settings.data / "zones" / name).absolute()
+        stores[name] = open_objects(url if separator else directory.as_uri())
+    return Zones(stores)
+
+
+def open_table(settings: Settings, world: World) -> MetadataStore:
+    """Return the metadata store that `settings` names; SQLite if it names none."""
+    default = f"sqlite:///{(settings.data / 'metadata.db').absolute()}"
+    return open_metadata(settings.metadata or default, world.new_version)
+
+
+def create_app(settings: Settings | None = None, world: World | None = None) -> App:
+    """Return the gateway that the environment describes, ready to serve."""
+    settings = settings or Settings()
+    world = world or real_world()
+    configure_logging(settings.log_level, settings.log_format)
+    metadata = open_table(settings, world)
+    gateway = Gateway(settings, open_zones(settings), metadata, world)
+    return App(gateway, Registry(settings, metadata, world), Metrics())

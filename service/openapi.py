@@ -1,0 +1,228 @@
+"""What the OpenAPI document says of the routes that FastAPI does not take apart itself."""
+
+from typing import Any, Final
+
+from service.requests import ARROW, JSON, NDJSON, SSE
+
+_PROBLEM: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail", "retryable", "may_have_applied"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "Kafka's name where Kafka has one"},
+        "detail": {"type": "string", "description": "what is wrong and what to do"},
+        "retryable": {"type": "boolean"},
+        "may_have_applied": {"type": "boolean"},
+        "request_id": {"type": "string"},
+    },
+}
+
+
+def _problem(description: str) -> dict[str, Any]:
+    content = {"application/problem+json": {"schema": _PROBLEM}}
+    return {"description": description, "content": content}
+
+
+RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    400: _problem("The request is wrong; the detail says where and why"),
+    404: _problem("There is no such topic or partition"),
+    409: _problem("Someone else was first"),
+    413: _problem("The request is too large"),
+    500: _problem("A fault of the gateway or damaged data"),
+    501: _problem("Not available here"),
+    503: _problem("Nothing was written; send the same request after Retry-After"),
+    504: _problem("The outcome is unknown; it may have been applied"),
+}
+
+_TEXT: Final = {"type": "string"}
+_ANY: Final = {"description": "text is its UTF-8 bytes, other JSON its JSON text, null is null"}
+_BASE64: Final = {"type": ["string", "null"], "format": "byte"}
+_HEADERS: Final = {
+    "anyOf": [
+        {"type": "object", "additionalProperties": _ANY},
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["key"],
+                "properties": {"key": _TEXT, "value": _ANY, "value_base64": _BASE64},
+                "additionalProperties": False,
+            },
+        },
+        {"type": "null"},
+    ]
+}
+_RECORD: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "key": _ANY,
+        "value": _ANY,
+        "key_base64": _BASE64,
+        "value_base64": _BASE64,
+        "headers": _HEADERS,
+        "timestamp": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
+        "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**31 - 1},
+    },
+}
+_FETCHED_RECORD: Final = {
+    "type": "object",
+    "required": ["offset", "timestamp", "headers"],
+    "properties": {
+        "offset": {"type": "integer"},
+        "timestamp": {"type": "integer"},
+        "key": _ANY,
+        "value": _ANY,
+        "key_base64": _BASE64,
+        "value_base64": _BASE64,
+        "headers": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_FETCHED: Final = {
+    "type": "object",
+    "required": ["records", "next_offset", "high_watermark", "log_start_offset"],
+    "properties": {
+        "records": {"type": "array", "items": _FETCHED_RECORD},
+        "next_offset": {"type": "integer"},
+        "high_watermark": {"type": "integer"},
+        "log_start_offset": {"type": "integer"},
+    },
+}
+_RESULTS: Final = {
+    "type": "object",
+    "required": ["results"],
+    "properties": {
+        "results": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["partition", "base_offset", "count"],
+                "properties": {
+                    "partition": {"type": "integer"},
+                    "base_offset": {"type": "integer", "description": "-1 with acks=0"},
+                    "count": {"type": "integer"},
+                },
+            },
+        }
+    },
+}
+
+
+def _parameter(place: str, name: str, schema: dict[str, Any], about: str = "") -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "schema": schema,
+        "description": about,
+    }
+
+
+_TOPIC: Final = _parameter("path", "topic", {"type": "string"})
+_PARTITION: Final = _parameter("path", "partition", {"type": "integer", "minimum": 0})
+_ACKS: Final = _parameter(
+    "query",
+    "acks",
+    {"enum": ["0", "1", "all"], "default": "all"},
+    "0: answered before anything is written; 1: in the leader zone; all: in every zone in sync",
+)
+_COUNT: Final = {"type": "integer", "minimum": 1}
+
+
+def _content(schema: dict[str, Any], *others: str) -> dict[str, Any]:
+    return {JSON: {"schema": schema}, **{name: {} for name in others}}
+
+
+def _produce(summary: str, *parameters: dict[str, Any]) -> dict[str, Any]:
+    body = {
+        "type": "object",
+        "required": ["records"],
+        "additionalProperties": False,
+        "properties": {"records": {"type": "array", "minItems": 1, "items": _RECORD}},
+    }
+    return {
+        "summary": summary,
+        "openapi_extra": {
+            "parameters": [*parameters, _ACKS],
+            "requestBody": {"required": True, "content": _content(body, NDJSON, ARROW)},
+        },
+        "responses": {
+            200: {"description": "Durable and committed", "content": _content(_RESULTS)},
+            202: {"description": "acks=0: on its way", "content": _content(_RESULTS)},
+            415: _problem("This content type or encoding is not read here"),
+        },
+    }
+
+
+_FETCH_PARAMETERS: Final = [
+    _parameter("query", "offset", {"type": "integer"}, "first offset to return"),
+    _parameter("query", "at", _TEXT, "instead: earliest (default), latest, or a timestamp in ms"),
+    _parameter("query", "max_records", _COUNT),
+    _parameter("query", "max_bytes", _COUNT, "one record is returned even if it is larger"),
+    _parameter("query", "min_bytes", {"type": "integer", "minimum": 0}, "wait for so much"),
+    _parameter("query", "max_wait_ms", {"type": "integer", "minimum": 0}, "and so long"),
+    _parameter("query", "value_format", {"enum": ["text", "json", "base64"], "default": "text"}),
+]
+
+_FETCH_BODY: Final = {
+    "type": "object",
+    "required": ["partitions"],
+    "additionalProperties": False,
+    "properties": {
+        "partitions": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["topic", "partition"],
+                "additionalProperties": False,
+                "properties": {
+                    "topic": _TEXT,
+                    "partition": {"type": "integer", "minimum": 0},
+                    "offset": {"type": ["integer", "null"]},
+                    "at": {"type": ["string", "integer", "null"]},
+                    "max_bytes": {"type": ["integer", "null"], "minimum": 1},
+                },
+            },
+        },
+        "max_records": {"type": ["integer", "null"], "minimum": 1},
+        "max_bytes": {"type": ["integer", "null"], "minimum": 1},
+        "min_bytes": {"type": "integer", "minimum": 0},
+        "max_wait_ms": {"type": "integer", "minimum": 0},
+        "value_format": {"enum": ["text", "json", "base64"]},
+    },
+}
+
+_FETCHED_MANY: Final = {
+    "type": "object",
+    "required": ["partitions"],
+    "properties": {"partitions": {"type": "array", "items": {"type": "object"}}},
+}
+
+HOT_OPERATIONS: Final[dict[tuple[str, str], dict[str, Any]]] = {
+    ("POST", "/v1/topics/{topic}/records"): _produce("Produce records to a topic", _TOPIC),
+    ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): _produce(
+        "Produce records to one partition", _TOPIC, _PARTITION
+    ),
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): {
+        "summary": "Fetch records, or tail them as server-sent events",
+        "openapi_extra": {"parameters": [_TOPIC, _PARTITION, *_FETCH_PARAMETERS]},
+        "responses": {
+            200: {"description": "Records", "content": _content(_FETCHED, NDJSON, ARROW, SSE)},
+            406: _problem("None of the accepted media types can be given"),
+            416: _problem("The offset is outside the log"),
+        },
+    },
+    ("POST", "/v1/fetch"): {
+        "summary": "Fetch from several partitions with one wait and one budget",
+        "openapi_extra": {
+            "requestBody": {"required": True, "content": _content(_FETCH_BODY)},
+        },
+        "responses": {
+            200: {"description": "Records by partition", "content": _content(_FETCHED_MANY)},
+            415: _problem("This content encoding is not read here"),
+        },
+    },
+}

@@ -1,0 +1,146 @@
+"""Errors as HTTP: one table, one shape, RFC 9457 problem documents.
+
+This is the only module that knows both vocabularies. Domain code raises a `RiachoError` and
+never a status; routes never catch one.
+"""
+
+import logging
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from storage.errors import (
+    Conflict,
+    Corrupt,
+    InvalidRequest,
+    NotAcceptable,
+    NotSupported,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    Overloaded,
+    RecordTooLarge,
+    Rejected,
+    RequestTooLarge,
+    RiachoError,
+    Unavailable,
+    UnknownTopicOrPartition,
+    UnsupportedMediaType,
+)
+
+log = logging.getLogger("riacho.error")
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+RETRY_AFTER_S: Final = 1
+"""What `Retry-After` says: the shortest it can, since a flush takes far less."""
+
+_STATUS: Final[dict[type, HTTPStatus]] = {
+    Rejected: HTTPStatus.BAD_REQUEST,
+    UnknownTopicOrPartition: HTTPStatus.NOT_FOUND,
+    NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
+    RecordTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    RequestTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    OffsetOutOfRange: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+    NotSupported: HTTPStatus.NOT_IMPLEMENTED,
+    Conflict: HTTPStatus.CONFLICT,
+    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    OutcomeUnknown: HTTPStatus.GATEWAY_TIMEOUT,
+    Corrupt: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def status_of(kind: type[RiachoError]) -> HTTPStatus:
+    """Return the status of the nearest ancestor that has one."""
+    return next(_STATUS[ancestor] for ancestor in kind.__mro__ if ancestor in _STATUS)
+
+
+def document(error: RiachoError, request_id: str) -> dict[str, Any]:
+    """Return the problem document of `error`."""
+    return _document(
+        status_of(type(error)),
+        error.code,
+        str(error),
+        request_id,
+        retryable=error.retryable,
+        may_have_applied=error.may_have_applied,
+    )
+
+
+def response_to(error: Exception, request_id: str) -> Response:
+    """Return the response to any error; one that nobody meant to raise is logged here."""
+    if isinstance(error, RiachoError):
+        if isinstance(error, Corrupt):
+            log.error("stored data is damaged", exc_info=error, extra={"request_id": request_id})
+        body = document(error, request_id)
+        headers = {}
+        if isinstance(error, Unavailable | Overloaded):
+            headers["retry-after"] = str(RETRY_AFTER_S)
+        return _response(body, headers)
+    if isinstance(error, RequestValidationError):
+        body = document(InvalidRequest(_explain(error)), request_id)
+        return _response(body, {})
+    if isinstance(error, HTTPException):
+        status = HTTPStatus(error.status_code)
+        detail = error.detail if error.detail != status.phrase else _hint(status)
+        body = _document(status, status.name, detail, request_id)
+        return _response(body, dict(error.headers or {}))
+    log.error("unexpected error", exc_info=error, extra={"request_id": request_id})
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    body = _document(
+        status,
+        "UNKNOWN_SERVER_ERROR",
+        "this is a fault of the gateway, and its error log has the details",
+        request_id,
+        may_have_applied=True,
+    )
+    return _response(body, {})
+
+
+def _document(
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    request_id: str,
+    *,
+    retryable: bool = False,
+    may_have_applied: bool = False,
+) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{code.lower().replace('_', '-')}",
+        "title": status.phrase,
+        "status": int(status),
+        "code": code,
+        "detail": detail,
+        "retryable": retryable,
+        "may_have_applied": may_have_applied,
+        "request_id": request_id,
+    }
+
+
+def _response(body: dict[str, Any], headers: dict[str, str]) -> Response:
+    return Response(
+        msgspec.json.encode(body),
+        status_code=body["status"],
+        media_type=MEDIA_TYPE,
+        headers=headers,
+    )
+
+
+def _explain(error: RequestValidationError) -> str:
+    """Return the first thing that is wrong, and where."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
+
+
+def _hint(status: HTTPStatus) -> str:
+    if status == HTTPStatus.NOT_FOUND:
+        return "there is nothing at this path; see /docs for what there is"
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return "this path does not take this method; see /docs for what it takes"
+    return status.phrase

@@ -1,0 +1,153 @@
+"""`POST …/records`: from a body to offsets."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.admission import Hold
+from service.bodies import decode_produce
+from service.gateway import Gateway, Wanted
+from service.metrics import Metrics
+from service.record_limits import RecordLimits
+from service.requests import Query, partition_of, read_body
+from storage.errors import InvalidAcks, InvalidRequest, NotSupported, RiachoError
+
+log = logging.getLogger("riacho.error")
+
+NO_OFFSET: Final = -1
+"""What `acks=0` is told, as in Kafka: the offset is not known yet."""
+
+_NOT_YET: Final = (
+    "riacho-producer-id",
+    "riacho-producer-epoch",
+    "riacho-sequence",
+    "riacho-transaction",
+)
+
+
+class Result(msgspec.Struct, gc=False):
+    partition: int
+    base_offset: int
+    count: int
+
+
+class ProduceRoutes:
+    def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+        self._unacknowledged: set[asyncio.Task[None]] = set()
+
+    async def to_topic(self, request: Request) -> Response:
+        """Produce; each record's partition is given, chosen by its key, or spread."""
+        return await self._produce(request, None)
+
+    async def to_partition(self, request: Request) -> Response:
+        """Produce to one partition."""
+        return await self._produce(request, partition_of(request))
+
+    async def aclose(self) -> None:
+        """Wait for the writes that nobody waits for."""
+        while self._unacknowledged:
+            await asyncio.wait(self._unacknowledged)
+
+    async def _produce(self, request: Request, partition: int | None) -> Response:
+        acks = _acks(Query(request, ["acks"]))
+        for name in _NOT_YET:
+            if name in request.headers:
+                raise NotSupported(
+                    f"header {name}: idempotent and transactional produce are not available yet;"
+                    " leave the header out"
+                )
+        topic = request.path_params["topic"]
+        with self._gateway.admission.hold() as hold:
+            batch, wanted = await self._read(request, topic, partition, hold)
+            if acks == "0":
+                return await self._without_ack(topic, batch, wanted, hold)
+            placed = await self._gateway.produce(topic, batch, wanted)
+        self._metrics.produced(batch.num_rows, batch.nbytes)
+        return _answer(
+            HTTPStatus.OK, [Result(p, base, count) for p, (base, count) in placed.items()]
+        )
+
+    async def _read(
+        self, request: Request, topic_name: str, partition: int | None, hold: Hold
+    ) -> tuple[pa.RecordBatch, Wanted]:
+        settings = self._gateway.settings
+        # Unknown topics are refused before anything is read.
+        topic = await self._gateway.topics.get(topic_name)
+        if partition is not None:
+            topic.check_partition(partition)
+        body = await read_body(
+            request,
+            hold,
+            request_bytes_max=settings.request_bytes_max,
+            decompressed_bytes_max=settings.decompressed_bytes_max,
+        )
+        limits = RecordLimits(
+            record_bytes_max=topic.config.record_bytes_max,
+            record_count_max=settings.request_records_max,
+            request_bytes_max=settings.decompressed_bytes_max,
+        )
+        produced = decode_produce(
+            body,
+            request.headers.get("content-type", ""),
+            now_ms=self._gateway.world.now_ms(),
+            limits=limits,
+        )
+        hold.grow_to(produced.batch.nbytes)
+        if partition is not None:
+            _check_only(partition, produced.partitions)
+            return produced.batch, partition
+        return produced.batch, produced.partitions
+
+    async def _without_ack(
+        self, topic: str, batch: pa.RecordBatch, wanted: Wanted, hold: Hold
+    ) -> Response:
+        counts, append = await self._gateway.produce_later(topic, batch, wanted)
+        kept = hold.hand_over()
+
+        async def write() -> None:
+            with kept:
+                try:
+                    await append()
+                    self._metrics.produced(batch.num_rows, batch.nbytes)
+                except RiachoError as error:
+                    log.warning("records sent with acks=0 were lost: %s", error)
+
+        task = asyncio.create_task(write())
+        self._unacknowledged.add(task)
+        task.add_done_callback(self._unacknowledged.discard)
+        return _answer(
+            HTTPStatus.ACCEPTED, [Result(p, NO_OFFSET, count) for p, count in counts.items()]
+        )
+
+
+def _acks(query: Query) -> str:
+    acks = query.text("acks") or "all"
+    if acks == "-1":
+        return "all"
+    if acks not in {"0", "1", "all"}:
+        raise InvalidAcks(f"query: acks must be 0, 1 or all, not {acks!r}")
+    return acks
+
+
+def _check_only(partition: int, wanted: Sequence[int | None] | None) -> None:
+    """Raise `InvalidRequest` if a record asks for another partition than `partition`."""
+    for row, other in enumerate(wanted or ()):
+        if other is not None and other != partition:
+            raise InvalidRequest(
+                f"records[{row}].partition: {other}, but the path says {partition}"
+            )
+
+
+def _answer(status: HTTPStatus, results: list[Result]) -> Response:
+    return Response(
+        msgspec.json.encode({"results": results}), status_code=status, media_type="application/json"
+    )

@@ -1,0 +1,234 @@
+"""Routes about topics. A route translates; it does not decide."""
+
+import base64
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from service.gateway import Gateway
+from service.requests import Query, parse_place
+from storage import keys
+from storage.catalog import zone_names
+from storage.entries import Kind
+from storage.errors import InvalidRequest
+from storage.slices import SCHEMA_MESSAGE
+from storage.topics import Topic
+
+SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
+
+TopicName = Annotated[str, Path(description="letters, digits, dots, underscores, hyphens")]
+PartitionNumber = Annotated[int, Path(ge=0, le=2**31 - 1)]
+ConfigValue = StrictStr | StrictInt | float
+
+
+class NewTopic(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: StrictStr
+    partitions: StrictInt = 1
+    replication_factor: StrictInt = 1
+    config: dict[str, ConfigValue] = Field(default_factory=dict)
+
+
+class TopicChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: StrictInt | None = None
+    config: dict[str, ConfigValue | None] = Field(
+        default_factory=dict, description="null returns a setting to its default"
+    )
+
+
+class TopicInfo(BaseModel):
+    name: str
+    id: str
+    partitions: int
+    replication_factor: int
+    config: dict[str, str]
+    created_ms: int
+
+
+class TopicList(BaseModel):
+    topics: list[TopicInfo]
+
+
+class PartitionInfo(BaseModel):
+    partition: int
+    leader: str | None
+    leader_epoch: int
+    replicas: list[str]
+    isr: list[str]
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+
+
+class PartitionList(BaseModel):
+    partitions: list[PartitionInfo]
+
+
+class OffsetInfo(BaseModel):
+    offset: int
+    timestamp: int = Field(description="of the record at the offset; -1 if there is none")
+
+
+class StoredRange(BaseModel):
+    base_offset: int
+    end_offset: int
+    count: int
+    format: str = Field(description="arrow: one Arrow IPC record-batch message")
+    url: str
+    start: int = Field(description="first byte of the range")
+    end: int = Field(description="byte behind the range")
+    crc32c: int
+    min_timestamp: int
+    max_timestamp: int
+
+
+class StoredRanges(BaseModel):
+    segments: list[StoredRange]
+    arrow_schema_base64: str = Field(description="message to put in front of the ranges")
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Return the routes under `/v1/topics` that are not hot."""
+    routes = APIRouter(prefix="/v1/topics", tags=["topics"])
+
+    @routes.post("", status_code=HTTPStatus.CREATED)
+    async def create_topic(new: NewTopic) -> TopicInfo:
+        """Create a topic."""
+        topic = await gateway.topics.create(
+            new.name,
+            partitions=new.partitions,
+            replication_factor=new.replication_factor,
+            config=new.config,
+        )
+        return _topic_info(topic)
+
+    @routes.get("")
+    async def list_topics(request: Request) -> TopicList:
+        """List all topics, by name."""
+        Query(request, ())
+        return TopicList(topics=[_topic_info(topic) for topic in await gateway.topics.all()])
+
+    @routes.get("/{topic}")
+    async def describe_topic(topic: TopicName, request: Request) -> TopicInfo:
+        """Return a topic and its whole configuration, defaults included."""
+        Query(request, ())
+        return _topic_info(await gateway.topics.read(topic))
+
+    @routes.patch("/{topic}")
+    async def alter_topic(topic: TopicName, change: TopicChange) -> TopicInfo:
+        """Add partitions, change configuration."""
+        altered = await gateway.topics.alter(
+            topic, partitions=change.partitions, config=change.config
+        )
+        return _topic_info(altered)
+
+    @routes.delete("/{topic}", status_code=HTTPStatus.NO_CONTENT)
+    async def delete_topic(topic: TopicName) -> Response:
+        """Delete a topic and everything in it."""
+        deleted = await gateway.topics.delete(topic)
+        gateway.lanes.forget(deleted.topic_id)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    @routes.get("/{topic}/partitions")
+    async def list_partitions(topic: TopicName, request: Request) -> PartitionList:
+        """Return where every partition begins, ends and lives."""
+        Query(request, ())
+        infos = await gateway.partitions(topic)
+        return PartitionList(
+            partitions=[PartitionInfo.model_validate(info, from_attributes=True) for info in infos]
+        )
+
+    @routes.get(
+        "/{topic}/partitions/{partition}/offsets",
+        openapi_extra=_parameters(at="earliest, latest, or a timestamp in ms"),
+    )
+    async def find_offset(
+        topic: TopicName, partition: PartitionNumber, request: Request
+    ) -> OffsetInfo:
+        """Return the offset of the first record at a moment or later."""
+        at = Query(request, ["at"]).text("at")
+        if at is None:
+            raise InvalidRequest("query: at is missing; give earliest, latest or a timestamp")
+        offset, timestamp = await gateway.offset_at(topic, partition, parse_place(at))
+        return OffsetInfo(offset=offset, timestamp=timestamp)
+
+    @routes.get(
+        "/{topic}/partitions/{partition}/segments",
+        openapi_extra=_parameters(
+            offset="first offset; default: the log start", end="offset to stop before"
+        ),
+    )
+    async def locate_records(
+        topic: TopicName, partition: PartitionNumber, request: Request
+    ) -> StoredRanges:
+        """Return where records are stored, with URLs to read them past this gateway."""
+        query = Query(request, ["offset", "end"])
+        offset = query.integer("offset", 0, 2**63 - 1)
+        end = query.integer("end", 0, 2**63 - 1)
+        return await _locate(gateway, topic, partition, offset, end)
+
+    return routes
+
+
+async def _locate(
+    gateway: Gateway, topic: str, partition: int, offset: int | None, end: int | None
+) -> StoredRanges:
+    entries, view, local = await gateway.locate(topic, partition, offset, end)
+    urls: dict[bytes, str] = {}
+    ranges = []
+    for entry in entries:
+        if entry.object_id not in urls:
+            name = zone_names(view.head, entry.zones)[0]
+            urls[entry.object_id] = await gateway.zones.store(name).presign(
+                keys.hot_segment(entry.object_id), gateway.settings.presign_expires_s
+            )
+        ranges.append(
+            StoredRange(
+                base_offset=entry.base_offset,
+                end_offset=entry.end_offset,
+                count=entry.count,
+                format=Kind(entry.kind).name.lower(),
+                url=urls[entry.object_id],
+                start=entry.position,
+                end=entry.position + entry.length,
+                crc32c=entry.crc,
+                min_timestamp=entry.min_ms,
+                max_timestamp=entry.max_ms,
+            )
+        )
+    start = view.head.log_starts[local] if offset is None else offset
+    return StoredRanges(
+        segments=ranges,
+        arrow_schema_base64=SCHEMA_BASE64,
+        next_offset=entries[-1].end_offset if entries else start,
+        high_watermark=view.head.next_offsets[local],
+        log_start_offset=view.head.log_starts[local],
+    )
+
+
+def _topic_info(topic: Topic) -> TopicInfo:
+    return TopicInfo(
+        name=topic.name,
+        id=topic.topic_id.hex(),
+        partitions=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        config=topic.config.all(),
+        created_ms=topic.created_ms,
+    )
+
+
+def _parameters(**about: str) -> dict[str, Any]:
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
+            for name, text in about.items()
+        ]
+    }
