@@ -51,7 +51,7 @@ class AccessLog:
 
         try:
             await self._app(scope, receive, send_and_see)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             if seen.status:
                 raise  # Too late for another answer: the server drops the connection.
             await response_to(error, request_id)(scope, receive, send_and_see)

@@ -1,8 +1,11 @@
 """Assembly: the only place where parts are chosen and joined."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -61,13 +64,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._asgi(scope, receive, send)
 
-    def drain(self) -> None:
-        """Begin to stop; called before the server waits for open requests."""
-        self.gateway.drain()
-
-    def _fastapi(
-        self, endpoints: dict[tuple[str, str], Endpoint], metrics: Metrics
-    ) -> FastAPI:
+    def _fastapi(self, endpoints: dict[tuple[str, str], Endpoint], metrics: Metrics) -> FastAPI:
         app = FastAPI(
             title="Riacho",
             version=VERSION,
@@ -91,6 +88,7 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
         yield
         # Answer everything that is held, then say goodbye, then let go of the stores.
@@ -100,6 +98,26 @@ class App:
         await stop(beats)
         await self._registry.leave()
         await self.gateway.aclose()
+
+
+def drain_on_signal(drain: Callable[[], None]) -> None:
+    """Call `drain` as soon as the process is told to stop.
+
+    The server waits for open requests before it tells the application anything, and a tail
+    never ends by itself; so we listen too, and then let the server's own handler act.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        others = signal.getsignal(number)
+
+        def handle(signum: int, frame: FrameType | None, others: Any = others) -> None:
+            loop.call_soon_threadsafe(drain)
+            if callable(others):
+                others(signum, frame)
+
+        signal.signal(number, handle)
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -5,7 +5,7 @@ but their sender is still not trusted: a dictionary or a view can name the same 
 every row, so what it would expand to is added up before it is.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,10 @@ from pyarrow import types
 from service.record_limits import RecordLimits
 from storage.errors import InvalidRecord, InvalidRequest, RequestTooLarge
 from storage.records import HEADERS_TYPE
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _COLUMNS: Final = ("timestamp", "key", "value", "headers", "partition")
 _SHOWN_CHARS: Final = 64
@@ -51,7 +55,9 @@ def bytes_column(column: pa.Array, kind: pa.DataType, limits: RecordLimits) -> p
         raise RequestTooLarge(
             f"a column expands to more than {limits.request_bytes_max} bytes; send several requests"
         )
-    return column.cast(kind)
+    if types.is_dictionary(column.type):
+        return bytes_column(column.dictionary, kind, limits).take(column.indices)
+    return (_without_views_of_nulls(column) if _is_view(column.type) else column).cast(kind)
 
 
 def timestamp_column(column: pa.Array, now_ms: int) -> pa.Array:
@@ -72,18 +78,31 @@ def headers_column(column: pa.Array, limits: RecordLimits) -> pa.Array:
     """Return `column` as lists of (key, value), each of them with a key."""
     if types.is_null(column.type):
         return column.cast(HEADERS_TYPE)
-    entries = column.values
     # A type of no width can name any number of headers in a few bytes.
-    if len(entries) > len(column) * limits.header_count_max:
+    if len(column.values) > len(column) * limits.header_count_max:
         raise InvalidRecord(f"a record may have {limits.header_count_max} headers")
+    if column.values.null_count:
+        raise InvalidRecord("a header is null; send an empty list for no headers")
     if column.type != HEADERS_TYPE:
-        for child in ("key", "value"):
-            bytes_column(entries.field(_child(column.type, child)), pa.binary(), limits)
-        column = column.cast(HEADERS_TYPE)
-    entries = column.flatten()
-    if entries.null_count or entries.field("key").null_count:
-        raise InvalidRecord("a header is null or has a null key; every header needs a key")
+        column = _rebuilt_headers(column, limits)
+    if column.flatten().field("key").null_count:
+        raise InvalidRecord("the key of a header is null; every header needs a key")
     return column
+
+
+def _rebuilt_headers(column: pa.Array, limits: RecordLimits) -> pa.Array:
+    key, value = 0, 1
+    if not types.is_map(column.type):
+        key, value = (column.type.value_type.get_field_index(name) for name in ("key", "value"))
+    entries = pa.StructArray.from_arrays(
+        [
+            bytes_column(column.values.field(key), pa.string(), limits),
+            bytes_column(column.values.field(value), pa.binary(), limits),
+        ],
+        fields=list(HEADERS_TYPE.value_type),
+    )
+    offsets = column.offsets.cast(pa.int32())
+    return pa.ListArray.from_arrays(offsets, entries, type=HEADERS_TYPE, mask=column.is_null())
 
 
 def _is_acceptable(field: pa.Field) -> bool:
@@ -117,12 +136,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return any(accepts(kind) for accepts in _BYTES_TYPES)
 
 
-def _child(kind: pa.DataType, name: str) -> int:
-    """Return the position of a header's key or value; in a map they may have other names."""
-    if types.is_map(kind):
-        return 0 if name == "key" else 1
-    index: int = kind.value_type.get_field_index(name)
-    return index
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(types.is_binary_view(kind) or types.is_string_view(kind))
 
 
 def _expanded_bytes(column: pa.Array) -> int:
@@ -137,11 +152,27 @@ def _expanded_bytes(column: pa.Array) -> int:
 
 
 def _lengths(column: pa.Array) -> pa.Array:
-    if not (types.is_binary_view(column.type) or types.is_string_view(column.type)):
+    if not _is_view(column.type):
         return pc.binary_length(column).cast(pa.int64())
-    # A view begins with its length, of four bytes out of sixteen.
+    return pa.array(_views(column)[column.offset :, 0].astype("i8"))
+
+
+def _without_views_of_nulls(column: pa.Array) -> pa.Array:
+    """Return `column` with nothing but zeros where it is null.
+
+    Arrow validates the views of what is there only, and then follows all of them in a cast:
+    a null with a view of anywhere would be read from anywhere.
+    """
+    validity, _, *data = column.buffers()
+    buffers = [validity, pa.py_buffer(_views(column)), *data]
+    return pa.Array.from_buffers(column.type, len(column), buffers, offset=column.offset)
+
+
+def _views(column: pa.Array) -> "NDArray[np.int32]":
+    """Return a view per row, four numbers each, the first its length; zeros for a null."""
     import numpy as np
 
     words = np.frombuffer(column.buffers()[1], "<i4", (column.offset + len(column)) * 4)
-    lengths = pa.array(words[column.offset * 4 :: 4].astype(np.int64))
-    return pc.if_else(column.is_valid(), lengths, 0)
+    views = words.reshape(-1, 4).copy()
+    views[column.offset :][column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return views

@@ -162,9 +162,7 @@ class Batcher:
         # Shielded, because the flush goes on for the others when one caller hangs up.
         return await asyncio.shield(append.done)
 
-    async def _views(
-        self, topic: Topic, partitions: Iterable[int]
-    ) -> dict[int, LaneView]:
+    async def _views(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
         """Return the head of every lane of `partitions`, reading those not seen lately."""
         views: dict[int, LaneView] = {}
         for partition in partitions:
@@ -221,8 +219,10 @@ class Batcher:
         self._take_off()
 
     async def _fly(self, buffer: _Buffer, tickets: list[tuple[_LaneBuffer, Ticket]]) -> None:
-        """Write the segment, then commit it: in that order, so that a crash in between leaves
-        an object that nothing mentions, and nothing else.
+        """Write the segment, then commit it.
+
+        In that order, so that a crash in between leaves an object that nothing mentions, and
+        nothing else.
         """
         try:
             segment = await self._write(buffer, [waiting for waiting, _ in tickets])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import pyarrow as pa
@@ -140,9 +140,7 @@ class FetchRoutes:
         self._metrics.fetched(end - result.fetched.start_offset, len(body))
         return Response(body, media_type=ARROW, headers=_headers(result, end))
 
-    async def _tail(
-        self, request: Request, query: Query, topic: str, partition: int
-    ) -> Response:
+    async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
         position = query.position()
         last = request.headers.get("last-event-id")
         if last is not None:
@@ -216,7 +214,9 @@ class FetchRoutes:
         """Fetch from all partitions, some at a time, until the budget is used up."""
         settings = self._gateway.settings
         left = min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
-        records = min(body.max_records or settings.fetch_records_default, settings.fetch_records_max)
+        records = min(
+            body.max_records or settings.fetch_records_default, settings.fetch_records_max
+        )
         results: list[FetchResult | RiachoError] = []
         for start in range(0, len(body.partitions), FETCHES_AT_ONCE):
             wave = await asyncio.gather(
@@ -253,7 +253,9 @@ class FetchRoutes:
     ) -> bytes:
         settings = self._gateway.settings
         left = min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
-        records = min(body.max_records or settings.fetch_records_default, settings.fetch_records_max)
+        records = min(
+            body.max_records or settings.fetch_records_default, settings.fetch_records_max
+        )
         items: list[bytes] = []
         for wanted, result in zip(body.partitions, results, strict=True):
             place = {"topic": wanted.topic, "partition": wanted.partition}
@@ -261,7 +263,9 @@ class FetchRoutes:
                 error = problems.document(result, request_id)
                 items.append(msgspec.json.encode({**place, "error": error}))
                 continue
-            batches = result.fetched.batches(min(left, wanted.max_bytes or left)) if left > 0 else []
+            batches = (
+                result.fetched.batches(min(left, wanted.max_bytes or left)) if left > 0 else []
+            )
             batches = _first_records(batches, records)
             for _, batch in batches:
                 left -= batch.nbytes

@@ -86,9 +86,7 @@ class Gateway:
         self.zones = zones
         self.metadata = metadata
         self.admission = Admission(settings.held_bytes_max)
-        self.topics = Topics(
-            metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s
-        )
+        self.topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
         catalog = Catalog(zones, world.new_id, settings.index_cache_bytes)
         self._lane_runtime = LaneRuntime(
             metadata=metadata,
@@ -212,9 +210,7 @@ class Gateway:
             await lane.changed(view, left_s)
             view = await lane.view(VIEW_AGE_MAX_S)
 
-    async def _start(
-        self, lane: Lane, local: int, position: Position
-    ) -> tuple[int, LaneView]:
+    async def _start(self, lane: Lane, local: int, position: Position) -> tuple[int, LaneView]:
         if position.offset is not None:
             view = await lane.view(VIEW_AGE_MAX_S)
             if (
@@ -269,9 +265,7 @@ class Gateway:
             raise InvalidRequest(f"end: {end} is before offset {offset}")
         return await self._with_topic(topic_name, attempt)
 
-    async def changed(
-        self, watched: Sequence[tuple[Lane, LaneView]], timeout_s: float
-    ) -> None:
+    async def changed(self, watched: Sequence[tuple[Lane, LaneView]], timeout_s: float) -> None:
         """Return when any of the lanes changed, or after `timeout_s`."""
         tasks = [asyncio.create_task(lane.changed(view, timeout_s)) for lane, view in watched]
         try:

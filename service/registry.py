@@ -83,9 +83,7 @@ class Registry:
         oldest_ms = self._world.now_ms() - int(
             MISSED_BEATS_MAX * 1000 * max(1.0, self._settings.gateway_heartbeat_s)
         )
-        items = [
-            _DECODER.decode(item.value) for _, item in await self._metadata.list("gateway/")
-        ]
+        items = [_DECODER.decode(item.value) for _, item in await self._metadata.list("gateway/")]
         return [item for item in items if item.beat_ms >= oldest_ms]
 
 

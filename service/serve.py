@@ -1,28 +1,16 @@
-"""Running the gateway as a process: uvicorn, with one thing added.
-
-Uvicorn waits for open requests before it tells the application that it stops. A tail never
-ends by itself, so the application must be told first; `_Server.shutdown` does that.
-"""
+"""Running the gateway as a process, or as several."""
 
 import os
-import socket
 from pathlib import Path
+from typing import Final
 
 import uvicorn
-from uvicorn.supervisors import ChangeReload, Multiprocess
 
-from service.app import App
-
-SHUTDOWN_S_MAX = 30
+SHUTDOWN_S_MAX: Final = 30
 """Requests that are not answered by then are cut off."""
 
-
-class _Server(uvicorn.Server):
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        app = self.config.loaded_app
-        if isinstance(app, App):
-            app.drain()
-        await super().shutdown(sockets)
+KEEP_ALIVE_S: Final = 75
+"""Longer than load balancers keep a connection, so that it is never us who closes first."""
 
 
 def run(
@@ -46,7 +34,7 @@ def run(
     }
     # Workers are processes of their own: they learn all of this from the environment.
     os.environ.update({name: value for name, value in given.items() if value is not None})
-    config = uvicorn.Config(
+    uvicorn.run(
         "service.app:create_app",
         factory=True,
         host=host,
@@ -60,13 +48,5 @@ def run(
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=SHUTDOWN_S_MAX,
-        timeout_keep_alive=75,
-        backlog=2048,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
-    server = _Server(config)
-    if reload:
-        ChangeReload(config, target=server.run, sockets=[config.bind_socket()]).run()
-    elif workers > 1:
-        Multiprocess(config, target=server.run, sockets=[config.bind_socket()]).run()
-    else:
-        server.run()

@@ -73,5 +73,5 @@ class Settings(BaseSettings):
     """How often this gateway says that it lives; 0: never."""
 
     log_level: str = "info"
-    log_format: str = Field("auto", pattern="^(auto|text|json)$")
+    log_format: str = Field(default="auto", pattern="^(auto|text|json)$")
     """`auto`: text on a terminal, JSON elsewhere."""

@@ -1,13 +1,13 @@
 """Tailing a partition as server-sent events.
 
-    id: 41                                   an offset: `Last-Event-ID: 41` resumes at 42
-    data: {"offset": 41, ...}
+id: 41                                   an offset: `Last-Event-ID: 41` resumes at 42
+data: {"offset": 41, ...}
 
-    event: heartbeat                         nothing came for a while; not resumable, no id
-    data: {"next_offset": 42, "high_watermark": 42}
+event: heartbeat                         nothing came for a while; not resumable, no id
+data: {"next_offset": 42, "high_watermark": 42}
 
-    event: error                             the stream ends; the problem document says why
-    data: {"code": ...}
+event: error                             the stream ends; the problem document says why
+data: {"code": ...}
 """
 
 from collections.abc import AsyncIterator

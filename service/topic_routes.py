@@ -194,7 +194,7 @@ async def _locate(
             StoredRange(
                 base_offset=entry.base_offset,
                 end_offset=entry.end_offset,
-                count=entry.count,
+                count=entry.record_count,
                 format=Kind(entry.kind).name.lower(),
                 url=urls[entry.object_id],
                 start=entry.position,

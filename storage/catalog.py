@@ -15,7 +15,7 @@ from storage import index, keys
 from storage.cache import ByteCache
 from storage.entries import Entry
 from storage.head import Head
-from storage.index import FANOUT, Members, Page, Ref
+from storage.index import FANOUT, Members, Page
 from storage.zones import Zones
 
 ENTRIES_MAX: Final = 256
@@ -131,9 +131,7 @@ class Catalog:
             number += 1
         return members
 
-    def _save_page(
-        self, page: Page, writes: list[tuple[bytes, keys.IndexKind, bytes]]
-    ) -> bytes:
+    def _save_page(self, page: Page, writes: list[tuple[bytes, keys.IndexKind, bytes]]) -> bytes:
         object_id = self._new_id()
         writes.append((object_id, "page", page.encode()))
         self._pages.put(object_id, page)
@@ -189,6 +187,4 @@ def zone_names(head: Head, mask: int) -> list[str]:
 
 
 def _members_bytes(members: Members) -> int:
-    return sum(
-        _MEMBERS_BYTES + 64 * len(ref.ends) for level in members.levels for ref in level
-    )
+    return sum(_MEMBERS_BYTES + 64 * len(ref.ends) for level in members.levels for ref in level)

@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     partition: int
     """Within the lane."""
     end_offset: int
-    count: int
+    record_count: int
     kind: int
     object_id: bytes
     position: int
@@ -34,4 +34,4 @@ class Entry(NamedTuple):
     @property
     def base_offset(self) -> int:
         """The first offset; for a slice, whose offsets are dense."""
-        return self.end_offset - self.count
+        return self.end_offset - self.record_count

@@ -191,7 +191,7 @@ def _entry(run: Run, piece: RunSlice, position: int, end_offset: int) -> Entry:
     return Entry(
         partition=piece.partition,
         end_offset=end_offset,
-        count=piece.count,
+        record_count=piece.count,
         kind=run.kind,
         object_id=run.object_id,
         position=position,

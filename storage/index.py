@@ -35,7 +35,7 @@ _PAGE_SCHEMA: Final = pa.schema(
     [
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("end_offset", pa.int64(), nullable=False),
-        pa.field("count", pa.int64(), nullable=False),
+        pa.field("record_count", pa.int64(), nullable=False),
         pa.field("kind", pa.uint8(), nullable=False),
         pa.field("object_id", pa.binary(ID_BYTES), nullable=False),
         pa.field("position", pa.int64(), nullable=False),

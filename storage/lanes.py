@@ -73,7 +73,7 @@ class Ticket:
         self.committed = asyncio.get_running_loop().create_future()
 
     def ready(self, run: Run) -> None:
-        """The run's object is durable: commit it in turn."""
+        """Say that the run's object is durable: commit it in turn."""
         self.run = run
         self.settled.set()
 
@@ -103,9 +103,9 @@ class Lane:
 
     async def view(self, age_max_s: float) -> LaneView:
         """Return the head as it was at most `age_max_s` ago; 0: after this call began."""
-        if self._view and age_max_s > 0:
-            if self._runtime.monotonic_s() - self._view.read_at_s <= age_max_s:
-                return self._view
+        known = self._view
+        if known and 0 < age_max_s >= self._runtime.monotonic_s() - known.read_at_s:
+            return known
         return await self._fresh()
 
     async def _fresh(self) -> LaneView:
@@ -247,9 +247,7 @@ class Lane:
             raise OutcomeUnknown("the metadata store did not say whether the commit happened")
         raise Contended(f"{COMMIT_ATTEMPTS_MAX} commits of others came first; send it again")
 
-    async def _try(
-        self, view: LaneView, head: Head, runs: Sequence[Run]
-    ) -> list[dict[int, int]]:
+    async def _try(self, view: LaneView, head: Head, runs: Sequence[Run]) -> list[dict[int, int]]:
         new = heads.append(head, runs)
         put = Put(self.key, heads.encode(new), view.version)
         began_s = self._runtime.monotonic_s()

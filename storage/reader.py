@@ -113,9 +113,7 @@ class LogReader:
             raise OffsetOutOfRange(offset, start, end)
         if offset == end or budget.records_max <= 0:
             return Fetched(start_offset=offset, end_offset=offset)
-        entries = _within(
-            await self._catalog.after(head, partition, offset), offset, budget
-        )
+        entries = _within(await self._catalog.after(head, partition, offset), offset, budget)
         data = await self._read(head, entries)
         pieces = [
             StoredSlice(entry.base_offset, entry.end_offset, piece)
@@ -125,15 +123,16 @@ class LogReader:
         return Fetched(start_offset=offset, end_offset=last, slices=pieces)
 
     async def offset_at(self, head: Head, partition: int, timestamp_ms: int) -> tuple[int, int]:
-        """Return the first offset whose record is stamped `timestamp_ms` or later, and its
-        timestamp; the end of the log and -1 if there is none.
+        """Return the first offset stamped `timestamp_ms` or later, and its timestamp.
+
+        If there is none: the end of the log, and -1.
         """
         for entry in await self._catalog.since(head, partition, timestamp_ms):
             [data] = await self._read(head, [entry])
             stamps = slices.decode_unchecked(data).column(0)
             hidden = max(0, head.log_starts[partition] - entry.base_offset)
             late = pc.greater_equal(stamps.slice(hidden), timestamp_ms)
-            row = pc.index(late, True).as_py()  # noqa: FBT003
+            row = pc.index(late, True).as_py()
             if row >= 0:
                 return entry.base_offset + hidden + row, stamps[hidden + row].as_py()
         return head.next_offsets[partition], -1

@@ -31,9 +31,7 @@ SCHEMA_MESSAGE: Final = RECORD_SCHEMA.serialize().to_pybytes()
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 _OPTIONS: Final = {
-    codec: pa.ipc.IpcWriteOptions(
-        compression=None if codec == "none" else codec, use_threads=False
-    )
+    codec: pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec, use_threads=False)
     for codec in ("lz4", "zstd", "none")
 }
 

@@ -120,8 +120,9 @@ class Topics:
         self._known: dict[str, tuple[Topic, float]] = {}
 
     async def get(self, name: str) -> Topic:
-        """Return the topic, as it was at most `age_max_s` ago, or raise
-        `UnknownTopicOrPartition`.
+        """Return the topic as it was at most `age_max_s` ago.
+
+        Raises `UnknownTopicOrPartition` if there is none.
         """
         known = self._known.get(name)
         if known is not None and self._monotonic_s() - known[1] <= self._age_max_s:
@@ -178,9 +179,7 @@ class Topics:
             Put(
                 keys.head(stored.topic_id, lane),
                 heads.encode(
-                    heads.create(
-                        stored.topic_id, lane, lane_width(partitions, width, lane), zones
-                    )
+                    heads.create(stored.topic_id, lane, lane_width(partitions, width, lane), zones)
                 ),
                 None,
             )
@@ -252,9 +251,7 @@ class Topics:
             return topic
         raise Contended(f"topic {name!r} is being written to all the time; try again")
 
-    def _check_shape(
-        self, partitions: int, replication_factor: int, settings: TopicConfig
-    ) -> None:
+    def _check_shape(self, partitions: int, replication_factor: int, settings: TopicConfig) -> None:
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitions(f"partitions must be from 1 to {PARTITIONS_MAX}")
         if not 1 <= replication_factor <= len(self._zone_names):
