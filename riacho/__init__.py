@@ -1,0 +1,113 @@
+"""Riacho from Python: producers, consumers and administration over HTTP.
+
+    from riacho import Admin, Consumer, Producer
+
+    with Admin() as admin:
+        admin.create_topic("orders", partitions=3)
+
+    with Producer() as producer:
+        producer.send("orders", {"id": 1}, key="customer-7")
+
+    with Consumer(auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer:
+            print(record.key_text(), record.json())
+
+Each class has an asynchronous twin: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`. Every
+error is a `RiachoError`; see `riacho.errors`. Names are imported when they are first used,
+so that `import riacho` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from riacho.admin import Admin, AsyncAdmin, Cluster, PartitionInfo, Topic
+    from riacho.consumer import AsyncConsumer, Consumer
+    from riacho.errors import BufferExhausted, DeliveryTimeout, GatewayUnreachable
+    from riacho.producer import AsyncProducer, Producer
+    from riacho.records import Record, RecordMetadata, TopicPartition
+    from storage.errors import (
+        Conflict,
+        Corrupt,
+        InvalidConfig,
+        InvalidPartitions,
+        InvalidRecord,
+        InvalidReplicationFactor,
+        InvalidRequest,
+        InvalidTopic,
+        NotEnoughReplicas,
+        NotSupported,
+        OffsetOutOfRange,
+        OutcomeUnknown,
+        Overloaded,
+        RecordTooLarge,
+        Rejected,
+        RequestTooLarge,
+        RiachoError,
+        TopicExists,
+        Unavailable,
+        UnknownTopicOrPartition,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Admin",
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "BufferExhausted",
+    "Cluster",
+    "Conflict",
+    "Consumer",
+    "Corrupt",
+    "DeliveryTimeout",
+    "GatewayUnreachable",
+    "InvalidConfig",
+    "InvalidPartitions",
+    "InvalidRecord",
+    "InvalidReplicationFactor",
+    "InvalidRequest",
+    "InvalidTopic",
+    "NotEnoughReplicas",
+    "NotSupported",
+    "OffsetOutOfRange",
+    "OutcomeUnknown",
+    "Overloaded",
+    "PartitionInfo",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "Rejected",
+    "RequestTooLarge",
+    "RiachoError",
+    "Topic",
+    "TopicExists",
+    "TopicPartition",
+    "Unavailable",
+    "UnknownTopicOrPartition",
+]
+
+_HOMES = {
+    "riacho.admin": ("Admin", "AsyncAdmin", "Cluster", "PartitionInfo", "Topic"),
+    "riacho.consumer": ("AsyncConsumer", "Consumer"),
+    "riacho.errors": ("BufferExhausted", "DeliveryTimeout", "GatewayUnreachable"),
+    "riacho.producer": ("AsyncProducer", "Producer"),
+    "riacho.records": ("Record", "RecordMetadata", "TopicPartition"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'riacho' has no attribute {name!r}")
+    # Whatever has no home of its own here is an error that the gateway raises, too.
+    value = getattr(import_module(_HOME.get(name, "storage.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,188 @@
+"""Where a consumer stands: positions, fetched records that wait, seeks and pauses.
+
+Pure state behind one lock, because a synchronous consumer takes records in its own thread
+while fetches arrive in another. Two rules hold it together:
+
+- A *position* is the offset of the next record to hand out. It moves when records are
+  handed out and at no other time, so a reply that is lost or never asked for costs nothing.
+- Every seek begins a new *epoch* of the partition. What was fetched for an older epoch is
+  dropped on arrival.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from riacho.records import Record, TopicPartition
+
+Start: TypeAlias = Literal["earliest", "latest"] | int
+"""Where to begin: at one end of the log, or with the first record of a time in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition, the epoch of an answer about it, and what is to be asked."""
+
+    partition: TopicPartition
+    epoch: int
+    start: Start
+    offset: int | None
+    """Where to fetch from; None if `start` has to be looked up first."""
+
+
+@dataclass(slots=True)
+class _State:
+    start: Start
+    epoch: int
+    position: int | None = None
+    fetch_offset: int | None = None
+    is_paused: bool = False
+    waiting: deque[Record] = field(default_factory=deque)
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.waiting) and not self.is_paused
+
+
+class Assignment:
+    def __init__(self, records_waiting_min: int) -> None:
+        """Want more for a partition that has fewer than `records_waiting_min` in waiting."""
+        self._records_waiting_min = records_waiting_min
+        self._lock = threading.Lock()
+        # In the order in which partitions have their turn.
+        self._states: dict[TopicPartition, _State] = {}
+        self._epochs = 0
+        self._is_low = False
+
+    def replace(self, partitions: Iterable[TopicPartition], start: Start) -> None:
+        """Assign exactly `partitions`. Old ones keep their place, new ones begin at `start`."""
+        with self._lock:
+            old = self._states
+            self._states = {p: old.get(p) or self._new_state(start) for p in partitions}
+
+    def partitions(self) -> list[TopicPartition]:
+        with self._lock:
+            return sorted(self._states)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Hand out `offset` next. Raises `KeyError` for a partition that is not assigned."""
+        if offset < 0:
+            raise ValueError(f"an offset is not negative: {offset}")
+        with self._lock:
+            state = self._restart(partition)
+            state.position = state.fetch_offset = offset
+
+    def seek_to(self, partition: TopicPartition, start: Start) -> None:
+        """Begin at `start`, which is looked up when it is needed."""
+        with self._lock:
+            self._restart(partition).start = start
+
+    def restart(self, place: Place, start: Start) -> None:
+        """Begin `place` anew at `start`, unless someone sought in it meanwhile."""
+        with self._lock:
+            if self._current(place) is not None:
+                self._restart(place.partition).start = start
+
+    def pause(self, partition: TopicPartition, is_paused: bool) -> None:
+        with self._lock:
+            self._state(partition).is_paused = is_paused
+
+    def paused(self) -> list[TopicPartition]:
+        with self._lock:
+            return sorted(p for p, state in self._states.items() if state.is_paused)
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the position, or None while the start is not looked up."""
+        with self._lock:
+            return self._state(partition).position
+
+    def place(self, partition: TopicPartition) -> Place:
+        with self._lock:
+            state = self._state(partition)
+            return Place(partition, state.epoch, state.start, state.fetch_offset)
+
+    def wanted(self) -> list[Place]:
+        """Return the partitions that should be fetched, in order of their turn."""
+        with self._lock:
+            return [
+                Place(partition, state.epoch, state.start, state.fetch_offset)
+                for partition, state in self._states.items()
+                if not state.is_paused and len(state.waiting) < self._records_waiting_min
+            ]
+
+    def settle_start(self, place: Place, offset: int) -> Place:
+        """Note that the start of `place` is `offset`; return the place with it."""
+        with self._lock:
+            state = self._current(place)
+            if state is not None and state.position is None:
+                state.position = state.fetch_offset = offset
+        return Place(place.partition, place.epoch, place.start, offset)
+
+    def accept(self, place: Place, records: Sequence[Record], next_offset: int) -> None:
+        """Keep `records`, fetched for `place`, until they are taken."""
+        with self._lock:
+            state = self._current(place)
+            if state is None or state.fetch_offset != place.offset:
+                return
+            if records:
+                state.waiting.extend(records)
+                next_offset = max(next_offset, records[-1].offset + 1)
+            state.fetch_offset = next_offset
+            if not state.waiting:
+                state.position = next_offset
+
+    def take(self, records_max: int) -> list[Record]:
+        """Hand out up to `records_max` records, and move the positions behind them.
+
+        Partitions take turns: one that was served goes to the end of the line.
+        """
+        taken: list[Record] = []
+        with self._lock:
+            while len(taken) < records_max:
+                partition = next((p for p, s in self._states.items() if s.is_ready), None)
+                if partition is None:
+                    break
+                state = self._states[partition] = self._states.pop(partition)
+                self._take_from(state, taken, records_max)
+        return taken
+
+    def is_low(self) -> bool:
+        """Whether a take since the last call left a partition in want of more."""
+        is_low, self._is_low = self._is_low, False
+        return is_low
+
+    def has_records(self) -> bool:
+        with self._lock:
+            return any(state.is_ready for state in self._states.values())
+
+    def _take_from(self, state: _State, taken: list[Record], records_max: int) -> None:
+        waiting = state.waiting
+        had = len(waiting)
+        taken += [waiting.popleft() for _ in range(min(records_max - len(taken), had))]
+        # Behind the last record there may be offsets that compaction emptied.
+        state.position = waiting[0].offset if waiting else state.fetch_offset
+        # Said once, when the level passes the mark, and again when all is gone.
+        if len(waiting) < self._records_waiting_min <= had or not waiting:
+            self._is_low = True
+
+    def _new_state(self, start: Start) -> _State:
+        self._epochs += 1
+        return _State(start, self._epochs)
+
+    def _restart(self, partition: TopicPartition) -> _State:
+        old = self._state(partition)
+        self._states[partition] = state = self._new_state(old.start)
+        state.is_paused = old.is_paused
+        return state
+
+    def _state(self, partition: TopicPartition) -> _State:
+        try:
+            return self._states[partition]
+        except KeyError:
+            raise KeyError(f"{partition} is not assigned to this consumer") from None
+
+    def _current(self, place: Place) -> _State | None:
+        state = self._states.get(place.partition)
+        return state if state is not None and state.epoch == place.epoch else None

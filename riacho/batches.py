@@ -1,0 +1,251 @@
+"""Records that wait to be sent: batches per partition, and a bound on all of them.
+
+    send ──▶ open batch of the partition ──▶ sealed, in flight ──▶ settled
+             (the last of its queue)         (the first; one at a time)
+
+Threads put records in, the sender takes batches out on its event loop; one lock guards both,
+and nothing here waits. A full buffer is an answer, with a promise to call back.
+
+A record without a key goes to the *sticky* partition of its topic, which changes with every
+batch: few large requests instead of many small ones, and still an even spread.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from riacho.records import HeaderPairs, RecordMetadata, TopicPartition
+from storage.errors import RiachoError
+
+Answer: TypeAlias = Future[RecordMetadata] | asyncio.Future[RecordMetadata]
+Callback: TypeAlias = Callable[[RecordMetadata | None, RiachoError | None], None]
+
+RECORD_OVERHEAD_BYTES: Final = 64
+"""What a record is counted for beyond its own bytes, so that empty ones have a limit too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record on its way, and who wants to know what became of it."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderPairs
+    answer: Answer
+    callback: Callback | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        size_bytes = RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size_bytes += len(name) + len(value or b"")
+        return size_bytes
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records of one partition that are sent together."""
+
+    partition: TopicPartition
+    number: int
+    begun_s: float
+    drafts: list[Draft] = field(default_factory=list)
+    size_bytes: int = 0
+    attempts: int = 0
+    may_have_applied: bool = False
+
+    def halves(self) -> "tuple[Batch, Batch]":
+        """Return two batches that together are this one, in order."""
+        middle = len(self.drafts) // 2
+        first, second = (
+            Batch(
+                partition=self.partition,
+                number=self.number,
+                begun_s=self.begun_s,
+                drafts=drafts,
+                size_bytes=sum(draft.size_bytes for draft in drafts),
+            )
+            for drafts in (self.drafts[:middle], self.drafts[middle:])
+        )
+        return first, second
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """The batches of one partition. Only the last takes records, only the first is sent."""
+
+    partition: TopicPartition
+    waiting: deque[Batch] = field(default_factory=deque)
+    in_flight: Batch | None = None
+    is_drained: bool = True
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the first batch need not linger. Touched on the sender's loop only."""
+
+
+class Accumulator:
+    def __init__(
+        self,
+        *,
+        batch_bytes_max: int,
+        buffer_bytes_max: int,
+        begin: Callable[[Queue], None],
+        hurry: Callable[[Queue], None],
+    ) -> None:
+        """Call `begin` for a queue that needs a drain, `hurry` for one that need not linger.
+
+        Both are called by whatever thread puts a record in, with the lock held.
+        """
+        self._batch_bytes_max = batch_bytes_max
+        self._buffer_bytes_max = buffer_bytes_max
+        self._begin = begin
+        self._hurry = hurry
+        self._lock = threading.Lock()
+        self._queues: dict[TopicPartition, Queue] = {}
+        self._sticky: dict[str, int] = {}
+        self._held_bytes = 0
+        self._held_records = 0
+        self._last_number = 0
+        self._waiters: list[Callable[[], None]] = []
+        self._is_closed = False
+
+    def offer(
+        self,
+        topic: str,
+        partition: int | None,
+        partition_count: int,
+        draft: Draft,
+        *,
+        now_s: float,
+        on_room: Callable[[], None] | None = None,
+    ) -> bool:
+        """Take `draft` and return True, or call `on_room` once there is room to try again.
+
+        Raises `RuntimeError` if the producer was closed.
+        """
+        size_bytes = draft.size_bytes
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("this producer is closed")
+            if self._held_bytes + size_bytes > self._buffer_bytes_max:
+                if on_room is not None:
+                    self._waiters.append(on_room)
+                return False
+            if partition is None:
+                partition = self._sticky_partition(topic, partition_count, size_bytes)
+            self._append(TopicPartition(topic, partition), draft, size_bytes, now_s)
+            return True
+
+    def first(self, queue: Queue) -> Batch | None:
+        """Return the batch to send next; None ends the drain of `queue`."""
+        with self._lock:
+            if queue.waiting:
+                return queue.waiting[0]
+            queue.is_drained = True
+            return None
+
+    def seal(self, queue: Queue) -> Batch:
+        """Take the first batch of `queue` for sending; it gathers no more records."""
+        with self._lock:
+            queue.in_flight = batch = queue.waiting.popleft()
+            if not self._is_full(queue):
+                queue.ready.clear()
+            return batch
+
+    def settle(self, queue: Queue, batch: Batch) -> None:
+        """Forget `batch`, which has its answer, and make room for others."""
+        with self._lock:
+            queue.in_flight = None
+            self._held_bytes -= batch.size_bytes
+            self._held_records -= len(batch.drafts)
+            waiters, self._waiters = self._waiters, []
+        for on_room in waiters:
+            on_room()
+
+    def split(self, queue: Queue, batch: Batch) -> None:
+        """Put the halves of `batch` back, to be sent one after the other before the rest."""
+        with self._lock:
+            queue.in_flight = None
+            queue.waiting.extendleft(reversed(batch.halves()))
+
+    def close(self) -> None:
+        """Take no more records. Whoever waits for room is told, and then refused."""
+        with self._lock:
+            self._is_closed = True
+            waiters, self._waiters = self._waiters, []
+        for on_room in waiters:
+            on_room()
+
+    def abandon(self) -> list[tuple[Queue, Batch]]:
+        """Take out everything that was not sent."""
+        with self._lock:
+            return [(q, q.waiting.popleft()) for q in self._queues.values() for _ in [*q.waiting]]
+
+    @property
+    def last_number(self) -> int:
+        """The number of the newest batch."""
+        return self._last_number
+
+    @property
+    def held_records(self) -> int:
+        """How many records have no answer yet."""
+        return self._held_records
+
+    def holds_up_to(self, number: int) -> bool:
+        """Whether a batch with this number, or an older one, has no answer yet."""
+        with self._lock:
+            return any(
+                batch.number <= number
+                for queue in self._queues.values()
+                for batch in (queue.in_flight, *queue.waiting)
+                if batch is not None
+            )
+
+    def queues(self) -> list[Queue]:
+        with self._lock:
+            return list(self._queues.values())
+
+    def _append(
+        self, partition: TopicPartition, draft: Draft, size_bytes: int, now_s: float
+    ) -> None:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = Queue(partition)
+        if not self._has_room(queue, size_bytes):
+            self._last_number += 1
+            queue.waiting.append(Batch(partition, self._last_number, now_s))
+        batch = queue.waiting[-1]
+        batch.drafts.append(draft)
+        batch.size_bytes += size_bytes
+        self._held_bytes += size_bytes
+        self._held_records += 1
+        if queue.is_drained:
+            queue.is_drained = False
+            self._begin(queue)
+        elif len(queue.waiting) <= 2 and self._is_full(queue):
+            self._hurry(queue)
+
+    def _is_full(self, queue: Queue) -> bool:
+        """Whether the first batch takes no more records; a second one means just that."""
+        if len(queue.waiting) == 1:
+            return queue.waiting[0].size_bytes >= self._batch_bytes_max
+        return bool(queue.waiting)
+
+    def _has_room(self, queue: Queue, size_bytes: int) -> bool:
+        """Whether the open batch of `queue` takes so much more; a batch takes one at least."""
+        if not queue.waiting:
+            return False
+        return queue.waiting[-1].size_bytes + size_bytes <= self._batch_bytes_max
+
+    def _sticky_partition(self, topic: str, partition_count: int, size_bytes: int) -> int:
+        partition = self._sticky.get(topic, -1)
+        if 0 <= partition < partition_count:
+            queue = self._queues.get(TopicPartition(topic, partition))
+            if queue is not None and self._has_room(queue, size_bytes):
+                return partition
+        self._sticky[topic] = partition = (partition + 1) % partition_count
+        return partition

@@ -1,0 +1,154 @@
+"""Every error the client raises, and how a reply becomes one.
+
+The gateway answers a failure with a problem document (RFC 9457), whose `code` names one of
+the classes of `storage.errors`. The client raises that class, so both sides of the wire
+speak of the same errors:
+
+    try:
+        admin.create_topic("orders")
+    except TopicExists:
+        pass
+
+The families say what to do next: `Rejected` (change the request), `Conflict` (read again),
+`Unavailable` (nothing was written, send it later), `OutcomeUnknown` (it may have been
+written), `Corrupt`. A raised error carries `code`, `retryable`, `may_have_applied`, `detail`
+and, when a gateway answered, `request_id` and `status`.
+
+Three errors arise on this side only: `GatewayUnreachable`, `BufferExhausted` and
+`DeliveryTimeout`. In all three certainly nothing was written. A reply that was lost is an
+`OutcomeUnknown`, like one that the gateway lost to its stores.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from storage.errors import OutcomeUnknown, Overloaded, Rejected, RiachoError, Unavailable
+
+
+class GatewayUnreachable(Unavailable):
+    """No connection could be made, so nothing was sent."""
+
+    code = "BROKER_NOT_AVAILABLE"
+
+
+class BufferExhausted(Unavailable):
+    """The producer's buffer stayed full for `max_block_ms`; the record was not taken."""
+
+    code = "BUFFER_EXHAUSTED"
+
+
+class DeliveryTimeout(Unavailable):
+    """The record was not written within `delivery_timeout_ms`, and certainly will not be.
+
+    Where that is not certain, because a reply was lost, the error is an `OutcomeUnknown`.
+    """
+
+    code = "DELIVERY_TIMED_OUT"
+
+
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:
+    """Return the error that a reply with a status of 400 or more stands for.
+
+    A code this client does not know becomes its family, as far as the flags tell it. What
+    is no problem document comes from something between us and the gateway, such as a proxy.
+    """
+    problem = _problem(headers, body)
+    if problem is None:
+        return _error_of_stranger(status, headers, body)
+    error = error_of_document(problem, status)
+    request_id = problem.get("request_id") or _request_id(headers)
+    error.__dict__.update(request_id=request_id, retry_after_s=_retry_after_s(headers))
+    if request_id:
+        error.add_note(f"request id: {request_id}")
+    return error
+
+
+def error_of_document(problem: Mapping[str, Any], status: int | None = None) -> RiachoError:
+    """Return the error that a problem document stands for."""
+    status = status or int(problem.get("status", 500))
+    retryable = problem.get("retryable") is True
+    may_have_applied = problem.get("may_have_applied") is True
+    code = str(problem.get("code", ""))
+    kind = _kinds().get(code) or _family(status, retryable, may_have_applied)
+    return new_error(
+        kind,
+        str(problem.get("detail") or problem.get("title") or f"status {status}"),
+        status=status,
+        code=code or kind.code,
+        retryable=retryable,
+        may_have_applied=may_have_applied,
+    )
+
+
+def new_error(kind: type[RiachoError], detail: str, **fields: object) -> RiachoError:
+    """Return an error of `kind` with `detail` as its message, and `fields` as attributes.
+
+    Some classes build their message from what only the server knows; this goes around them.
+    """
+    error = kind.__new__(kind)
+    Exception.__init__(error, detail)
+    error.__dict__.update({"detail": detail, "request_id": None, "status": None, **fields})
+    return error
+
+
+def retry_after_s_of(error: RiachoError) -> float:
+    """Return how long the gateway asked us to wait before trying again, or 0."""
+    return float(getattr(error, "retry_after_s", 0.0))
+
+
+def _problem(headers: Mapping[str, str], body: bytes) -> dict[str, Any] | None:
+    if "json" not in headers.get("content-type", ""):
+        return None
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) and "code" in document else None
+
+
+def _error_of_stranger(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:
+    text = body[:200].decode(errors="replace").strip()
+    detail = f"status {status} without a problem document; is this URL a Riacho gateway?"
+    return new_error(
+        _family(status, status in (429, 502, 503, 504), status >= 500 and status != 503),
+        f"{detail} It said: {text}" if text else detail,
+        status=status,
+        retryable=status in (429, 502, 503, 504),
+        may_have_applied=status >= 500 and status != 503,
+        request_id=_request_id(headers),
+        retry_after_s=_retry_after_s(headers),
+    )
+
+
+def _family(status: int, retryable: bool, may_have_applied: bool) -> type[RiachoError]:
+    if may_have_applied:
+        return OutcomeUnknown
+    if status == 429:
+        return Overloaded
+    if retryable or status >= 500:
+        return Unavailable
+    return Rejected
+
+
+@cache
+def _kinds() -> dict[str, type[RiachoError]]:
+    return {kind.code: kind for kind in _descendants(RiachoError)}
+
+
+def _descendants(root: type[RiachoError]) -> Iterator[type[RiachoError]]:
+    for kind in root.__subclasses__():
+        yield kind
+        yield from _descendants(kind)
+
+
+def _request_id(headers: Mapping[str, str]) -> str | None:
+    return headers.get("riacho-request-id") or headers.get("x-request-id")
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    try:
+        return min(max(float(headers.get("retry-after", "0")), 0.0), 60.0)
+    except ValueError:  # A date, which is allowed and which nobody sends for a retry.
+        return 0.0

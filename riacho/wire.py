@@ -1,0 +1,154 @@
+"""Bodies of requests and replies: Arrow where it is installed, JSON where it is not.
+
+Arrow is the format that the gateway itself works with, so a batch crosses without being
+parsed. Both formats carry the same records, bit for bit.
+
+An Arrow reply is an ordinary IPC stream. A batch holds no offsets: the schema's metadata
+says under `riacho.base_offsets` with which offset each batch begins. A batch is returned
+whole, as it is stored, so it may begin before the asked offset; the reader skips those rows.
+"""
+
+import gzip
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal, TypeAlias
+
+from riacho.gateway import ARROW, JSON
+from riacho.records import HeaderPairs, Record
+
+Compression: TypeAlias = Literal["lz4", "zstd", "gzip", "none"]
+COMPRESSIONS: Final = ("lz4", "zstd", "gzip", "none")
+
+_BASE_OFFSETS: Final = b"riacho.base_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records to be sent, as columns of equal length."""
+
+    timestamps: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[HeaderPairs]
+
+
+@cache
+def has_arrow() -> bool:
+    """Whether pyarrow can be imported here."""
+    try:
+        import pyarrow.ipc
+    except ImportError:
+        return False
+    return pyarrow.ipc is not None
+
+
+def encode_records(columns: Columns, compression: Compression) -> tuple[bytes, dict[str, str]]:
+    """Return the body that carries `columns`, and the headers that describe it."""
+    if has_arrow():
+        body, headers = _encode_arrow(columns, compression), {"content-type": ARROW}
+        encoding = "gzip" if compression == "gzip" else None
+    else:
+        body, headers = _encode_json(columns), {"content-type": JSON}
+        # Plain JSON is large; of what the gateway reads, gzip is what Python always has.
+        encoding = None if compression == "none" else "gzip"
+    if encoding is None:
+        return body, headers
+    return gzip.compress(body, compresslevel=1), headers | {"content-encoding": encoding}
+
+
+def _encode_arrow(columns: Columns, compression: Compression) -> bytes:
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    from storage.records import RECORD_SCHEMA, Header, record_batch
+
+    headers: list[list[Header]] | None = None
+    if any(columns.headers):
+        headers = [[{"key": k, "value": v} for k, v in pairs] for pairs in columns.headers]
+    batch = record_batch(columns.timestamps, columns.keys, columns.values, headers)
+    sink = pa.BufferOutputStream()
+    codec = compression if compression in ("lz4", "zstd") else None
+    options = ipc.IpcWriteOptions(compression=codec)
+    with ipc.new_stream(sink, RECORD_SCHEMA, options=options) as writer:
+        writer.write_batch(batch)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _encode_json(columns: Columns) -> bytes:
+    rows = zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True)
+    records = [
+        {
+            "timestamp": timestamp,
+            "key_base64": _base64(key),
+            "value_base64": _base64(value),
+            "headers": [{"key": name, "value_base64": _base64(text)} for name, text in headers],
+        }
+        for timestamp, key, value, headers in rows
+    ]
+    return json.dumps({"records": records}).encode()
+
+
+def _base64(payload: bytes | None) -> str | None:
+    return None if payload is None else b64encode(payload).decode()
+
+
+def decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Record]:
+    """Return the records of an Arrow reply from offset `start` on."""
+    from pyarrow import ipc
+
+    if not body:
+        return []
+    records: list[Record] = []
+    with ipc.open_stream(body) as reader:
+        base_offsets = json.loads((reader.schema.metadata or {}).get(_BASE_OFFSETS, b"[]"))
+        for base_offset, batch in zip(base_offsets, reader, strict=True):
+            skipped = max(start - base_offset, 0)
+            if skipped < batch.num_rows:
+                records += _rows(topic, partition, base_offset + skipped, batch.slice(skipped))
+    return records
+
+
+def _rows(topic: str, partition: int, base_offset: int, batch: Any) -> list[Record]:
+    timestamps, keys, values, headers = (
+        batch.column(name) for name in ("timestamp", "key", "value", "headers")
+    )
+    count = batch.num_rows
+    pairs: Sequence[HeaderPairs] = [()] * count
+    if headers.null_count < count:
+        pairs = [
+            tuple((header["key"], header["value"]) for header in row or ())
+            for row in headers.to_pylist()
+        ]
+    rows = zip(timestamps.to_pylist(), keys.to_pylist(), values.to_pylist(), pairs, strict=True)
+    return [
+        Record(topic, partition, offset, timestamp, key, value, own)
+        for offset, (timestamp, key, value, own) in enumerate(rows, base_offset)
+    ]
+
+
+def decode_json(topic: str, partition: int, records: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """Return the `records` of a JSON reply."""
+    return [
+        Record(
+            topic,
+            partition,
+            record["offset"],
+            record["timestamp"],
+            _payload(record, "key"),
+            _payload(record, "value"),
+            tuple((h["key"], _payload(h, "value")) for h in record.get("headers") or ()),
+        )
+        for record in records
+    ]
+
+
+def _payload(fields: Mapping[str, Any], name: str) -> bytes | None:
+    encoded = fields.get(f"{name}_base64")
+    if encoded is not None:
+        return b64decode(encoded)
+    text = fields.get(name)
+    return None if text is None else str(text).encode()
