@@ -1,0 +1,92 @@
+"""The command `riacho`: serve, topics, produce, consume, doctor.
+
+Only what every command needs is imported here; the rest waits until a command runs, so that
+`riacho --help` appears at once. Exit codes: 0 done, 1 failed, 2 wrong usage.
+"""
+
+# ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from riacho.cli import consume, doctor, produce, serve, topics
+from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json, print_table
+from riacho.gateway import DEFAULT_URL
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        with errors_told():
+            return super().invoke(ctx)
+
+
+cli = typer.Typer(
+    cls=_Commands,
+    name="riacho",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Event streaming without brokers: a Kafka-class log over HTTP and object storage.
+
+\b
+Start:   riacho serve
+Then:    riacho topic create orders -p 3
+         echo hello | riacho produce orders
+         riacho consume orders -e
+
+Client commands find the gateway by --url or RIACHO_URL.
+""",
+)
+cli.add_typer(topics.commands, name="topic")
+cli.command("serve")(serve.serve)
+cli.command("produce")(produce.produce)
+cli.command("consume")(consume.consume)
+cli.command("doctor")(doctor.doctor)
+
+
+@cli.command()
+def cluster(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> None:
+    """Show the gateways, zones and controller.
+
+    \b
+    riacho cluster
+    riacho cluster -o json | jq .version
+    """
+    from riacho.admin import Admin
+
+    with Admin(url) as admin:
+        found = admin.cluster()
+    if output is Output.JSON:
+        print_json(found)
+        return
+    for name, value in found.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            typer.echo(f"{name}:")
+            titles = list(value[0])
+            print_table(titles, [[row.get(title) for title in titles] for row in value])
+            typer.echo()
+        else:
+            typer.echo(f"{name}: {'-' if value is None else value}")
+
+
+@cli.command()
+def version(
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = (
+        Output.TABLE
+    ),
+) -> None:
+    """Show the version of this installation."""
+    from riacho import __version__
+
+    if output is Output.JSON:
+        print_json({"version": __version__})
+    else:
+        typer.echo(f"riacho {__version__}")
+
+
+def app() -> None:
+    """Run the command line; the entry point of the installed script."""
+    cli(prog_name="riacho")

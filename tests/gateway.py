@@ -1,0 +1,108 @@
+"""A real gateway in a process of its own, for tests that must not share memory with it.
+
+    with start_gateway(tmp_path) as gateway:
+        httpx.get(gateway.url + "/v1/topics")
+
+Data lives under `tmp_path`, so a gateway started again with the same path and port continues
+where the last one stopped.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 40.0
+
+
+@dataclass
+class GatewayProcess:
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    port: int = field(default=0)
+
+    def stop(self) -> None:
+        """Ask it to finish what it has begun, and wait until it has."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process.poll() is None:
+            # The group, because with workers or --reload there are more processes.
+            os.killpg(self.process.pid, number)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            raise AssertionError(f"the gateway did not stop:\n{self.log.read_text()}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on, for now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_gateway(
+    tmp_path: Path,
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    port: int | None = None,
+) -> GatewayProcess:
+    """Start `riacho serve` with its data under `tmp_path`; return when it is ready."""
+    port = port or free_port()
+    log = tmp_path / f"gateway-{port}.log"
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("RIACHO_")}
+    command = [sys.executable, "-m", "riacho", "serve", "--port", str(port)]
+    with log.open("ab") as sink:
+        process = subprocess.Popen(
+            [*command, "--data", str(tmp_path / "data"), *args],
+            stdout=sink,
+            stderr=sink,
+            stdin=subprocess.DEVNULL,
+            env=inherited | dict(env or {}),
+            cwd=Path(__file__).parent.parent,
+            start_new_session=True,
+        )
+    gateway = GatewayProcess(f"http://127.0.0.1:{port}", process, log, port)
+    try:
+        _wait_until_ready(gateway)
+    except BaseException:
+        gateway.kill()
+        raise
+    return gateway
+
+
+def _wait_until_ready(gateway: GatewayProcess) -> None:
+    give_up_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < give_up_s:
+        if gateway.process.poll() is not None:
+            break
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(gateway.url + "/ready", timeout=2).status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"the gateway did not start:\n{gateway.log.read_text()}")
