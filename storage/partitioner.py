@@ -5,8 +5,8 @@ the key, so that producers of both systems agree. Records with neither are dealt
 neighbours stay together, which makes few slices, and the dealing goes on where the last
 request ended, which keeps the partitions level.
 
-A request of a few records is decided in plain Python. Only larger ones import numpy, which a
-cold Lambda should not have to load for one record.
+A request of a few records is decided in plain Python, where each call into numpy would cost
+more than it saves.
 """
 
 from collections.abc import Sequence
@@ -111,26 +111,60 @@ def assign(
     Records keep their order within a partition. Raises `UnknownTopicOrPartition` for a record
     that asks for a partition that the topic, having `count` of them, does not have.
     """
-    if explicit is not None:
-        explicit = _checked(explicit, count)
+    rows = batch.num_rows
+    assert explicit is None or len(explicit) == rows, (len(explicit), rows)
+    if rows == 0:
+        return {}
+    if rows > _FEW:
+        return _assign_many(batch, explicit, count, spreader)
+    wanted = _wanted_by_few(explicit, count)
     if count == 1:
-        return {0: batch} if batch.num_rows else {}
-    if explicit is None and batch.column("key").null_count == batch.num_rows:
-        return _cut(batch, spreader.runs(batch.num_rows, count))
-    if batch.num_rows <= _FEW:
-        return _grouped_few(batch, _places_of_few(batch, explicit, count, spreader))
-    return _grouped_many(batch, _places_of_many(batch, explicit, count, spreader))
+        return {0: batch}
+    return _grouped_few(batch, _places_of_few(batch, wanted, count, spreader))
 
 
-def _checked(explicit: "Sequence[int | None] | pa.Array", count: int) -> list[int | None] | None:
-    wanted = explicit.to_pylist() if isinstance(explicit, pa.Array) else list(explicit)
-    for index, partition in enumerate(wanted):
+def _assign_many(
+    batch: pa.RecordBatch, explicit: Explicit, count: int, spreader: Spreader
+) -> dict[int, pa.RecordBatch]:
+    wanted = _wanted_by_many(explicit, count)
+    if count == 1:
+        return {0: batch}
+    keys = batch.column("key")
+    if wanted is None and keys.null_count == len(keys):
+        return _cut(batch, spreader.runs(len(keys), count))
+    return _grouped_many(batch, _places_of_many(keys, wanted, count, spreader))
+
+
+def _wanted_by_few(explicit: Explicit, count: int) -> Sequence[int | None] | None:
+    if explicit is None:
+        return None
+    wanted = explicit.to_pylist() if isinstance(explicit, pa.Array) else explicit
+    for row, partition in enumerate(wanted):
         if partition is not None and not 0 <= partition < count:
-            raise UnknownTopicOrPartition(
-                f"records[{index}].partition is {partition},"
-                f" but the topic has {count} partitions, 0 to {count - 1}"
-            )
-    return wanted if any(partition is not None for partition in wanted) else None
+            raise _unknown(row, partition, count)
+    return wanted
+
+
+def _wanted_by_many(explicit: Explicit, count: int) -> "Integers | None":
+    """Return the partition of every record that names one, and -1 for the others."""
+    if explicit is None:
+        return None
+    import numpy as np
+
+    numbers = explicit if isinstance(explicit, pa.Array) else pa.array(explicit, pa.int64())
+    free = numbers.is_null().to_numpy(zero_copy_only=False)
+    wanted: Integers = numbers.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero((wanted < 0) | (wanted >= count))
+    if bad.size:
+        raise _unknown(int(bad[0]), int(wanted[bad[0]]), count)
+    return None if free.all() else np.where(free, -1, wanted)
+
+
+def _unknown(row: int, partition: int, count: int) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        f"records[{row}].partition is {partition},"
+        f" but the topic has {count} partitions, 0 to {count - 1}"
+    )
 
 
 def _cut(batch: pa.RecordBatch, runs: list[tuple[int, int]]) -> dict[int, pa.RecordBatch]:
@@ -144,7 +178,7 @@ def _cut(batch: pa.RecordBatch, runs: list[tuple[int, int]]) -> dict[int, pa.Rec
 
 
 def _places_of_few(
-    batch: pa.RecordBatch, explicit: list[int | None] | None, count: int, spreader: Spreader
+    batch: pa.RecordBatch, explicit: Sequence[int | None] | None, count: int, spreader: Spreader
 ) -> list[int]:
     keys: list[bytes | None] = batch.column("key").to_pylist()
     wanted = explicit or [None] * len(keys)
@@ -157,19 +191,16 @@ def _places_of_few(
 
 
 def _places_of_many(
-    batch: pa.RecordBatch, explicit: list[int | None] | None, count: int, spreader: Spreader
+    keys: pa.BinaryArray, wanted: "Integers | None", count: int, spreader: Spreader
 ) -> "Integers":
     import numpy as np
 
-    keys = batch.column("key")
     places = partitions_for(keys, count)
     free = keys.is_null().to_numpy(zero_copy_only=False)
-    if explicit is not None:
-        wanted = np.array([-1 if p is None else p for p in explicit], np.int64)
+    if wanted is not None:
         places = np.where(wanted < 0, places, wanted)
-        free &= wanted < 0
-    runs = spreader.runs(int(free.sum()), count)
-    if runs:
+        free = free & (wanted < 0)
+    if runs := spreader.runs(int(free.sum()), count):
         places[free] = np.repeat([p for p, _ in runs], [size for _, size in runs])
     return places
 
