@@ -1,0 +1,74 @@
+"""From a URL to a store.
+
+    objects    file:///dir   /dir   ./dir   s3://bucket/prefix   memory://
+    metadata   sqlite:///file               dynamodb://table     memory://
+
+Paths in `file:` and `sqlite:` URLs are absolute. The modules that need an AWS SDK are imported
+only for URLs that ask for them: that takes the better part of a second, and a laptop needs none.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from storage.errors import InvalidConfig
+from storage.metadata import MetadataStore
+from storage.objects import ObjectStore
+
+OBJECT_FORMS: Final = "file:///dir, a plain path, s3://bucket/prefix or memory://"
+METADATA_FORMS: Final = "sqlite:///file, dynamodb://table or memory://"
+
+
+def open_objects(url: str, *, now_ms: Callable[[], int] = lambda: 0) -> ObjectStore:
+    """Return the object store that `url` names; every `memory://` is a new one.
+
+    Raises `InvalidConfig` if there is no such form, `StoreUnavailable` without credentials.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator and url and not url.startswith(("s3:", "file:", "memory:")):
+        from storage.directory import DirectoryObjects
+
+        return DirectoryObjects(Path(url).expanduser())
+    match scheme:
+        case "file" if rest.startswith("/") and rest.strip("/"):
+            from storage.directory import DirectoryObjects
+
+            return DirectoryObjects(_absolute(unquote(rest)))
+        case "s3" if not rest.startswith("/") and rest:
+            from storage.s3 import S3Objects
+
+            bucket, _, prefix = rest.partition("/")
+            return S3Objects(bucket, prefix)
+        case "memory" if not rest:
+            from storage.memory import MemoryObjects
+
+            return MemoryObjects(now_ms)
+    raise InvalidConfig(f"{url!r} names no object store; use {OBJECT_FORMS}")
+
+
+def open_metadata(url: str, new_version: Callable[[], str]) -> MetadataStore:
+    """Return the metadata store that `url` names; every `memory://` is a new one.
+
+    Raises `InvalidConfig` if there is no such form, `StoreUnavailable` if a file cannot be opened.
+    """
+    scheme, _, rest = url.partition("://")
+    match scheme:
+        case "sqlite" if rest.startswith("/") and rest.strip("/"):
+            from storage.sqlite import SqliteMetadata
+
+            return SqliteMetadata(_absolute(rest), new_version)
+        case "dynamodb" if rest.strip("/") and "/" not in rest.rstrip("/"):
+            from storage.dynamodb import DynamoMetadata
+
+            return DynamoMetadata(rest.rstrip("/"), new_version)
+        case "memory" if not rest:
+            from storage.memory import MemoryMetadata
+
+            return MemoryMetadata(new_version)
+    raise InvalidConfig(f"{url!r} names no metadata store; use {METADATA_FORMS}")
+
+
+def _absolute(path: str) -> Path:
+    # Two slashes in front, as in `sqlite:////file`, would mean something else to POSIX.
+    return Path("/" + path.lstrip("/"))
