@@ -75,6 +75,8 @@ class _LaneBuffer:
     view: LaneView
     chunks: dict[int, list[tuple[pa.RecordBatch, _Append]]] = field(default_factory=dict)
     """Record batches by partition within the lane, in order of arrival."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    """About how many bytes each of these partitions has."""
 
     @property
     def first_partition(self) -> int:
@@ -89,7 +91,10 @@ class _LaneBuffer:
             first_partition=self.first_partition,
             codec=self.topic.config.codec,
             zones=self.view.head.isr,
-            batches=[(p, [batch for batch, _ in chunks]) for p, chunks in self.chunks.items()],
+            batches=[
+                (partition, [batch for batch, _ in chunks], self.sizes[partition])
+                for partition, chunks in self.chunks.items()
+            ],
         )
 
     def appends(self) -> Iterable[_Append]:
@@ -136,10 +141,12 @@ class Batcher:
         self.flush_count = 0
         self.flushed_bytes = 0
 
-    async def append(self, topic: Topic, batches: Mapping[int, pa.RecordBatch]) -> dict[int, int]:
+    async def append(
+        self, topic: Topic, batches: Mapping[int, pa.RecordBatch], size_bytes: int
+    ) -> dict[int, int]:
         """Return the first offset given in each partition, once all records are durable.
 
-        Raises `ShuttingDown`, or what the write raised. To stop waiting does not withdraw the
+        `size_bytes` is about what all batches have together. Raises `ShuttingDown`, or what the write raised. To stop waiting does not withdraw the
         records.
         """
         views = await self._views(topic, batches)
@@ -147,6 +154,7 @@ class Batcher:
             raise ShuttingDown("this gateway is shutting down; send it to another")
         append = _Append(len(views), asyncio.get_running_loop().create_future())
         buffer = self._open or self._open_buffer()
+        record_bytes = size_bytes / sum(batch.num_rows for batch in batches.values())
         for partition, batch in batches.items():
             number, local = topic.lane_of(partition)
             key = topic.topic_id, number
@@ -155,7 +163,9 @@ class Batcher:
                 lane = self._lanes.lane(*key)
                 waiting = buffer.lanes[key] = _LaneBuffer(topic, number, lane, views[number])
             waiting.chunks.setdefault(local, []).append((batch, append))
-            buffer.size_bytes += batch.nbytes
+            grown = waiting.sizes.get(local, 0) + int(batch.num_rows * record_bytes)
+            waiting.sizes[local] = grown
+        buffer.size_bytes += size_bytes
         if buffer.size_bytes >= self._limits.batch_bytes_max:
             self._seal()
             self._take_off()

@@ -115,19 +115,19 @@ class Gateway:
     # Producing
 
     async def produce(
-        self, topic_name: str, batch: pa.RecordBatch, wanted: Wanted
+        self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
     ) -> dict[int, tuple[int, int]]:
         """Append the records; return (base offset, count) by partition, once durable."""
 
         async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
             parts = self._assigned(topic, batch, wanted)
-            bases = await self.batcher.append(topic, parts)
+            bases = await self.batcher.append(topic, parts, size_bytes)
             return {p: (bases[p], part.num_rows) for p, part in parts.items()}
 
         return await self._with_topic(topic_name, attempt)
 
     async def produce_later(
-        self, topic_name: str, batch: pa.RecordBatch, wanted: Wanted
+        self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
     ) -> tuple[dict[int, int], Callable[[], Awaitable[object]]]:
         """Choose partitions only: return the count by partition, and the append still to do."""
 
@@ -136,7 +136,7 @@ class Gateway:
 
         topic, parts = await self._with_topic(topic_name, attempt)
         counts = {p: part.num_rows for p, part in parts.items()}
-        return counts, lambda: self.batcher.append(topic, parts)
+        return counts, lambda: self.batcher.append(topic, parts, size_bytes)
 
     def _assigned(
         self, topic: Topic, batch: pa.RecordBatch, wanted: Wanted

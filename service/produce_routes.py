@@ -70,8 +70,10 @@ class ProduceRoutes:
             batch, wanted = await self._read(request, topic, partition, hold)
             if acks == "0":
                 return await self._without_ack(topic, batch, wanted, hold)
-            placed = await self._gateway.produce(topic, batch, wanted)
-        self._metrics.produced(batch.num_rows, batch.nbytes)
+            size_bytes = batch.nbytes
+            hold.grow_to(size_bytes)
+            placed = await self._gateway.produce(topic, batch, size_bytes, wanted)
+        self._metrics.produced(batch.num_rows, size_bytes)
         return _answer(
             HTTPStatus.OK, [Result(p, base, count) for p, (base, count) in placed.items()]
         )
@@ -101,7 +103,6 @@ class ProduceRoutes:
             now_ms=self._gateway.world.now_ms(),
             limits=limits,
         )
-        hold.grow_to(produced.batch.nbytes)
         if partition is not None:
             _check_only(partition, produced.partitions)
             return produced.batch, partition
@@ -110,14 +111,16 @@ class ProduceRoutes:
     async def _without_ack(
         self, topic: str, batch: pa.RecordBatch, wanted: Wanted, hold: Hold
     ) -> Response:
-        counts, append = await self._gateway.produce_later(topic, batch, wanted)
+        size_bytes = batch.nbytes
+        hold.grow_to(size_bytes)
+        counts, append = await self._gateway.produce_later(topic, batch, size_bytes, wanted)
         kept = hold.hand_over()
 
         async def write() -> None:
             with kept:
                 try:
                     await append()
-                    self._metrics.produced(batch.num_rows, batch.nbytes)
+                    self._metrics.produced(batch.num_rows, size_bytes)
                 except RiachoError as error:
                     log.warning("records sent with acks=0 were lost: %s", error)
 

@@ -20,8 +20,8 @@ class LanePart:
     """The topic's number of the lane's first partition."""
     codec: Codec
     zones: int
-    batches: Sequence[tuple[int, Sequence[pa.RecordBatch]]]
-    """For each partition (within the lane), its record batches in order."""
+    batches: Sequence[tuple[int, Sequence[pa.RecordBatch], int]]
+    """For each partition (within the lane), its record batches in order, and about their size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
 def _encode(part: LanePart) -> list[tuple[int, Slice]]:
     partitions: list[int] = []
     batches: list[pa.RecordBatch] = []
-    for partition, waiting in part.batches:
+    for partition, waiting, size_bytes in part.batches:
         joined = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
-        for batch in slices.cut(joined):
+        for batch in slices.cut(joined, size_bytes):
             partitions.append(partition)
             batches.append(batch)
     return list(zip(partitions, slices.encode(batches, part.codec), strict=True))
