@@ -47,6 +47,8 @@ class Fault:
     """Forward, then answer this instead of what the server said."""
     gate: asyncio.Event | None = None
     """Wait for this first."""
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a request meets the fault."""
 
     def takes(self, request: Request) -> bool:
         if self.text.encode() not in request.head or self.times == 0:
@@ -114,6 +116,7 @@ class LossyProxy:
         """Answer, or return False: then the connection is cut."""
         self.seen.append(request)
         fault = next((each for each in self.faults if each.takes(request)), Fault(""))
+        fault.reached.set()
         if fault.gate is not None:
             await fault.gate.wait()
         if fault.refuse:
