@@ -17,7 +17,7 @@ Partitions are numbered within the lane here: 0 is the lane's first. Fields are 
 at the end, with a default, so that older heads still decode.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -158,32 +158,28 @@ def inline_start(head: Head, partition: int) -> int:
 
 def inline_entries(head: Head, partition: int) -> list[Entry]:
     """Return the index entries of the partition's inline slices, oldest first."""
-    end = head.next_offsets[partition]
-    found = []
-    for run in reversed(head.runs):
-        # Positions count up and offsets count down, so the run is walked both ways.
-        ends = [p for p in _positions(run) if p[1].partition == partition]
-        for position, piece in reversed(ends):
-            found.append(_entry(run, piece, position, end))
-            end -= piece.count
-    found.reverse()
-    return found
+    return _entries(head, partition)
 
 
 def all_entries(head: Head) -> list[Entry]:
     """Return every inline entry, ordered by partition and offset."""
-    return [
-        entry
-        for partition in range(head.partition_count)
-        for entry in inline_entries(head, partition)
-    ]
+    return sorted(_entries(head, None))
 
 
-def _positions(run: Run) -> Iterator[tuple[int, RunSlice]]:
-    position = run.position
-    for piece in run.slices:
-        yield position, piece
-        position += piece.length
+def _entries(head: Head, only: int | None) -> list[Entry]:
+    """Return the entries of one partition or of all, in the order of their commits."""
+    ends = list(head.next_offsets)
+    found = []
+    for run in reversed(head.runs):
+        # Offsets are known from the end, so everything is walked backwards.
+        position = run.position + sum(piece.length for piece in run.slices)
+        for piece in reversed(run.slices):
+            position -= piece.length
+            if only is None or piece.partition == only:
+                found.append(_entry(run, piece, position, ends[piece.partition]))
+                ends[piece.partition] -= piece.count
+    found.reverse()
+    return found
 
 
 def _entry(run: Run, piece: RunSlice, position: int, end_offset: int) -> Entry:

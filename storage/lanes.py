@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from storage import head as heads
@@ -36,8 +37,11 @@ from storage.errors import (
 from storage.head import Head, Run
 from storage.metadata import MetadataStore, Put, Versioned
 
-COMMIT_ATTEMPTS_MAX: Final = 32
-"""Lost races before a commit gives up. With n writers on a head one of them wins each round."""
+COMMIT_S_MAX: Final = 15.0
+"""How long a commit goes on losing races before it gives up. One of n writers wins each round,
+so a time limit is what a caller feels; a number of attempts would only punish the unlucky."""
+
+BACK_OFF_S_MAX: Final = 0.05
 
 RUNS_PER_COMMIT_MAX: Final = 64
 """So many flushes share one compare-and-set at most."""
@@ -230,7 +234,8 @@ class Lane:
         """
         unanswered: list[Head] = []
         view = self._view or await self._fresh()
-        for attempt in range(COMMIT_ATTEMPTS_MAX):
+        give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
+        for attempt in count():
             head = await self._with_roll(view.head)
             try:
                 return await self._try(view, head, runs)
@@ -242,10 +247,12 @@ class Lane:
             for old in unanswered:
                 if await self._landed(old, runs, view.head):
                     return heads.base_offsets(old, runs)
+            if self._runtime.monotonic_s() > give_up_s:
+                break
             await self._runtime.back_off(attempt)
         if unanswered:
             raise OutcomeUnknown("the metadata store did not say whether the commit happened")
-        raise Contended(f"{COMMIT_ATTEMPTS_MAX} commits of others came first; send it again")
+        raise Contended(f"others committed first for {COMMIT_S_MAX:.0f} s; send it again")
 
     async def _try(self, view: LaneView, head: Head, runs: Sequence[Run]) -> list[dict[int, int]]:
         new = heads.append(head, runs)
@@ -352,7 +359,7 @@ class LaneRuntime:
     async def back_off(self, attempt: int) -> None:
         """Wait a little, at random, longer after each lost race, so that writers take turns."""
         if attempt > 0:
-            await self.sleep(self.random() * min(0.1, 0.001 * 2**attempt))
+            await self.sleep(self.random() * min(BACK_OFF_S_MAX, 0.001 * 2 ** min(attempt, 10)))
 
     async def aclose(self) -> None:
         """Stop what runs in the background: polls at once, rolls when they are done."""
