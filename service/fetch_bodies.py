@@ -116,13 +116,7 @@ def _text_records(base_offset: int, batch: pa.RecordBatch, as_json: bool) -> Ite
         values = [_embedded(value) for value in values]
     if bytes not in {*map(type, keys), *map(type, values)}:
         return map(_TextRecord, offsets, timestamps, keys, values, headers)
-    mixed = (_either(key) + _either(value) for key, value in zip(keys, values, strict=True))
-    return (
-        _MixedRecord(offset, timestamp, *fields, record_headers)
-        for offset, timestamp, fields, record_headers in zip(
-            offsets, timestamps, mixed, headers, strict=True
-        )
-    )
+    return map(_MixedRecord, offsets, timestamps, *_split(keys), *_split(values), headers)
 
 
 def _texts(column: pa.Array) -> list[Any]:
@@ -142,9 +136,12 @@ def _text(value: bytes | None) -> str | bytes | None:
         return value
 
 
-def _either(field: Any) -> tuple[Any, Any]:
-    """Return the text and the base64 form of a field: one of them is left out."""
-    return (UNSET, field) if isinstance(field, bytes) else (field, UNSET)
+def _split(fields: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the text and the base64 form of fields: one of the two is left out of each."""
+    return (
+        [UNSET if type(field) is bytes else field for field in fields],
+        [field if type(field) is bytes else UNSET for field in fields],
+    )
 
 
 def _embedded(value: Any) -> Any:
@@ -166,12 +163,8 @@ def _headers(column: pa.ListArray) -> Sequence[Sequence[_Header]]:
     if column.null_count == count:
         return [_NO_HEADERS] * count
     entries = column.flatten()
-    flat = [
-        _Header(name, *_either(value))
-        for name, value in zip(
-            entries.field("key").to_pylist(), _texts(entries.field("value")), strict=True
-        )
-    ]
+    names = entries.field("key").to_pylist()
+    flat = [*map(_Header, names, *_split(_texts(entries.field("value"))))]
     headers: list[Sequence[_Header]] = []
     start = 0
     for size in column.value_lengths().to_pylist():

@@ -6,13 +6,13 @@ Every field may be left out. A string stands for its UTF-8 bytes, null for null,
 JSON for its text exactly as it was sent; `key_base64` and `value_base64` carry other bytes.
 `headers` is an object, or an array of {"key", "value" | "value_base64"}.
 
-Mostly keys and values are strings, and a typed decoder makes them in one pass. It refuses
-anything else, and then a second decoder keeps each value's text as it finds it. What that
-one refuses is the sender's mistake, so it is also where errors get their words.
+Mostly keys and values are strings, and a typed decoder makes them in one pass. What it
+refuses is tried again by one that keeps the text of values as it finds it, since objects with
+string keys come next, and then by one that keeps the text of everything. What that one
+refuses is the sender's mistake, so it is also where errors get their words.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -34,24 +34,37 @@ _NULL: Final = Raw(b"null")
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class _Header(Struct, gc=False, forbid_unknown_fields=True):
-    key: str
-    value: str | None = None
-    value_base64: bytes | None = None
-
-
-class _Record(Struct, gc=False, forbid_unknown_fields=True):
-    key: str | None = None
-    value: str | None = None
-    headers: dict[str, str | None] | list[_Header] | None = None
+class _Common(Struct, gc=False, forbid_unknown_fields=True):
     timestamp: _Timestamp | None = None
     partition: _Partition | None = None
     key_base64: bytes | None = None
     value_base64: bytes | None = None
 
 
+class _Header(Struct, gc=False, forbid_unknown_fields=True):
+    key: str
+    value: str | None = None
+    value_base64: bytes | None = None
+
+
+class _Record(_Common, gc=False):
+    key: str | None = None
+    value: str | None = None
+    headers: dict[str, str | None] | list[_Header] | None = None
+
+
 class _Body(Struct, gc=False, forbid_unknown_fields=True):
     records: list[_Record]
+
+
+class _RecordOfRawValue(_Common, gc=False):
+    key: str | None = None
+    value: Raw = _NULL
+    headers: dict[str, str | None] | list[_Header] | None = None
+
+
+class _BodyOfRawValues(Struct, gc=False, forbid_unknown_fields=True):
+    records: list[_RecordOfRawValue]
 
 
 class _RawHeader(Struct, gc=False, forbid_unknown_fields=True):
@@ -60,59 +73,75 @@ class _RawHeader(Struct, gc=False, forbid_unknown_fields=True):
     value_base64: bytes | None = None
 
 
-class _RawRecord(Struct, gc=False, forbid_unknown_fields=True):
+class _RawRecord(_Common, gc=False):
     key: Raw = _NULL
     value: Raw = _NULL
     headers: dict[str, Raw] | list[_RawHeader] | None = None
-    timestamp: _Timestamp | None = None
-    partition: _Partition | None = None
-    key_base64: bytes | None = None
-    value_base64: bytes | None = None
 
 
 class _RawBody(Struct, gc=False, forbid_unknown_fields=True):
     records: list[_RawRecord]
 
 
-_BODY: Final = msgspec.json.Decoder(_Body)
+_BODIES: Final = (msgspec.json.Decoder(_Body), msgspec.json.Decoder(_BodyOfRawValues))
 _RAW_BODY: Final = msgspec.json.Decoder(_RawBody)
-_LINE: Final = msgspec.json.Decoder(_Record)
+_LINES: Final = (msgspec.json.Decoder(_Record), msgspec.json.Decoder(_RecordOfRawValue))
 _RAW_LINE: Final = msgspec.json.Decoder(_RawRecord)
 _TEXT: Final = msgspec.json.Decoder(str)
+_STARTS_OF_OTHER_JSON: Final = b"{[-0123456789tf"
 
-_Records: TypeAlias = Sequence[_Record] | Sequence[_RawRecord]
+_Records: TypeAlias = Sequence[_Record] | Sequence[_RecordOfRawValue] | Sequence[_RawRecord]
 _Stored: TypeAlias = str | bytes | None
 
 
 def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     """Return the records of a JSON body; those without a timestamp get `now_ms`."""
-    records: _Records
-    try:
-        records = _BODY.decode(body).records
-    except msgspec.ValidationError:
-        records = _raw_records(body)
-    except _REFUSALS as error:
-        raise not_json(body, error) from error
-    return _decoded(records, len(body), now_ms, limits)
+    return _decoded(_records(body), len(body), now_ms, limits)
 
 
 def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     """Return the records of an NDJSON body; those without a timestamp get `now_ms`."""
-    records: _Records
+    return _decoded(_lines(body), len(body), now_ms, limits)
+
+
+def _records(body: bytes) -> _Records:
+    for decoder in _BODIES:
+        try:
+            records: _Records = decoder.decode(body).records
+        except _REFUSALS:
+            continue
+        if _is_trusted(records, body):
+            return records
+    return _raw_records(body)
+
+
+def _lines(body: bytes) -> _Records:
+    # The decoder takes any white space between records; we take one record per line.
+    line_count = body.count(b"\n") + (not body.endswith(b"\n"))
+    for decoder in _LINES:
+        try:
+            records: _Records = decoder.decode_lines(body)
+        except _REFUSALS:
+            continue
+        if len(records) == line_count and _is_trusted(records, body):
+            return records
+    return _raw_lines(body)
+
+
+def _is_trusted(records: _Records, body: bytes) -> bool:
+    """Whether the decoder looked into every string of `body`: it skips over raw values."""
+    if not records or type(records[0]) is _Record or body.isascii():
+        return True
     try:
-        records = _LINE.decode_lines(body)
-    except _REFUSALS:
-        records = _raw_lines(body)
-    else:
-        # The decoder takes any white space between records; we take one record per line.
-        if len(records) != body.count(b"\n") + (not body.endswith(b"\n")):
-            records = _raw_lines(body)
-    return _decoded(records, len(body), now_ms, limits)
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _raw_records(body: bytes) -> list[_RawRecord]:
     try:
-        _check_utf8(body)
+        body.decode()  # The decoder skips over raw values, UTF-8 or not.
         return _RAW_BODY.decode(body).records
     except msgspec.ValidationError as error:
         raise explained(error) from error
@@ -126,19 +155,13 @@ def _raw_lines(body: bytes) -> list[_RawRecord]:
         if not line.strip():
             continue
         try:
-            _check_utf8(line)
+            line.decode()
             records.append(_RAW_LINE.decode(line))
         except msgspec.ValidationError as error:
             raise explained(error, number) from error
         except _REFUSALS as error:
             raise not_json(line, error, number) from error
     return records
-
-
-def _check_utf8(text: bytes) -> None:
-    """Raise `UnicodeDecodeError` where the raw decoder, which skips over strings, would not."""
-    if not text.isascii():
-        text.decode()
 
 
 def _decoded(records: _Records, body_bytes: int, now_ms: int, limits: RecordLimits) -> Decoded:
@@ -168,35 +191,37 @@ def _timestamps(stamps: list[int | None], now_ms: int) -> pa.Array:
 
 def _keys(records: _Records) -> list[_Stored]:
     keys = _stored_all([record.key for record in records])
-    return _merged("key", keys, [record.key_base64 for record in records])
+    return _merged("records", "key", keys, [record.key_base64 for record in records])
 
 
 def _values(records: _Records) -> list[_Stored]:
     values = _stored_all([record.value for record in records])
-    return _merged("value", values, [record.value_base64 for record in records])
+    return _merged("records", "value", values, [record.value_base64 for record in records])
 
 
 def _stored_all(fields: list[Any]) -> list[_Stored]:
-    return [*map(_stored, fields)] if fields and type(fields[0]) is Raw else fields
+    """Return what is stored for fields: a string's own bytes, or the text of other JSON."""
+    if Raw not in {*map(type, fields)}:
+        return fields
+    return [_stored(field) if type(field) is Raw else field for field in fields]
 
 
-def _stored(field: str | Raw | None) -> _Stored:
-    """Return what is stored for a field: a string's own bytes, or the text of other JSON."""
-    if field is None or type(field) is str:
-        return field
-    text = bytes(field)  # type: ignore[arg-type]  # Raw has the buffer protocol.
-    if text[:1] != b'"':
-        return None if text == b"null" else text
-    return _TEXT.decode(text) if b"\\" in text else text[1:-1]
+def _stored(field: Raw) -> _Stored:
+    text = bytes(field)
+    if text[0] in _STARTS_OF_OTHER_JSON:
+        return text
+    return None if text == b"null" else _TEXT.decode(text)
 
 
-def _merged(name: str, plain: list[_Stored], decoded: list[bytes | None]) -> list[_Stored]:
-    """Return one of the two for every record, and refuse records that have both."""
+def _merged(
+    place: str, name: str, plain: list[_Stored], decoded: list[bytes | None]
+) -> list[_Stored]:
+    """Return one of the two for every item, and refuse items that have both."""
     if decoded.count(None) == len(decoded):
         return plain
     for index, (one, other) in enumerate(zip(plain, decoded, strict=True)):
         if one is not None and other is not None:
-            raise InvalidRequest(f"records[{index}]: has both {name} and {name}_base64; send one")
+            raise InvalidRequest(f"{place}[{index}]: has both {name} and {name}_base64; send one")
     return [one if other is None else other for one, other in zip(plain, decoded, strict=True)]
 
 
@@ -204,34 +229,27 @@ def _headers(records: _Records) -> pa.Array:
     sent = [record.headers for record in records]
     if not any(sent):
         return pa.nulls(len(sent), HEADERS_TYPE)
-    pairs = [[*_pairs(index, headers)] for index, headers in enumerate(sent)]
-    flat = [pair for row in pairs for pair in row]
+    names: list[str] = []
+    values: list[Any] = []
+    # Arrow takes a null offset for a null list: no headers, as when none were sent at all.
+    offsets: list[int | None] = []
+    for index, headers in enumerate(sent):
+        offsets.append(len(names) if headers else None)
+        if isinstance(headers, dict):
+            names.extend(headers)
+            values.extend(headers.values())
+        elif headers:
+            names.extend(header.key for header in headers)
+            values.extend(_header_values(index, headers))
     entries = pa.StructArray.from_arrays(
-        [
-            pa.array([name for name, _ in flat], pa.string()),
-            pa.array([value for _, value in flat], pa.binary()),
-        ],
+        [pa.array(names, pa.string()), pa.array(_stored_all(values), pa.binary())],
         fields=list(HEADERS_TYPE.value_type),
     )
-    # Arrow takes a null offset for a null list: no headers, as when none were sent at all.
-    ends = [*accumulate((len(row) for row in pairs), initial=0)]
-    offsets = [start if row else None for start, row in zip(ends, pairs, strict=False)]
-    return pa.ListArray.from_arrays(pa.array([*offsets, ends[-1]], pa.int32()), entries).cast(
-        HEADERS_TYPE
-    )
+    offsets.append(len(names))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries, type=HEADERS_TYPE)
 
 
-def _pairs(index: int, headers: Any) -> Iterable[tuple[str, _Stored]]:
-    if not headers:
-        return
-    if isinstance(headers, dict):
-        for name, value in headers.items():
-            yield name, _stored(value)
-        return
-    for position, header in enumerate(headers):
-        value = _stored(header.value)
-        if value is not None and header.value_base64 is not None:
-            raise InvalidRequest(
-                f"records[{index}].headers[{position}]: has both value and value_base64; send one"
-            )
-        yield header.key, value if header.value_base64 is None else header.value_base64
+def _header_values(index: int, headers: Sequence[_Header] | Sequence[_RawHeader]) -> list[_Stored]:
+    plain = _stored_all([header.value for header in headers])
+    decoded = [header.value_base64 for header in headers]
+    return _merged(f"records[{index}].headers", "value", plain, decoded)
