@@ -14,7 +14,13 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from service.arrow_messages import check_messages
-from service.arrow_types import bytes_column, check_schema, headers_column, timestamp_column
+from service.arrow_types import (
+    bytes_column,
+    check_schema,
+    headers_column,
+    timestamp_column,
+    too_large,
+)
 from service.record_limits import RecordLimits, check_batch
 from storage.errors import InvalidRequest
 from storage.records import RECORD_SCHEMA
@@ -29,8 +35,8 @@ _REFUSALS: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
 def decode_arrow(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     """Return the records of an Arrow stream; those without a timestamp get `now_ms`."""
     try:
-        batches = _validated(body, limits)
-        batch, partitions = _joined([_converted(batch, now_ms, limits) for batch in batches])
+        parts = _parts(_validated(body, limits), now_ms, limits)
+        batch, partitions = _joined(parts)
     except _REFUSALS as error:
         raise InvalidRequest(f"the body is not a valid Arrow stream: {error}") from error
     check_batch(batch, limits, batch.nbytes)
@@ -45,6 +51,18 @@ def _validated(body: bytes, limits: RecordLimits) -> list[pa.RecordBatch]:
     for batch in batches:
         batch.validate(full=True)
     return batches
+
+
+def _parts(batches: list[pa.RecordBatch], now_ms: int, limits: RecordLimits) -> list[Decoded]:
+    parts: list[Decoded] = []
+    size_bytes = 0
+    for batch in batches:
+        parts.append(_converted(batch, now_ms, limits))
+        # Batches share dictionaries, so that many of them can expand to anything.
+        size_bytes += parts[-1][0].nbytes
+        if size_bytes > limits.request_bytes_max:
+            raise too_large(limits)
+    return parts
 
 
 def _converted(batch: pa.RecordBatch, now_ms: int, limits: RecordLimits) -> Decoded:
@@ -63,7 +81,7 @@ def _converted(batch: pa.RecordBatch, now_ms: int, limits: RecordLimits) -> Deco
     return records, None if partitions is None else partitions.cast(pa.int64())
 
 
-def _joined(parts: list[tuple[pa.RecordBatch, pa.Array | None]]) -> Decoded:
+def _joined(parts: list[Decoded]) -> Decoded:
     if len(parts) == 1:
         return parts[0]
     batch = pa.concat_batches([batch for batch, _ in parts])

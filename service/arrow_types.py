@@ -52,9 +52,7 @@ def bytes_column(column: pa.Array, kind: pa.DataType, limits: RecordLimits) -> p
     if column.type == kind:
         return column
     if _expanded_bytes(column) > limits.request_bytes_max:
-        raise RequestTooLarge(
-            f"a column expands to more than {limits.request_bytes_max} bytes; send several requests"
-        )
+        raise too_large(limits)
     if types.is_dictionary(column.type):
         return bytes_column(column.dictionary, kind, limits).take(column.indices)
     return (_without_views_of_nulls(column) if _is_view(column.type) else column).cast(kind)
@@ -88,6 +86,12 @@ def headers_column(column: pa.Array, limits: RecordLimits) -> pa.Array:
     if column.flatten().field("key").null_count:
         raise InvalidRecord("the key of a header is null; every header needs a key")
     return column
+
+
+def too_large(limits: RecordLimits) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"the columns expand to more than {limits.request_bytes_max} bytes; send several requests"
+    )
 
 
 def _rebuilt_headers(column: pa.Array, limits: RecordLimits) -> pa.Array:

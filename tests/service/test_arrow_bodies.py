@@ -280,8 +280,17 @@ def test_a_dictionary_that_multiplies_a_megabyte_is_refused() -> None:
     indices = pa.array([0] * 10_000, pa.int32())
     column = pa.DictionaryArray.from_arrays(indices, pa.array([b"x" * 1_000_000]))
 
-    with pytest.raises(RequestTooLarge, match="expands to more than"):
+    with pytest.raises(RequestTooLarge, match="expand to more than"):
         produced(columns(value=column))
+
+
+def test_batches_that_share_a_dictionary_are_added_up() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 30), pa.array([b"x" * 1_000_000]))
+    batch = pa.record_batch({"value": column})
+
+    assert produced(stream(batch)).batch.num_rows == 30
+    with pytest.raises(RequestTooLarge, match="expand to more than"):
+        produced(stream(*[batch] * 100))
 
 
 def test_views_that_multiply_a_megabyte_are_refused() -> None:
@@ -290,7 +299,7 @@ def test_views_that_multiply_a_megabyte_are_refused() -> None:
     buffers = [None, pa.py_buffer(views), *column.buffers()[2:]]
     bomb = pa.Array.from_buffers(pa.binary_view(), 10_000, buffers)
 
-    with pytest.raises(RequestTooLarge, match="expands to more than"):
+    with pytest.raises(RequestTooLarge, match="expand to more than"):
         produced(columns(value=bomb))
 
 
