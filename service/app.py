@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from types import FrameType
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from service.clock import World, real_world
 from service.fetch_routes import FetchRoutes
 from service.gateway import Gateway
 from service.hot_paths import Endpoint, HotPaths
+from service.methods import Heads, allowed
 from service.metrics import Metrics
 from service.openapi import HOT_OPERATIONS, RESPONSES
 from service.problems import response_to
@@ -59,7 +61,7 @@ class App:
         self.fastapi = self._fastapi(endpoints, metrics)
         metrics.watch(gateway)
         bounded = _BoundedBodies(self.fastapi)
-        self._asgi: ASGIApp = AccessLog(HotPaths(bounded, endpoints), metrics, gateway.world)
+        self._asgi: ASGIApp = AccessLog(Heads(HotPaths(bounded, endpoints)), metrics, gateway.world)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._asgi(scope, receive, send)
@@ -74,6 +76,7 @@ class App:
         )
         for kind in (RiachoError, RequestValidationError, HTTPException):
             app.add_exception_handler(kind, _problem)
+        app.add_exception_handler(HTTPStatus.METHOD_NOT_ALLOWED, _other_method)
         for (method, path), endpoint in endpoints.items():
             app.add_api_route(
                 path,
@@ -121,6 +124,14 @@ def drain_on_signal(drain: Callable[[], None]) -> None:
 
 
 async def _problem(request: Request, error: Exception) -> Response:
+    return response_to(error, request_id_of(request))
+
+
+async def _other_method(request: Request, _: Exception) -> Response:
+    headers = {"allow": ", ".join(allowed(request.app, request.scope))}
+    if request.method == "OPTIONS":
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
+    error = HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers=headers)
     return response_to(error, request_id_of(request))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -14,6 +14,7 @@ from service import problems
 from service.access_log import request_id_of
 from service.fetch_bodies import encode_json, encode_ndjson
 from service.gateway import FetchResult, Gateway, Position, Wait
+from service.methods import is_head
 from service.metrics import Metrics
 from service.requests import (
     ARROW,
@@ -153,6 +154,8 @@ class FetchRoutes:
         # The first look happens here, so that a bad request is refused by its status.
         first = await self._gateway.fetch(topic, partition, position, budget, Wait())
         events = tail(self._gateway, first, budget, value_format, stop_after)
+        if is_head(request):
+            events = _nothing()
         return StreamingResponse(
             events,
             media_type=SSE,
@@ -275,6 +278,11 @@ class FetchRoutes:
         data = b'{"partitions":[' + b",".join(items) + b"]}"
         self._metrics.fetched(0, len(data))
         return data
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield
 
 
 def _first_records(
