@@ -1,6 +1,8 @@
 """Running the gateway as a process, or as several."""
 
 import os
+import signal
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,9 @@ def run(
     }
     # Workers are processes of their own: they learn all of this from the environment.
     os.environ.update({name: value for name, value in given.items() if value is not None})
+    # The server, once it has stopped as it was told, raises the signal again; and to stop when
+    # told is not a failure.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         "service.app:create_app",
         factory=True,
