@@ -1,7 +1,8 @@
 """Real local servers, started as subprocesses on loopback and killed afterwards.
 
 Each is a context manager that yields the URL of an endpoint, once the endpoint answers. The
-credentials are `ACCESS_KEY` and `SECRET_KEY` everywhere; only SeaweedFS checks them.
+credentials are `ACCESS_KEY` and `SECRET_KEY` everywhere; SeaweedFS checks them, and ministack
+those of presigned URLs.
 """
 
 import json
@@ -42,7 +43,12 @@ _SEAWEED_IDENTITIES: Final = {
 def ministack() -> Iterator[str]:
     """S3 and DynamoDB in one process, right about conditions, transactions and their tokens."""
     [port] = free_ports(1)
-    environment = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3,dynamodb"}
+    environment = {
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "SERVICES": "s3,dynamodb",
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,  # What it checks presigned URLs with.
+    }
     with _running([str(_BIN / "ministack")], environment, f"http://127.0.0.1:{port}") as url:
         yield url
 
