@@ -1,0 +1,31 @@
+"""Deployments to test against, as parameters."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway import GatewayProcess
+from tests.integration.processes import Api, Deployment, cloud, embedded
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("cloud", marks=pytest.mark.aws)])
+def deployment(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Deployment:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "embedded":
+        return embedded(folder)
+    return cloud(folder, request.getfixturevalue("ministack"))
+
+
+@pytest.fixture(scope="module")
+def gateway(deployment: Deployment) -> Iterator[GatewayProcess]:
+    """One gateway for all the tests of a module that do it no harm."""
+    with deployment.start(env={"RIACHO_SSE_HEARTBEAT_S": "0.2"}) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def api(gateway: GatewayProcess) -> Iterator[Api]:
+    with Api(gateway.url) as api:
+        yield api
