@@ -29,5 +29,8 @@ lint: setup
 bench: setup
 	$(BIN)/python -m benchmarks $(ARGS)
 
+sim: setup
+	$(BIN)/python -m tests.simulation.simulator --seeds $(or $(SEEDS),200) $(ARGS)
+
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

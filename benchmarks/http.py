@@ -1,6 +1,6 @@
 """Produce and fetch over HTTP on the embedded default, against the floor of this machine.
 
-    python -m benchmarks.http [seconds]
+python -m benchmarks.http [seconds]
 """
 
 import json
@@ -16,10 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.harness import Connection, Server, gateway, hammer, request, show
-from storage import slices
 from storage.records import record_batch
 
-VALUES = ["".join(random.Random(n).choices(string.ascii_lowercase + "    ", k=100)) for n in range(4000)]
+VALUES = [
+    "".join(random.Random(n).choices(string.ascii_lowercase + "    ", k=100)) for n in range(4000)
+]
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -53,12 +54,23 @@ def main(seconds: float) -> None:
             assert status == 201, status
         rows += produce_rows(server, seconds)
         rows += fetch_rows(server, seconds)
-        show("Over HTTP, embedded, acks=all, 100-byte records", ["what", "records/s", "MB/s", "CPU µs/record", "ratio"], rows)
+        show(
+            "Over HTTP, embedded, acks=all, 100-byte records",
+            ["what", "records/s", "MB/s", "CPU µs/record", "ratio"],
+            rows,
+        )
         low_load(server, connection)
         print(f"peak memory of the gateway: {server.rss_mib():.0f} MiB")
 
 
-def measure(server: Server, name: str, requests: list[bytes], count: int, seconds: float, connections: int = 4) -> tuple[list[str], float]:
+def measure(
+    server: Server,
+    name: str,
+    requests: list[bytes],
+    count: int,
+    seconds: float,
+    connections: int = 4,
+) -> tuple[list[str], float]:
     cpu = server.cpu_s()
     calls, took = hammer(server.port, requests, connections, seconds)
     records = calls * count
@@ -73,7 +85,9 @@ def produce_rows(server: Server, seconds: float) -> list[list[str]]:
     plain = request("POST", path, json_body(1000, keyed=False), content_type=JSON)
     row, base = measure(server, "JSON 1,000, one partition", [plain], 1000, seconds)
     rows.append(row)
-    keyed = request("POST", "/v1/topics/many/records", json_body(1000, keyed=True), content_type=JSON)
+    keyed = request(
+        "POST", "/v1/topics/many/records", json_body(1000, keyed=True), content_type=JSON
+    )
     row, rate = measure(server, "JSON 1,000, keys over 12 partitions", [keyed], 1000, seconds)
     row[-1] = f"{rate / base:.2f} × JSON"
     rows.append(row)
@@ -83,7 +97,9 @@ def produce_rows(server: Server, seconds: float) -> list[list[str]]:
     floor = straight_into_store(body, seconds / 2)
     row[-1] = f"{rate / (floor * 10_000):.2f} × same bytes into the same store"
     rows.append(row)
-    single = request("POST", path, b'{"records":[{"value":"%s"}]}' % VALUES[0].encode(), content_type=JSON)
+    single = request(
+        "POST", path, b'{"records":[{"value":"%s"}]}' % VALUES[0].encode(), content_type=JSON
+    )
     row, rate = measure(server, "JSON 1, 32 connections", [single], 1, seconds, connections=32)
     rows.append(row)
     return rows
@@ -100,7 +116,9 @@ def straight_into_store(body: bytes, seconds: float) -> float:
             store = DirectoryObjects(Path(folder))
             began, done = time.perf_counter(), 0
             while time.perf_counter() - began < seconds:
-                await asyncio.gather(*(store.put(f"{n % 256:02x}/{done + n}", [body]) for n in range(4)))
+                await asyncio.gather(
+                    *(store.put(f"{n % 256:02x}/{done + n}", [body]) for n in range(4))
+                )
                 done += 4
             took = time.perf_counter() - began
             await store.close()
@@ -132,7 +150,12 @@ def fetch_rows(server: Server, seconds: float) -> list[list[str]]:
 
 def low_load(server: Server, connection: Connection) -> None:
     """One record at a time, against one file write + fsync + SQLite commit, taking turns."""
-    call = request("POST", "/v1/topics/latency/partitions/0/records", b'{"records":[{"value":"x"}]}', content_type=JSON)
+    call = request(
+        "POST",
+        "/v1/topics/latency/partitions/0/records",
+        b'{"records":[{"value":"x"}]}',
+        content_type=JSON,
+    )
     with tempfile.TemporaryDirectory() as folder:
         floor = Floor(Path(folder))
         ours, theirs = [], []
@@ -144,14 +167,28 @@ def low_load(server: Server, connection: Connection) -> None:
             began = time.perf_counter()
             floor.write()
             theirs.append(time.perf_counter() - began)
+
     def at(values: list[float], q: float) -> str:
         return f"{statistics.quantiles(values, n=100)[int(q) - 1] * 1000:.2f} ms"
+
     show(
         "One record at low load",
         ["what", "p50", "p90", "p99", "ratio of p50"],
         [
-            ["write + fsync + SQLite commit", at(theirs, 50), at(theirs, 90), at(theirs, 99), "1.00"],
-            ["produce over HTTP", at(ours, 50), at(ours, 90), at(ours, 99), f"{statistics.median(ours) / statistics.median(theirs):.2f}"],
+            [
+                "write + fsync + SQLite commit",
+                at(theirs, 50),
+                at(theirs, 90),
+                at(theirs, 99),
+                "1.00",
+            ],
+            [
+                "produce over HTTP",
+                at(ours, 50),
+                at(ours, 90),
+                at(ours, 99),
+                f"{statistics.median(ours) / statistics.median(theirs):.2f}",
+            ],
         ],
     )
 

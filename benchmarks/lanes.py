@@ -117,9 +117,7 @@ async def main() -> None:
     for gateways in (1, 4, 16):
         rate, conflicts = await race(gateways)
         first = first or rate
-        rows.append(
-            [f"{gateways}", f"{rate:,.0f}", f"{rate / first:.2f} ×", f"{conflicts:.2f}"]
-        )
+        rows.append([f"{gateways}", f"{rate:,.0f}", f"{rate / first:.2f} ×", f"{conflicts:.2f}"])
     show(
         f"Gateways racing on one lane, table of {TABLE_S * 1000:.0f} ms",
         ["gateways", "appends/s", "against one", "lost races per commit"],

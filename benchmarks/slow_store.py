@@ -1,6 +1,6 @@
 """Latency over stores as slow as the real ones: 60 ms a PUT, 5 ms a table call.
 
-    python -m benchmarks.slow_store
+python -m benchmarks.slow_store
 """
 
 import asyncio
@@ -44,9 +44,7 @@ class SlowTable(MemoryMetadata):
 async def latencies(clients: int, calls: int) -> tuple[list[float], float]:
     """Return the latency of every call in ms, and PUTs per call."""
     world, objects = real_world(), SlowObjects()
-    gateway = Gateway(
-        Settings(), Zones({"a": objects}), SlowTable(world.new_version), world
-    )
+    gateway = Gateway(Settings(), Zones({"a": objects}), SlowTable(world.new_version), world)
     topic = await gateway.topics.create("t", partitions=1)
     await gateway.batcher.append(topic, {0: batch(1)}, 100)
     objects.puts = 0

@@ -141,8 +141,10 @@ def _acks(query: Query) -> str:
     return acks
 
 
-def _check_only(partition: int, wanted: Sequence[int | None] | None) -> None:
+def _check_only(partition: int, wanted: "Sequence[int | None] | pa.Array | None") -> None:
     """Raise `InvalidRequest` if a record asks for another partition than `partition`."""
+    if isinstance(wanted, pa.Array):
+        wanted = wanted.to_pylist()
     for row, other in enumerate(wanted or ()):
         if other is not None and other != partition:
             raise InvalidRequest(

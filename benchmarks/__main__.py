@@ -1,0 +1,24 @@
+"""All benchmarks, one after the other: `make bench`, or `make bench ARGS='http lanes'`."""
+
+import importlib
+import subprocess
+import sys
+
+NAMES = ("codec", "http", "slow_store", "lanes", "index_growth")
+
+
+def main(names: list[str]) -> int:
+    for name in names or NAMES:
+        if name not in NAMES:
+            print(f"there is no benchmark {name!r}; known are {', '.join(NAMES)}")
+            return 2
+        about = importlib.import_module(f"benchmarks.{name}").__doc__ or name
+        print(f"\n== {name}: {about.strip().splitlines()[0]}", flush=True)
+        # Each in a process of its own: what one leaves behind may not slow the next.
+        if subprocess.call([sys.executable, "-m", f"benchmarks.{name}"]) != 0:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,289 @@
+"""Gateways, producers and readers in one process, on a virtual clock, from one seed.
+
+python -m tests.simulation.simulator --seed 7        replay one
+make sim SEEDS=200                                   run many
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from service.gateway import Gateway, Position, Wait
+from service.settings import Settings
+from storage.errors import RiachoError
+from storage.memory import MemoryMetadata, MemoryObjects
+from storage.reader import Budget
+from storage.records import record_batch
+from storage.zones import Zones
+from tests.simulation.rules import Fetched, History, Produced, violations
+from tests.simulation.world import (
+    Faults,
+    FaultyLink,
+    FaultyMetadata,
+    FaultyObjects,
+    VirtualLoop,
+    world_of,
+)
+
+TOPIC = "t"
+
+
+@dataclass
+class Plan:
+    """What a seed decides before anything happens."""
+
+    gateways: int
+    producers: int
+    readers: int
+    partitions: int
+    lane_partitions: int
+    calls: int
+    faults: Faults
+    kills: int
+    quiet_after_s: float
+
+    @classmethod
+    def of(cls, chance: random.Random) -> "Plan":
+        return cls(
+            gateways=chance.randint(1, 3),
+            producers=chance.randint(2, 5),
+            readers=chance.randint(1, 3),
+            partitions=chance.randint(1, 4),
+            lane_partitions=chance.choice([1, 2, 64]),
+            calls=chance.randint(20, 80),
+            faults=Faults(
+                before=chance.choice([0.0, 0.02, 0.1]),
+                after=chance.choice([0.0, 0.05, 0.15]),
+                slow_s=chance.choice([0.001, 0.02, 0.2]),
+            ),
+            kills=chance.randint(0, 3),
+            quiet_after_s=chance.uniform(5, 30),
+        )
+
+
+@dataclass
+class Process:
+    gateway: Gateway
+    link: FaultyLink
+
+
+@dataclass
+class Simulation:
+    seed: int
+    loop: VirtualLoop
+    trace: list[str] = field(default_factory=list)
+    history: History = field(default_factory=History)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.plan = Plan.of(self.chance)
+        store_chance = random.Random(self.seed + 1)
+        self.objects = MemoryObjects()
+        self.metadata = MemoryMetadata(lambda: store_chance.randbytes(12).hex())
+        self.processes = [self._start() for _ in range(self.plan.gateways)]
+        self.calm = False
+
+    def _start(self) -> Process:
+        chance = random.Random(self.chance.randrange(2**62))
+        world = world_of(self.loop, chance, chance.randint(-300_000, 300_000))
+        link = FaultyLink(chance, self.plan.faults)
+        gateway = Gateway(
+            Settings(batch_bytes_max=2000, linger_max_ms=50, flights_max=3, head_poll_ms=200),
+            Zones({"a": FaultyObjects(self.objects, link)}),
+            FaultyMetadata(self.metadata, link),
+            world,
+        )
+        return Process(gateway, link)
+
+    async def run(self) -> History:
+        await self._create_topic()
+        faults = asyncio.create_task(self._make_trouble())
+        producers = [asyncio.create_task(self._produce(n)) for n in range(self.plan.producers)]
+        readers = [asyncio.create_task(self._read(n)) for n in range(self.plan.readers)]
+        await asyncio.gather(*producers)
+        faults.cancel()
+        self._calm_down()
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(faults, *readers, return_exceptions=True)
+        await self._read_everything()
+        for process in self.processes:
+            await process.gateway.aclose()
+        return self.history
+
+    async def _create_topic(self) -> None:
+        calm = self._start()
+        calm.link.faults = Faults(slow_s=0.001)
+        await calm.gateway.topics.create(
+            TOPIC,
+            partitions=self.plan.partitions,
+            config={"lane.partitions": self.plan.lane_partitions},
+        )
+
+    async def _make_trouble(self) -> None:
+        for _ in range(self.plan.kills):
+            await asyncio.sleep(self.chance.uniform(0.1, 5))
+            number = self.chance.randrange(len(self.processes))
+            self.trace.append(f"{self.loop.now_s:.6f} kill {number}")
+            self.processes[number].link.dead = True
+            self.processes[number] = self._start()
+        await asyncio.sleep(self.plan.quiet_after_s)
+        self._calm_down()
+
+    def _calm_down(self) -> None:
+        for process in self.processes:
+            process.link.faults = Faults(slow_s=0.001)
+
+    async def _produce(self, client: int) -> None:
+        for call in range(self.plan.calls):
+            partition = self.chance.randrange(self.plan.partitions)
+            values = tuple(f"{client}-{call}-{n}" for n in range(self.chance.randint(1, 5)))
+            await self._produce_one(client, partition, values)
+            if self.chance.random() < 0.3:
+                await asyncio.sleep(self.chance.expovariate(10))
+
+    async def _produce_one(self, client: int, partition: int, values: tuple[str, ...]) -> None:
+        process = self.chance.choice(self.processes)
+        count = len(values)
+        batch: pa.RecordBatch = record_batch([0] * count, [None] * count, values)
+        began_s = self.loop.now_s
+        base: int | None = None
+        maybe = True
+        try:
+            async with asyncio.timeout(60):
+                placed = await process.gateway.produce(TOPIC, batch, 100 * count, partition)
+            base, maybe = placed[partition][0], False
+        except RiachoError as error:
+            maybe = error.may_have_applied
+        except TimeoutError:
+            pass  # The gateway died, or its answer did.
+        self.history.produced.append(
+            Produced(client, partition, values, began_s, self.loop.now_s, base, maybe)
+        )
+        self.trace.append(f"{self.loop.now_s:.6f} produce {client} {values[0]} {base} {maybe}")
+
+    async def _read(self, client: int) -> None:
+        partition = self.chance.randrange(self.plan.partitions)
+        offset = 0
+        while True:
+            process = self.chance.choice(self.processes)
+            began_s = self.loop.now_s
+            wait_s = self.chance.choice([0.0, 0.5, 5.0])
+            try:
+                async with asyncio.timeout(60):
+                    offset = await self._fetch(process, client, partition, offset, began_s, wait_s)
+            except (RiachoError, TimeoutError):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(self.chance.expovariate(20))
+
+    async def _fetch(
+        self,
+        process: Process,
+        client: int,
+        partition: int,
+        offset: int,
+        began_s: float,
+        wait_s: float,
+    ) -> int:
+        budget = Budget(
+            records_max=self.chance.choice([1, 7, 1000]),
+            bytes_max=self.chance.choice([1, 500, 10**6]),
+        )
+        result = await process.gateway.fetch(
+            TOPIC, partition, Position(offset=offset), budget, Wait(max_wait_s=wait_s)
+        )
+        values = tuple(
+            (base + row, value.decode())
+            for base, batch in result.fetched.batches(budget.bytes_max)
+            for row, value in enumerate(batch.column(2).to_pylist())
+        )
+        following = values[-1][0] + 1 if values else offset
+        self.history.fetched.append(
+            Fetched(
+                client,
+                partition,
+                offset,
+                began_s,
+                values,
+                following,
+                result.high_watermark,
+                wait_s > 0,
+            )
+        )
+        self.trace.append(f"{self.loop.now_s:.6f} fetch {client} {offset} {following}")
+        return following
+
+    async def _read_everything(self) -> None:
+        """Read the whole log through a gateway that remembers nothing."""
+        process = self._start()
+        process.link.faults = Faults(slow_s=0.001)
+        for partition in range(self.plan.partitions):
+            offset, records = 0, []
+            while True:
+                result = await process.gateway.fetch(
+                    TOPIC,
+                    partition,
+                    Position(offset=offset),
+                    Budget(records_max=10_000, bytes_max=10**7),
+                    Wait(),
+                )
+                for base, batch in result.fetched.batches(10**7):
+                    for row, value in enumerate(batch.column(2).to_pylist()):
+                        records.append((base + row, value.decode()))
+                if result.fetched.end_offset == offset:
+                    break
+                offset = result.fetched.end_offset
+            self.history.final[partition] = records
+
+
+def simulate(seed: int) -> tuple[History, list[str]]:
+    """Return the history and the trace of one seed."""
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    try:
+        simulation = Simulation(seed, loop)
+        history = loop.run_until_complete(simulation.run())
+        return history, simulation.trace
+    finally:
+        # What belonged to gateways that were killed still hangs on their dead links.
+        while left := asyncio.all_tasks(loop):
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait(left, timeout=1))
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this one only, and show its trace")
+    parser.add_argument("--seeds", type=int, default=200, help="run so many (default 200)")
+    parser.add_argument("--first", type=int, default=0, help="beginning with this one")
+    given = parser.parse_args()
+    seeds = (
+        [given.seed] if given.seed is not None else range(given.first, given.first + given.seeds)
+    )
+    began, failed, acked = time.monotonic(), 0, 0
+    for seed in seeds:
+        history, trace = simulate(seed)
+        acked += sum(call.base is not None for call in history.produced)
+        wrong = violations(history)
+        if given.seed is not None:
+            print("\n".join(trace))
+        for line in wrong[:5]:
+            print(f"seed {seed}: {line}")
+        if wrong:
+            failed += 1
+            print(f"replay: python -m tests.simulation.simulator --seed {seed}")
+    took = time.monotonic() - began
+    print(f"{len(seeds)} seeds, {acked} acknowledged calls, {failed} failed, {took:.1f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
