@@ -13,22 +13,19 @@ Several processes may share a root. Since files and directories share names, an 
 an object `a/b` exclude each other; our keys are never nested like that.
 """
 
-import asyncio
 import errno
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.objects import Body, ObjectInfo, check_key
 from storage.ranges import Range, cut, merged
-
-T = TypeVar("T")
+from storage.threads import Threads
 
 THREADS_MAX: Final = 8
 """Enough for the disk to gather several flushes, few enough to cost nothing."""
@@ -58,14 +55,16 @@ class DirectoryObjects:
         `anonymous` False does without nameless files, as a system that lacks them would.
         """
         self._root = root.absolute()
-        self._anonymous = anonymous and hasattr(os, "O_TMPFILE")
+        # A nameless file is linked through /proc, which a container may lack.
+        possible = hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir()
+        self._anonymous = anonymous and possible
         self._made: set[Path] = set()
-        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="directory")
+        self._threads = Threads(THREADS_MAX, "directory")
 
     async def put(self, key: str, body: Body) -> None:
         path = Path(self._path(key))
         with _reporting(key):
-            await self._in_thread(lambda: self._put(key, path, body))
+            await self._threads.run(lambda: self._put(key, path, body))
 
     async def get(self, key: str) -> bytes:
         [body] = await self._get(key, None)
@@ -82,20 +81,20 @@ class DirectoryObjects:
             cached = _read(key, path, ranges, _NOWAIT) if _NOWAIT else None
             if cached is not None:
                 return cached
-            found = await self._in_thread(lambda: _read(key, path, ranges))
+            found = await self._threads.run(lambda: _read(key, path, ranges))
         assert found is not None, key
         return found
 
     async def delete(self, keys: Sequence[str]) -> None:
         paths = [Path(self._path(key)) for key in keys]
         with _reporting(str(self._root)):
-            await self._in_thread(lambda: _delete(paths))
+            await self._threads.run(lambda: _delete(paths))
 
     async def list(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
         found = self._walk(prefix)
         with _reporting(str(self._root)):
-            await self._in_thread(self._remove_leftovers)
-            while batch := await self._in_thread(lambda: list(islice(found, LIST_BATCH_MAX))):
+            await self._threads.run(self._remove_leftovers)
+            while batch := await self._threads.run(lambda: list(islice(found, LIST_BATCH_MAX))):
                 yield batch
 
     async def presign(self, key: str, expires_s: int) -> str:
@@ -103,11 +102,7 @@ class DirectoryObjects:
         return Path(self._path(key)).as_uri()
 
     async def close(self) -> None:
-        # Without waiting: what still runs was abandoned by its caller and ends by itself.
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        self._threads.close()
 
     def _path(self, key: str) -> str:
         check_key(key)

@@ -170,7 +170,9 @@ async def test_nothing_stays_in_the_table() -> None:
 
 
 @pytest.mark.aws
-@pytest.mark.parametrize("server", ["ministack", "moto", "seaweed"])
+@pytest.mark.parametrize(
+    "server", ["ministack", "moto", pytest.param("seaweed", marks=pytest.mark.slow)]
+)
 async def test_every_s3_that_we_test_on_passes(
     request: pytest.FixtureRequest, server: str, aws_environment: None
 ) -> None:
