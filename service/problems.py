@@ -87,7 +87,8 @@ def response_to(error: Exception, request_id: str) -> Response:
     if isinstance(error, HTTPException):
         status = HTTPStatus(error.status_code)
         detail = error.detail if error.detail != status.phrase else _hint(status)
-        body = _document(status, status.name, detail, request_id)
+        code = InvalidRequest.code if status == HTTPStatus.BAD_REQUEST else status.name
+        body = _document(status, code, detail, request_id)
         return _response(body, dict(error.headers or {}))
     log.error("unexpected error", exc_info=error, extra={"request_id": request_id})
     status = HTTPStatus.INTERNAL_SERVER_ERROR
@@ -134,8 +135,9 @@ def _response(body: dict[str, Any], headers: dict[str, str]) -> Response:
 def _explain(error: RequestValidationError) -> str:
     """Return the first thing that is wrong, and where."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
-    return f"{where}: {first['msg']}" if where else str(first["msg"])
+    place, *inside = first["loc"]
+    where = ".".join(map(str, inside)) or place
+    return f"{where}: {first['msg']}"
 
 
 def _hint(status: HTTPStatus) -> str:

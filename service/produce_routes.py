@@ -133,8 +133,8 @@ class ProduceRoutes:
 
 
 def _acks(query: Query) -> str:
-    acks = query.text("acks") or "all"
-    if acks == "-1":
+    acks = query.text("acks")
+    if acks is None or acks == "-1":
         return "all"
     if acks not in {"0", "1", "all"}:
         raise InvalidAcks(f"query: acks must be 0, 1 or all, not {acks!r}")

@@ -67,7 +67,7 @@ class Query:
             raise InvalidRequest("query: give offset or at, not both")
         if offset is not None:
             return Position(offset=parse_integer("offset", offset))
-        return Position(at=parse_place(at or "earliest"))
+        return Position(at=parse_place("earliest" if at is None else at))
 
 
 def _pairs(query: bytes) -> Iterable[tuple[str, str]]:
@@ -100,7 +100,10 @@ def parse_place(text: str) -> Place:
 
 
 def partition_of(request: Request) -> int:
-    text = request.path_params["partition"]
+    return parse_partition(request.path_params["partition"])
+
+
+def parse_partition(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise InvalidRequest(f"partition: must be a number from 0 on, not {text!r}")
     return int(text)

@@ -5,10 +5,18 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
 
 from service.gateway import Gateway
-from service.requests import Query, parse_place
+from service.requests import Query, parse_partition, parse_place
 from storage import keys
 from storage.catalog import zone_names
 from storage.entries import Kind
@@ -19,8 +27,8 @@ from storage.topics import Topic
 SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
 
 TopicName = Annotated[str, Path(description="letters, digits, dots, underscores, hyphens")]
-PartitionNumber = Annotated[int, Path(ge=0, le=2**31 - 1)]
-ConfigValue = StrictStr | StrictInt | float
+PartitionNumber = Annotated[int, BeforeValidator(parse_partition), Path(ge=0, le=2**31 - 1)]
+ConfigValue = StrictStr | StrictInt | StrictFloat
 
 
 class NewTopic(BaseModel):
@@ -100,8 +108,9 @@ def router(gateway: Gateway) -> APIRouter:
     routes = APIRouter(prefix="/v1/topics", tags=["topics"])
 
     @routes.post("", status_code=HTTPStatus.CREATED)
-    async def create_topic(new: NewTopic) -> TopicInfo:
+    async def create_topic(new: NewTopic, request: Request) -> TopicInfo:
         """Create a topic."""
+        Query(request, ())
         topic = await gateway.topics.create(
             new.name,
             partitions=new.partitions,
@@ -123,16 +132,18 @@ def router(gateway: Gateway) -> APIRouter:
         return _topic_info(await gateway.topics.read(topic))
 
     @routes.patch("/{topic}")
-    async def alter_topic(topic: TopicName, change: TopicChange) -> TopicInfo:
+    async def alter_topic(topic: TopicName, change: TopicChange, request: Request) -> TopicInfo:
         """Add partitions, change configuration."""
+        Query(request, ())
         altered = await gateway.topics.alter(
             topic, partitions=change.partitions, config=change.config
         )
         return _topic_info(altered)
 
     @routes.delete("/{topic}", status_code=HTTPStatus.NO_CONTENT)
-    async def delete_topic(topic: TopicName) -> Response:
+    async def delete_topic(topic: TopicName, request: Request) -> Response:
         """Delete a topic and everything in it."""
+        Query(request, ())
         deleted = await gateway.topics.delete(topic)
         gateway.lanes.forget(deleted.topic_id)
         return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -15,6 +15,7 @@ from storage.slices import Codec
 
 INT64_MAX: Final = 2**63 - 1
 LANE_PARTITIONS_MAX: Final = 64
+DIGITS_MAX: Final = 20
 
 Parse = Callable[[str], str]
 
@@ -30,10 +31,10 @@ class Setting:
 
 def _integer(low: int, high: int = INT64_MAX) -> Parse:
     def parse(text: str) -> str:
-        try:
-            number = int(text)
-        except ValueError:
-            raise ValueError(f"must be a whole number, not {text!r}") from None
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > DIGITS_MAX:
+            raise ValueError(f"must be a whole number, not {text!r}")
+        number = int(text)
         if not low <= number <= high:
             raise ValueError(f"must be from {low} to {high}, not {number}")
         return str(number)
