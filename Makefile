@@ -3,33 +3,51 @@
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
 
-.PHONY: setup serve test lint bench sim clean
+# Installing with uv takes seconds where pip takes minutes; where uv cannot be had, pip does it.
+install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
+	{ $(BIN)/python -m pip install --quiet --disable-pip-version-check uv && \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
-setup: $(STAMP)
+.PHONY: help setup serve test lint bench sim clean
 
-$(STAMP): pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Riacho needs $(PYTHON); set PYTHON=... to use another 3.11+"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+help:
+	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
+	@echo "make test    the whole suite          make lint    format, style, types"
+	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200)"
+	@echo "make setup   .venv with everything    make clean   remove what was made"
+
+setup: $(VENV)/.all
+
+$(VENV)/.base: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Riacho needs $(PYTHON); PYTHON=... names another"; exit 1; }
+	$(call install,.)
 	@touch $@
 
-serve: setup
+$(VENV)/.dev: $(VENV)/.base
+	$(call install,.[dev])
+	@touch $@
+
+$(VENV)/.all: $(VENV)/.dev
+	$(call install,.[all])
+	@touch $@
+
+serve: $(VENV)/.base
 	$(BIN)/riacho serve $(ARGS)
 
-test: setup
+test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-lint: setup
+lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: setup
+bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(ARGS)
 
-sim: setup
+sim: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation.simulator --seeds $(or $(SEEDS),200) $(ARGS)
 
 clean:

@@ -139,7 +139,7 @@ def fetch_rows(server: Server, seconds: float) -> list[list[str]]:
     rows.append(row)
     big = "/v1/topics/arrow/partitions/0/records?offset={}&max_records=50000&max_bytes=16000000"
     calls = [request("GET", big.format(offset), accept=ARROW) for offset in offsets]
-    status, body = connection.call(calls[0])
+    _, body = connection.call(calls[0])
     stored = len(body)
     count = sum(batch.num_rows for batch in pa.ipc.open_stream(body))
     row, rate = measure(server, f"fetch Arrow {count:,}", calls, count, seconds)

@@ -146,8 +146,8 @@ class Batcher:
     ) -> dict[int, int]:
         """Return the first offset given in each partition, once all records are durable.
 
-        `size_bytes` is about what all batches have together. Raises `ShuttingDown`, or what the write raised. To stop waiting does not withdraw the
-        records.
+        `size_bytes` is about what all batches have together. Raises `ShuttingDown`, or what
+        the write raised. To stop waiting does not withdraw the records.
         """
         views = await self._views(topic, batches)
         if self._closing:
