@@ -118,7 +118,7 @@ class FetchRoutes:
         longest = self._gateway.settings.wait_ms_max
         return Wait(
             min_bytes=query.up_to("min_bytes", 1, OFFSET_MAX, low=0),
-            max_wait_s=query.up_to("max_wait_ms", 0, longest, low=0) / 1000,
+            max_wait_s=(query.integer("max_wait_ms", 0, longest) or 0) / 1000,
         )
 
     def _text(
@@ -173,6 +173,10 @@ class FetchRoutes:
                 f"partitions: ask for 1 to {settings.fetch_partitions_max},"
                 f" not {len(body.partitions)}"
             )
+        if body.max_wait_ms > settings.wait_ms_max:
+            raise InvalidRequest(
+                f"max_wait_ms: must be from 0 to {settings.wait_ms_max}, not {body.max_wait_ms}"
+            )
         return Response(await self._fetch_many(body, request_id_of(request)), media_type=JSON)
 
     async def _fetch_body(self, request: Request) -> FetchBody:
@@ -192,7 +196,7 @@ class FetchRoutes:
     async def _fetch_many(self, body: FetchBody, request_id: str) -> bytes:
         settings = self._gateway.settings
         now_s = self._gateway.world.monotonic_s
-        deadline_s = now_s() + min(body.max_wait_ms, settings.wait_ms_max) / 1000
+        deadline_s = now_s() + body.max_wait_ms / 1000
         positions: list[Position | None] = [None] * len(body.partitions)
         while True:
             results = await self._fetch_each(body, positions)
