@@ -194,7 +194,6 @@ class FetchRoutes:
             raise InvalidRequest(f"body: {error}") from None
 
     async def _fetch_many(self, body: FetchBody, request_id: str) -> bytes:
-        settings = self._gateway.settings
         now_s = self._gateway.world.monotonic_s
         deadline_s = now_s() + body.max_wait_ms / 1000
         positions: list[Position | None] = [None] * len(body.partitions)
