@@ -253,9 +253,7 @@ class DynamoMetadata:
     async def _connected(self) -> Any:
         async with self._opening:
             if self._client is None:
-                region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-                if region is None and (self._endpoint or os.environ.get("AWS_ENDPOINT_URL")):
-                    region = _REGION_DEFAULT
+                region = _region(self._endpoint)
                 client = aioboto3.Session().client(
                     "dynamodb", endpoint_url=self._endpoint, region_name=region, config=_CONFIG
                 )
@@ -277,6 +275,15 @@ class DynamoMetadata:
             "AWS is not set up; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or"
             f" AWS_PROFILE, or run where a role is attached: {error}"
         )
+
+
+def _region(endpoint: str | None) -> str | None:
+    """Return the region; None: whatever the profile says."""
+    # botocore knows the second of these only.
+    named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    variables = ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL")
+    elsewhere = endpoint or any(os.environ.get(variable) for variable in variables)
+    return named or (_REGION_DEFAULT if elsewhere else None)
 
 
 def _failure(error: ClientError | BotoCoreError) -> Failure:

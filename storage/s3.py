@@ -93,6 +93,7 @@ class S3Objects:
         prefix: str = "",
         *,
         endpoint: str | None = None,
+        attempt_s: float = ATTEMPT_S,
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -104,6 +105,7 @@ class S3Objects:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint = endpoint or _endpoint_of_environment()
         self._store = _connect(bucket, self._endpoint)
+        self._attempt_s = attempt_s
         self._jitter = jitter
         self._sleep = sleep
         self._free = asyncio.Semaphore(CONNECTIONS_MAX)
@@ -196,7 +198,7 @@ class S3Objects:
 
     async def _within(self, request: Callable[[], Awaitable[T]], size_bytes: int) -> T:
         """Return what `request` does, which obstore starts as soon as it is called."""
-        async with self._free, asyncio.timeout(ATTEMPT_S + size_bytes / BYTES_PER_S_MIN):
+        async with self._free, asyncio.timeout(self._attempt_s + size_bytes / BYTES_PER_S_MIN):
             return await request()
 
     async def _repeat(self, what: str, attempt: Callable[[], Awaitable[bool]]) -> None:

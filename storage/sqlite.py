@@ -41,6 +41,7 @@ WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
 """SQLite moves the log into the file every 1000 pages and starts it again; should a long
 read have let it grow beyond this, it is cut."""
 
+_READ_BUSY_S: Final = 1.0  # Only while another process repairs the file after a crash.
 _BUSY_DELAY_MIN_S: Final = 0.0002
 _BUSY_DELAY_MAX_S: Final = 0.02
 _LAST_TEXT: Final = "\U0010ffff"  # Sorts behind every character that keys are made of.
@@ -92,7 +93,7 @@ class SqliteMetadata:
         with _reporting(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = _Writer(path, _connect(path, busy_s), busy_s)
-            self._reading = _connect(path, busy_s)
+            self._reading = _connect(path, _READ_BUSY_S)
         self._writer.start()
 
     async def get(self, key: str) -> Versioned | None:
@@ -135,6 +136,7 @@ class _Writer(Thread):
         super().__init__(name="sqlite-writer", daemon=True)
         self._path = path
         self._db = db
+        db.execute("PRAGMA busy_timeout = 0")
         self._busy_s = busy_s
         self._queue: SimpleQueue[_Waiting | asyncio.Future[None]] = SimpleQueue()
         self._closed: asyncio.Future[None] | None = None
@@ -190,8 +192,8 @@ class _Writer(Thread):
         return outcomes
 
     def _begin(self) -> None:
-        # Not SQLite's own busy handler: it sleeps up to 100 ms at a time, while the commit it
-        # waits for takes half of one.
+        # Not SQLite's own way to wait, which is off: it sleeps up to 100 ms at a time, while the
+        # commit it waits for takes half of one.
         waited_s, delay_s = 0.0, _BUSY_DELAY_MIN_S
         while True:
             try:
@@ -236,7 +238,6 @@ def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
     db.execute("PRAGMA synchronous = FULL")
     db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
     db.execute(_SCHEMA)
-    db.execute("PRAGMA busy_timeout = 0")
     return db
 
 

@@ -1,5 +1,6 @@
 """S3 when replies are lost, conditions race and credentials are wrong: real servers, bad wires."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -106,6 +107,22 @@ async def test_a_put_gives_up_on_a_store_that_refuses_what_is_not_there(
 
     with pytest.raises(StoreUnavailable, match="not there"):
         await store.put("a", [b"body"])
+
+
+async def test_a_store_that_hangs_is_given_up(
+    proxy: LossyProxy, bucket: str, aws_environment: None
+) -> None:
+    store = S3Objects(
+        bucket, secrets.token_hex(8), endpoint=proxy.url, attempt_s=0.05, sleep=no_sleep
+    )
+    proxy.faults.append(Fault("", gate=asyncio.Event(), times=-1))
+
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        await store.put("a", [b"body"])
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        await store.get("a")
+
+    assert proxy.count("PUT ") == ATTEMPTS_MAX
 
 
 @pytest.mark.parametrize("fault", [{"lose_reply": True}, {"answer": SLOW_DOWN}, {"refuse": True}])
