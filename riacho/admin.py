@@ -58,10 +58,12 @@ class OffsetAndTimestamp:
 class AsyncAdmin:
     """Manages topics; for programs with an event loop.
 
-    async with AsyncAdmin("http://127.0.0.1:8080") as admin:
-        await admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})
-        for topic in await admin.list_topics():
-            print(topic.name, topic.partitions)
+        async with AsyncAdmin("http://127.0.0.1:8080") as admin:
+            await admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})
+            for topic in await admin.list_topics():
+                print(topic.name, topic.partitions)
+
+    Settings have Kafka's names, and errors the classes of `riacho.errors`.
     """
 
     def __init__(

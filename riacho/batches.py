@@ -28,23 +28,30 @@ RECORD_OVERHEAD_BYTES: Final = 64
 """What a record is counted for beyond its own bytes, so that empty ones have a limit too."""
 
 
-@dataclass(frozen=True, slots=True)
 class Draft:
     """A record on its way, and who wants to know what became of it."""
 
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: HeaderPairs
-    answer: Answer
-    callback: Callback | None = None
+    # By hand, because a dataclass takes three times as long to make, for every record sent.
+    __slots__ = ("answer", "callback", "headers", "key", "size_bytes", "timestamp", "value")
 
-    @property
-    def size_bytes(self) -> int:
-        size_bytes = RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:
-            size_bytes += len(name) + len(value or b"")
-        return size_bytes
+    def __init__(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs,
+        answer: Answer,
+        callback: Callback | None = None,
+    ) -> None:
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.answer = answer
+        self.callback = callback
+        self.size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        for name, text in headers:
+            self.size_bytes += len(name) + len(text or b"")
 
 
 @dataclass(slots=True, eq=False)

@@ -227,7 +227,7 @@ class Consumer(_Consuming, Synchronous):
         """Return records as soon as there are any; see `AsyncConsumer.poll`."""
         records_max = max_records or self._max_poll_records
         assignment = self._fetching.assignment
-        if not assignment.has_records():
+        if not (self._open and assignment.has_records()):
             self._run(self._fetching.wait_for_records(timeout_ms / 1000))
         # Taken in this thread: an interrupt while waiting must not lose what had arrived.
         records = assignment.take(records_max)

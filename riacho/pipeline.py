@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from riacho.batches import Accumulator, Answer, Callback, Draft, Queue
@@ -115,7 +116,7 @@ class Pipeline:
     ) -> bool:
         """Take the record if there is room, else call `on_room` when it is worth trying."""
         if partition is None and draft.key is not None:
-            partition = _partition_for(draft.key, partition_count)
+            partition = _partitioner()(draft.key, partition_count)
         return self._accumulator.offer(
             topic, partition, partition_count, draft, now_s=time.monotonic(), on_room=on_room
         )
@@ -150,8 +151,9 @@ class Pipeline:
         self.loop.call_soon_threadsafe(queue.ready.set)
 
 
-def _partition_for(key: bytes, partition_count: int) -> int:
+@cache
+def _partitioner() -> Callable[[bytes, int], int]:
     # Imported with the first key: pyarrow comes along, and takes its time.
     from storage.partitioner import partition_for
 
-    return partition_for(key, partition_count)
+    return partition_for

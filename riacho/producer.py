@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 from riacho.background import Synchronous
 from riacho.batches import Callback, Draft
 from riacho.errors import BufferExhausted, new_error
+from riacho.futures import LightFuture
 from riacho.gateway import gateway_url
 from riacho.pipeline import Pipeline
 from riacho.records import Headers, Payload, RecordMetadata
@@ -225,9 +226,7 @@ class Producer(_Producing, Synchronous):
         if count is None:
             asked = pipeline.fetch_partition_count(topic, partition, self._max_block_s)
             count = self._run(asked)
-        future: Future[RecordMetadata] = Future()
-        # From here on it cannot be cancelled: to stop waiting does not withdraw a record.
-        future.set_running_or_notify_cancel()
+        future: Future[RecordMetadata] = LightFuture()
         draft = pipeline.draft(future, value, key, headers, timestamp_ms, callback)
         while not pipeline.offer(topic, partition, count, draft):
             room = threading.Event()

@@ -12,9 +12,11 @@ that says that nothing was written.
 """
 
 import asyncio
+import concurrent.futures
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +41,8 @@ log = logging.getLogger("riacho")
 
 _BLAMED_ON_A_RECORD: Final = (InvalidRecord, RecordTooLarge, RequestTooLarge)
 """Refusals of a whole batch that a smaller batch may not meet."""
+
+_CANCELLED: Final = (asyncio.InvalidStateError, concurrent.futures.InvalidStateError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,22 +247,24 @@ def answer(batch: Batch, outcome: "list[int] | RiachoError") -> None:
     """Tell everyone who waits for a record of `batch`."""
     if isinstance(outcome, RiachoError):
         for draft in batch.drafts:
-            if not draft.answer.done():
+            # Someone who cancelled has stopped waiting; that does not withdraw the record.
+            with suppress(*_CANCELLED):
                 draft.answer.set_exception(outcome)
             _call(draft, None, outcome)
         return
     topic, partition = batch.partition
     for draft, offset in zip(batch.drafts, outcome, strict=True):
         metadata = RecordMetadata(topic, partition, offset, draft.timestamp)
-        if not draft.answer.done():
+        with suppress(*_CANCELLED):
             draft.answer.set_result(metadata)
-        _call(draft, metadata, None)
+        if draft.callback is not None:
+            _call(draft, metadata, None)
 
 
 def _call(draft: Draft, metadata: RecordMetadata | None, error: RiachoError | None) -> None:
     if draft.callback is None:
         return
-    if error is not None and isinstance(draft.answer, asyncio.Future):
+    if isinstance(draft.answer, asyncio.Future) and not draft.answer.cancelled():
         draft.answer.exception()  # Whoever has a callback need not also await the future.
     try:
         draft.callback(metadata, error)
