@@ -1,6 +1,7 @@
 """Assembly: the only place where parts are chosen and joined."""
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -35,6 +36,8 @@ from storage.metadata import MetadataStore
 from storage.objects import ObjectStore
 from storage.stores import open_metadata, open_objects
 from storage.zones import Zones
+
+log = logging.getLogger("riacho.app")
 
 DEFAULT_ZONE: Final = "a"
 
@@ -93,7 +96,9 @@ class App:
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
+        log.info("%s", describe(self.gateway.settings))
         yield
+        log.info("stopping: answering what is held")
         # Answer everything that is held, then say goodbye, then let go of the stores.
         self.gateway.drain()
         await self._produce.aclose()
@@ -101,6 +106,14 @@ class App:
         await stop(beats)
         await self._registry.leave()
         await self.gateway.aclose()
+
+
+def describe(settings: Settings) -> str:
+    """Return what someone who started the gateway wants to know."""
+    url = settings.advertised_url or "(an address of the server's choice)"
+    zones = settings.zones or f"{DEFAULT_ZONE}={settings.data / 'zones' / DEFAULT_ZONE}"
+    table = settings.metadata or f"sqlite:///{settings.data / 'metadata.db'}"
+    return f"Riacho {VERSION} serves {url} (docs at {url}/docs; zones {zones}; metadata {table})"
 
 
 def drain_on_signal(drain: Callable[[], None]) -> None:

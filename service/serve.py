@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,12 @@ SHUTDOWN_S_MAX: Final = 30
 
 KEEP_ALIVE_S: Final = 75
 """Longer than load balancers keep a connection, so that it is never us who closes first."""
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def run(
@@ -27,6 +34,7 @@ def run(
     log_level: str | None = None,
 ) -> None:
     """Serve until told to stop. What is None comes from the environment or its default."""
+    port = port or _free_port(host)
     given = {
         "RIACHO_DATA": None if data is None else str(data),
         "RIACHO_ZONES": zones,
