@@ -1,0 +1,42 @@
+"""The README's lines work when they are pasted, from the first to the last."""
+
+import json
+import sys
+from pathlib import Path
+
+from tests.docs.markdown import ROOT, blocks
+from tests.docs.running import run, shell
+from tests.gateway import GatewayProcess
+
+README = ROOT / "README.md"
+
+
+def test_the_tour_works_verbatim(gateway: GatewayProcess) -> None:
+    tour = blocks(README, "sh")[0].text
+    created, written, fetched, tailed, partitions = (
+        shell(line, gateway) for line in tour.splitlines()
+    )
+    assert json.loads(created)["name"] == "orders"
+    assert json.loads(written) == {"results": [{"partition": 0, "base_offset": 0, "count": 1}]}
+    assert json.loads(fetched)["records"][0]["value"] == {"item": "tea"}
+    assert "id: 0\ndata: " in tailed
+    assert json.loads(partitions)["partitions"][0]["high_watermark"] == 1
+
+
+def test_the_command_line_works_verbatim(gateway: GatewayProcess) -> None:
+    printed = shell(blocks(README, "sh")[1].text, gateway)
+    assert "ana home\n" in printed
+    assert "bia cart\n" in printed
+    assert "lane.partitions" in printed
+
+
+def test_the_python_lines_work_verbatim(gateway: GatewayProcess, tmp_path: Path) -> None:
+    [block] = blocks(README, "python")
+    printed = run([sys.executable, "-c", block.text], gateway, tmp_path)
+    assert 'caio {"page":"home"}' in printed
+
+
+def test_the_two_commands_are_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for line in blocks(README, "console")[0].text.splitlines():
+        assert f"\n{line.split()[1]}: setup" in makefile, line
