@@ -7,6 +7,7 @@ Paths in `file:` and `sqlite:` URLs are absolute. The modules that need an AWS S
 only for URLs that ask for them: that takes the better part of a second, and a laptop needs none.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from storage.objects import ObjectStore
 
 OBJECT_FORMS: Final = "file:///dir, a plain path, s3://bucket/prefix or memory://"
 METADATA_FORMS: Final = "sqlite:///file, dynamodb://table or memory://"
+_TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")  # As DynamoDB demands.
 
 
 def open_objects(url: str, *, now_ms: Callable[[], int] = lambda: 0) -> ObjectStore:
@@ -58,10 +60,10 @@ def open_metadata(url: str, new_version: Callable[[], str]) -> MetadataStore:
             from storage.sqlite import SqliteMetadata
 
             return SqliteMetadata(_absolute(rest), new_version)
-        case "dynamodb" if rest.strip("/") and "/" not in rest.rstrip("/"):
+        case "dynamodb" if _TABLE.fullmatch(rest):
             from storage.dynamodb import DynamoMetadata
 
-            return DynamoMetadata(rest.rstrip("/"), new_version)
+            return DynamoMetadata(rest, new_version)
         case "memory" if not rest:
             from storage.memory import MemoryMetadata
 

@@ -92,7 +92,14 @@ def test_other_objects_are_refused_with_the_forms_there_are(url: str) -> None:
     "url",
     [
         *("", "sqlite://", "sqlite:///", "sqlite://file", "sqlite:file", "dynamodb://", "/file"),
-        *("dynamodb://table/more", "memory://name", "postgres://host/db", "s3://bucket"),
+        *(
+            "dynamodb://table/more",
+            "dynamodb://t",
+            "dynamodb://a b c",
+            "memory://name",
+            "postgres://host/db",
+            "s3://bucket",
+        ),
     ],
 )
 def test_other_metadata_is_refused_with_the_forms_there_are(url: str) -> None:
