@@ -18,7 +18,7 @@ from service.clock import World
 from service.settings import Settings
 from storage.catalog import Catalog
 from storage.entries import Entry
-from storage.errors import InvalidRecord, InvalidRequest, UnknownTopicOrPartition
+from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
 from storage.metadata import MetadataStore
 from storage.partitioner import Spreader, assign
@@ -311,7 +311,7 @@ class Gateway:
 
 def _check_width(view: LaneView, local: int) -> None:
     if local >= view.head.partition_count:
-        raise UnknownTopicOrPartition("the partition is being added; send it again")
+        raise Contended("the partition is just being added; send it again")
 
 
 def _info(partition: int, local: int, view: LaneView) -> PartitionInfo:

@@ -15,13 +15,13 @@ from starlette.responses import Response
 
 from storage.errors import (
     Conflict,
+    Contended,
     Corrupt,
     InvalidRequest,
     NotAcceptable,
     NotSupported,
     OffsetOutOfRange,
     OutcomeUnknown,
-    Overloaded,
     RecordTooLarge,
     Rejected,
     RequestTooLarge,
@@ -36,7 +36,8 @@ log = logging.getLogger("riacho.error")
 MEDIA_TYPE: Final = "application/problem+json"
 
 RETRY_AFTER_S: Final = 1
-"""What `Retry-After` says: the shortest it can, since a flush takes far less."""
+"""What `Retry-After` says: the shortest there is, since a flush takes far less. Whoever only
+lost a race need not wait at all."""
 
 _STATUS: Final[dict[type, HTTPStatus]] = {
     Rejected: HTTPStatus.BAD_REQUEST,
@@ -78,8 +79,8 @@ def response_to(error: Exception, request_id: str) -> Response:
             log.error("stored data is damaged", exc_info=error, extra={"request_id": request_id})
         body = document(error, request_id)
         headers = {}
-        if isinstance(error, Unavailable | Overloaded):
-            headers["retry-after"] = str(RETRY_AFTER_S)
+        if isinstance(error, Unavailable):
+            headers["retry-after"] = "0" if isinstance(error, Contended) else str(RETRY_AFTER_S)
         return _response(body, headers)
     if isinstance(error, RequestValidationError):
         body = document(InvalidRequest(_explain(error)), request_id)
