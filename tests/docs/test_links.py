@@ -8,7 +8,9 @@ import pytest
 from tests.docs.markdown import ROOT, anchors, documents, links
 
 _CODE_PATH = re.compile(r"`((?:storage|service|riacho|benchmarks|tests|docs|localstack)/[\w./-]+)`")
-_CODE_NAME = re.compile(r"`((?:storage|service|riacho|benchmarks|tests)/[\w/]+\.py):(\w+(?:\.\w+)*)`")
+_CODE_NAME = re.compile(
+    r"`((?:storage|service|riacho|benchmarks|tests)/[\w/]+\.py):(\w+(?:\.\w+)*)`"
+)
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -11,7 +11,9 @@ with Admin() as admin:
 with Producer() as producer:
     # `send` returns at once; records of one key keep their order.
     producer.send("payments", {"amount": 12, "currency": "BRL"}, key="ana")
-    producer.send("payments", {"amount": 7, "currency": "BRL"}, key="bia", headers={"source": "web"})
+    producer.send(
+        "payments", {"amount": 7, "currency": "BRL"}, key="bia", headers={"source": "web"}
+    )
     # `result` waits until the record is durable, or raises why it is not.
     written = producer.send("payments", {"amount": 30, "currency": "BRL"}, key="ana").result()
     print(f"partition {written.partition}, offset {written.offset}")

@@ -1,0 +1,126 @@
+"""Tables of the documents say what the code says, all of it and nothing else."""
+
+import inspect
+import re
+
+import typer.main
+
+from riacho.cli.main import cli
+from riacho.gateway import DEFAULT_URL
+from service.app import App
+from service.clock import real_world
+from service.fetch_routes import PARAMETERS
+from service.gateway import Gateway
+from service.metrics import Metrics
+from service.problems import status_of
+from service.record_limits import RecordLimits
+from service.registry import Registry
+from service.settings import Settings
+from storage import errors
+from storage.memory import MemoryMetadata, MemoryObjects
+from storage.topic_config import SETTINGS
+from storage.topics import NAME_CHARS_MAX, PARTITIONS_MAX
+from storage.zones import Zones
+from tests.docs.markdown import ROOT, table
+
+API = ROOT / "docs/http-api.md"
+CONFIGURATION = ROOT / "docs/configuration.md"
+UNITS = {"MiB": 1024 * 1024, "KiB": 1024}
+
+
+def code(cell: str) -> str:
+    """Return the first thing in backquotes."""
+    found = re.search(r"`([^`]*)`", cell)
+    return found[1] if found else ""
+
+
+def number(cell: str) -> int:
+    digits, _, unit = cell.replace(",", "").partition(" ")
+    return int(digits) * UNITS.get(unit, 1)
+
+
+def test_every_error_is_in_the_table() -> None:
+    def flag(value: bool) -> str:
+        return "yes" if value else "no"
+
+    kinds = [
+        kind
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.RiachoError) and kind is not errors.RiachoError
+    ]
+    expected = {
+        (kind.code, str(int(status_of(kind))), flag(kind.retryable), flag(kind.may_have_applied))
+        for kind in kinds
+    }
+    rows = table(API, "## Errors")
+    assert {(code(row[0]), *row[1:4]) for row in rows} == expected
+    assert len(rows) == len(kinds)
+
+
+def test_limits_are_those_of_the_code() -> None:
+    defaults = Settings.model_construct()
+    found = set()
+    for name, default, setter, _ in table(API, "## Limits"):
+        variable = code(setter)
+        if variable.startswith("RIACHO_"):
+            field = variable.removeprefix("RIACHO_").lower()
+            found.add(field)
+            assert number(default) == getattr(defaults, field), variable
+        elif variable:
+            assert str(number(default)) == SETTINGS[variable].default, variable
+        else:
+            assert number(default) in {
+                RecordLimits().header_count_max,
+                RecordLimits().header_name_bytes_max,
+                NAME_CHARS_MAX,
+                PARTITIONS_MAX,
+                UNITS["MiB"],
+            }, name
+    limits = {
+        name for name in Settings.model_fields if re.match(r"(request|fetch|wait|held)_", name)
+    }
+    assert limits <= found, limits - found
+
+
+def test_every_variable_of_a_gateway_is_in_the_table() -> None:
+    documented = {code(row[0]): row[1] for row in table(CONFIGURATION, "## Variables of a gateway")}
+    expected = {f"RIACHO_{name.upper()}": field for name, field in Settings.model_fields.items()}
+    assert documented.keys() == expected.keys()
+    for variable, field in expected.items():
+        default = field.default
+        shown = f"{default:g}" if isinstance(default, float) else str(default)
+        assert code(documented[variable]) == shown, variable
+
+
+def test_every_variable_of_the_command_line_is_in_the_table() -> None:
+    rows = table(CONFIGURATION, "## Variables of the command line")
+    documented = {code(row[0]): code(row[1]) for row in rows}
+    used: dict[str, object] = {}
+    pending = [typer.main.get_command(cli)]
+    while pending:
+        command = pending.pop()
+        pending += getattr(command, "commands", {}).values()
+        used |= {str(p.envvar): p.default for p in command.params if getattr(p, "envvar", None)}
+    gateway = {f"RIACHO_{name.upper()}" for name in Settings.model_fields}
+    assert documented == {name: str(value) for name, value in used.items() if name not in gateway}
+    assert documented["RIACHO_URL"] == DEFAULT_URL
+
+
+def test_every_topic_setting_is_in_the_table() -> None:
+    documented = {code(row[0]): code(row[1]) for row in table(CONFIGURATION, "## Topic settings")}
+    assert documented == {name: setting.default for name, setting in SETTINGS.items()}
+
+
+def test_fetch_parameters_are_those_of_the_code() -> None:
+    rows = table(API, "`GET /v1/topics/{topic}/partitions/{partition}/records`")
+    assert [code(row[0]) for row in rows] == list(PARAMETERS)
+
+
+def test_every_route_is_in_the_document() -> None:
+    world, settings = real_world(), Settings()
+    metadata = MemoryMetadata(world.new_version)
+    gateway = Gateway(settings, Zones({"a": MemoryObjects()}), metadata, world)
+    app = App(gateway, Registry(settings, metadata, world), Metrics())
+    text = API.read_text()
+    for path in app.fastapi.openapi()["paths"]:
+        assert path in text, path
