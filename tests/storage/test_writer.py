@@ -1,0 +1,70 @@
+"""From batches to a segment: what the runs say is what the bytes hold."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import head as heads
+from storage import segments, slices, writer
+from storage.records import record_batch
+from storage.slices import SLICE_BYTES
+from storage.writer import LanePart
+from tests.examples import few
+from tests.storage.logs import BATCHES, batch_of
+
+OBJECT_ID = bytes(range(16))
+PARTITIONS = st.dictionaries(
+    st.integers(0, 4), st.lists(BATCHES, min_size=1, max_size=3), min_size=1
+)
+
+
+def part(topic: int, batches: dict[int, list[pa.RecordBatch]]) -> LanePart:
+    return LanePart(
+        topic_id=bytes([topic]) * 16,
+        first_partition=64,
+        codec="zstd",
+        zones=1,
+        batches=[(p, given, sum(b.nbytes for b in given)) for p, given in batches.items()],
+    )
+
+
+@few
+@given(st.lists(PARTITIONS, min_size=1, max_size=3))
+def test_runs_say_where_every_record_is(lanes: list[dict[int, list[pa.RecordBatch]]]) -> None:
+    built = writer.build(OBJECT_ID, [part(n, batches) for n, batches in enumerate(lanes)])
+
+    body = b"".join(built.pieces)
+    rows = segments.footer(body)
+    assert [(r.position, body[r.position : r.position + r.length]) for r in rows] == [
+        (position, bytes(data)) for position, data in built.stored
+    ]
+    for number, (run, batches) in enumerate(zip(built.runs, lanes, strict=True)):
+        head = heads.append(heads.create(bytes(16), 0, 5, ["a"]), [run])
+        for partition, given_batches in batches.items():
+            records = [
+                row
+                for entry in heads.inline_entries(head, partition)
+                for row in slices.decode(
+                    body[entry.position : entry.position + entry.length], entry.crc
+                ).to_pylist()
+            ]
+            assert records == [row for batch in given_batches for row in batch.to_pylist()]
+            for entry in heads.inline_entries(head, partition):
+                [row] = [r for r in rows if r.position == entry.position]
+                assert row.topic_id == bytes([number]) * 16
+                assert row.partition == 64 + partition
+                assert (row.min_ms, row.max_ms) == (entry.min_ms, entry.max_ms)
+                assert (row.count, row.crc) == (entry.record_count, entry.crc)
+
+
+def test_the_batches_of_a_partition_become_slices_of_about_one_size() -> None:
+    small = [batch_of(b"%d" % n) for n in range(100)]
+    large = record_batch(range(1024), [None] * 1024, [bytes(1024)] * 1024)
+
+    built = writer.build(OBJECT_ID, [part(0, {0: small, 1: [large]})])
+
+    counts = {p: [s.count for s in built.runs[0].slices if s.partition == p] for p in (0, 1)}
+    assert counts[0] == [100]
+    assert sum(counts[1]) == 1024
+    assert len(counts[1]) == pytest.approx(large.nbytes / SLICE_BYTES, abs=1)
