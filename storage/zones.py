@@ -1,10 +1,13 @@
 """Zones: the named object stores that hold copies of the data."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
-from storage.errors import InvalidConfig, ObjectMissing, RiachoError, StoreUnavailable
+from storage.errors import InvalidConfig, ObjectMissing, StoreUnavailable
 from storage.objects import Body, ObjectStore
+
+T = TypeVar("T")
 
 
 class Zones:
@@ -29,31 +32,37 @@ class Zones:
         if len(names) == 1:
             await self.store(names[0]).put(key, body)
             return
-        async with asyncio.TaskGroup() as group:
-            for name in names:
-                group.create_task(self.store(name).put(key, body))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in names:
+                    group.create_task(self.store(name).put(key, body))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     async def get(self, key: str, names: Sequence[str]) -> bytes:
         """Return the object from the first of the named zones that gives it."""
-        error: RiachoError | None = None
-        for name in names:
-            try:
-                return await self.store(name).get(key)
-            except (ObjectMissing, StoreUnavailable) as failure:
-                error = error or failure
-        raise error or StoreUnavailable(f"no zone holds {key}")
+        return await self._first(key, names, lambda store: store.get(key))
 
     async def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], names: Sequence[str]
     ) -> list[bytes]:
         """Return the ranges from the first of the named zones that gives them."""
-        error: RiachoError | None = None
+        return await self._first(key, names, lambda store: store.get_ranges(key, ranges))
+
+    async def _first(
+        self, key: str, names: Sequence[str], read: Callable[[ObjectStore], Awaitable[T]]
+    ) -> T:
+        missing: ObjectMissing | None = None
+        unavailable: StoreUnavailable | None = None
         for name in names:
             try:
-                return await self.store(name).get_ranges(key, ranges)
-            except (ObjectMissing, StoreUnavailable) as failure:
-                error = error or failure
-        raise error or StoreUnavailable(f"no zone holds {key}")
+                return await read(self.store(name))
+            except ObjectMissing as failure:
+                missing = failure
+            except StoreUnavailable as failure:
+                unavailable = failure
+        # Only if every zone was asked and has none is the object lost.
+        raise unavailable or missing or StoreUnavailable(f"no zone holds {key}")
 
     async def close(self) -> None:
         await asyncio.gather(*(store.close() for store in self._stores.values()))
