@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+from storage.tasks import shared
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -43,20 +45,20 @@ class ByteCache(Generic[K, V]):
             _, dropped = self._values.popitem(last=False)
             self.size_bytes -= self._size_of(dropped)
 
-    async def get_or_load(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+    async def get_or_load(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Return the value, loading it at most once however many callers ask meanwhile."""
         value = self.get(key)
         if value is not None:
             return value
         task = self._loading.get(key)
         if task is None:
-            task = asyncio.create_task(self._load(key, load))
+            task = shared(self._load(key, load))
             self._loading[key] = task
             task.add_done_callback(lambda _: self._loading.pop(key, None))
         # Shielded, because the other callers of this load still wait for it.
         return await asyncio.shield(task)
 
-    async def _load(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+    async def _load(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
         value = await load()
         self.put(key, value)
         return value
