@@ -8,14 +8,14 @@ the new root into the head, so a crash at any point leaves orphans and nothing e
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from storage import head as heads
 from storage import index, keys
 from storage.cache import ByteCache
 from storage.entries import Entry
 from storage.head import Head
-from storage.index import FANOUT, Members, Page
+from storage.index import FANOUT, Members, Page, Ref
 from storage.zones import Zones
 
 ENTRIES_MAX: Final = 256
@@ -23,6 +23,9 @@ ENTRIES_MAX: Final = 256
 
 _MEMBERS_BYTES: Final = 64
 """About what a reference takes in memory, without its offsets."""
+
+Write: TypeAlias = tuple[bytes, keys.IndexKind, bytes]
+"""An object still to be written: its identifier, what it is, its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,41 +62,36 @@ class Catalog:
                 return page.after(partition, offset, ENTRIES_MAX)
             members = await self._members(head, ref.object_id, "node")
 
-    async def since(self, head: Head, partition: int, timestamp_ms: int) -> list[Entry]:
-        """Return the first entry that has a record at `timestamp_ms` or later, if there is one.
+    async def since(
+        self, head: Head, partition: int, timestamp_ms: int, offset: int
+    ) -> Entry | None:
+        """Return the first entry behind `offset` with a record at `timestamp_ms` or later.
 
-        Entries that lie wholly before the log start are passed over.
+        An entry that begins before `offset` counts, though that record may be before it too.
         """
-        start = head.log_starts[partition]
-        found = None
-        if start < heads.inline_start(head, partition):
+        if offset < heads.inline_start(head, partition):
             members = await self._root(head)
-            found = await self._since_in(head, members, partition, timestamp_ms)
-        if found is None:
-            found = next(
-                (
-                    entry
-                    for entry in heads.inline_entries(head, partition)
-                    if entry.max_ms >= timestamp_ms and entry.end_offset > start
-                ),
-                None,
-            )
-        return [] if found is None else [found]
+            found = await self._since_in(head, members, partition, timestamp_ms, offset)
+            if found is not None:
+                return found
+        for entry in heads.inline_entries(head, partition):
+            if entry.max_ms >= timestamp_ms and entry.end_offset > offset:
+                return entry
+        return None
 
     async def _since_in(
-        self, head: Head, members: Members, partition: int, timestamp_ms: int
+        self, head: Head, members: Members, partition: int, timestamp_ms: int, offset: int
     ) -> Entry | None:
-        start = head.log_starts[partition]
         refs = members.in_order()
-        for ref in refs[index.first_behind(refs, partition, start) :]:
+        for ref in refs[index.first_behind(refs, partition, offset) :]:
             if ref.newest(partition) < timestamp_ms:
                 continue
             if ref.is_page:
                 page = await self._page(head, ref.object_id)
-                found = page.since(partition, timestamp_ms, start)
+                found = page.since(partition, timestamp_ms, offset)
             else:
                 node = await self._members(head, ref.object_id, "node")
-                found = await self._since_in(head, node, partition, timestamp_ms)
+                found = await self._since_in(head, node, partition, timestamp_ms, offset)
             if found is not None:
                 return found
         return None
@@ -101,37 +99,38 @@ class Catalog:
     async def roll(self, head: Head) -> Roll:
         """Write what is inline in `head` into the index; `Lane` commits the result."""
         page = Page.of(heads.all_entries(head))
-        writes: list[tuple[bytes, keys.IndexKind, bytes]] = []
-        page_id = self._save_page(page, writes)
+        writes: list[Write] = []
         members = await self._root(head)
-        leaf = index.ref_of_page(page_id, page, head.next_offsets)
-        members = index.replace_level(members, 0, (*members.level(0), leaf))
-        members = await self._merge_full_levels(head, members, writes)
+        refs = members.level(0)
+        if len(refs) + 1 < FANOUT:
+            leaf = index.ref_of_page(self._save_page(page, writes), page, head.next_offsets)
+            members = index.replace_level(members, 0, (*refs, leaf))
+        else:
+            # The new page would be read once, for this merge, so it is not even written.
+            leaf = index.ref_of_page(b"", page, head.next_offsets)
+            older = await asyncio.gather(*(self._page(head, ref.object_id) for ref in refs))
+            # Sorting tens of thousands of entries may not hold up the event loop.
+            merged = await asyncio.to_thread(Page.merge, [*older, page])
+            page_id = self._save_page(merged, writes)
+            whole = index.ref_of_members(page_id, (*refs, leaf), is_page=True)
+            members = index.replace_level(members, 0, ())
+            members = self._with_member(members, 1, whole, writes)
         root_id = self._save_members(members, "root", writes)
         await self._write(head, writes)
         return Roll(head.root, root_id, head.run_count)
 
-    async def _merge_full_levels(
-        self, head: Head, members: Members, writes: list[tuple[bytes, keys.IndexKind, bytes]]
-    ) -> Members:
-        number = 0
-        while len(members.level(number)) >= FANOUT:
-            refs = members.level(number)
-            if number == 0:
-                pages = await asyncio.gather(*(self._page(head, ref.object_id) for ref in refs))
-                # Sorting tens of thousands of entries may not hold up the event loop.
-                merged = await asyncio.to_thread(Page.merge, pages)
-                object_id = self._save_page(merged, writes)
-            else:
-                object_id = self._save_members(Members((refs,)), "node", writes)
-            whole = index.ref_of_members(object_id, refs, is_page=number == 0)
-            above = (*members.level(number + 1), whole)
-            members = index.replace_level(members, number, ())
-            members = index.replace_level(members, number + 1, above)
-            number += 1
-        return members
+    def _with_member(self, members: Members, number: int, ref: Ref, writes: list[Write]) -> Members:
+        """Return `members` with `ref` added to a level, which becomes a node if it is full."""
+        refs = (*members.level(number), ref)
+        if len(refs) < FANOUT:
+            return index.replace_level(members, number, refs)
+        node_id = self._save_members(Members((refs,)), "node", writes)
+        whole = index.ref_of_members(node_id, refs, is_page=False)
+        return self._with_member(
+            index.replace_level(members, number, ()), number + 1, whole, writes
+        )
 
-    def _save_page(self, page: Page, writes: list[tuple[bytes, keys.IndexKind, bytes]]) -> bytes:
+    def _save_page(self, page: Page, writes: list[Write]) -> bytes:
         object_id = self._new_id()
         writes.append((object_id, "page", page.encode()))
         self._pages.put(object_id, page)
@@ -141,16 +140,14 @@ class Catalog:
         self,
         members: Members,
         kind: keys.IndexKind,
-        writes: list[tuple[bytes, keys.IndexKind, bytes]],
+        writes: list[Write],
     ) -> bytes:
         object_id = self._new_id()
         writes.append((object_id, kind, index.encode_members(members)))
         self._lists.put(object_id, members)
         return object_id
 
-    async def _write(
-        self, head: Head, writes: Sequence[tuple[bytes, keys.IndexKind, bytes]]
-    ) -> None:
+    async def _write(self, head: Head, writes: Sequence[Write]) -> None:
         # In any order: the head mentions none of them before all are durable.
         names = zone_names(head, head.isr)
         await asyncio.gather(

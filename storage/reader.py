@@ -9,7 +9,7 @@ want it. Checksums are compared when bytes come out of a store, not again when o
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +21,13 @@ from storage.catalog import Catalog, zone_names
 from storage.entries import Entry
 from storage.errors import Corrupt, OffsetOutOfRange
 from storage.head import Head
+from storage.tasks import shared
 from storage.zones import Zones
 
 SliceKey = tuple[bytes, int]
 """Object and position: where a slice is, and so what it is."""
+
+Data: TypeAlias = bytes | memoryview
 
 READS_AT_ONCE_MAX: Final = 32
 
@@ -38,7 +41,7 @@ class StoredSlice:
 
     base_offset: int
     end_offset: int
-    data: bytes | memoryview
+    data: Data
 
     def records(self) -> pa.RecordBatch:
         return slices.decode_unchecked(self.data)
@@ -94,12 +97,12 @@ class LogReader:
     def __init__(self, zones: Zones, catalog: Catalog, cache_bytes_max: int) -> None:
         self._zones = zones
         self._catalog = catalog
-        self.cache = ByteCache[SliceKey, bytes | memoryview](cache_bytes_max, len)
-        self._reading: dict[SliceKey, asyncio.Task[None]] = {}
+        self.cache = ByteCache[SliceKey, Data](cache_bytes_max, len)
+        self._reading: dict[SliceKey, asyncio.Task[dict[SliceKey, Data]]] = {}
         self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
         self.store_reads = 0
 
-    def remember(self, object_id: bytes, position: int, data: bytes | memoryview) -> None:
+    def remember(self, object_id: bytes, position: int, data: Data) -> None:
         """Keep a slice that this process wrote: whoever tails the log wants it next."""
         self.cache.put((object_id, position), data)
 
@@ -127,14 +130,17 @@ class LogReader:
 
         If there is none: the end of the log, and -1.
         """
-        for entry in await self._catalog.since(head, partition, timestamp_ms):
+        offset = head.log_starts[partition]
+        while entry := await self._catalog.since(head, partition, timestamp_ms, offset):
             [data] = await self._read(head, [entry])
             stamps = slices.decode_unchecked(data).column(0)
-            hidden = max(0, head.log_starts[partition] - entry.base_offset)
+            hidden = max(0, offset - entry.base_offset)
             late = pc.greater_equal(stamps.slice(hidden), timestamp_ms)
             row = pc.index(late, True).as_py()
             if row >= 0:
                 return entry.base_offset + hidden + row, stamps[hidden + row].as_py()
+            # Only records before the log start were late enough; at most one entry has such.
+            offset = entry.end_offset
         return head.next_offsets[partition], -1
 
     async def locate(self, head: Head, partition: int, offset: int) -> list[Entry]:
@@ -144,65 +150,52 @@ class LogReader:
             raise OffsetOutOfRange(offset, start, end)
         return [] if offset == end else await self._catalog.after(head, partition, offset)
 
-    async def _read(self, head: Head, entries: Sequence[Entry]) -> list[bytes | memoryview]:
+    async def _read(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
         found = {_key(entry): self.cache.get(_key(entry)) for entry in entries}
         missing = [entry for entry in entries if found[_key(entry)] is None]
         if missing:
-            loaded = await self._load(head, missing)
-            found.update(loaded)
+            found.update(await self._load(head, missing))
         data = [found[_key(entry)] for entry in entries]
         return [piece for piece in data if piece is not None]
 
-    async def _load(
-        self, head: Head, entries: Sequence[Entry]
-    ) -> dict[SliceKey, bytes | memoryview]:
-        results: dict[SliceKey, bytes | memoryview] = {}
+    async def _load(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
         by_object: dict[bytes, list[Entry]] = {}
-        waits = []
         for entry in entries:
-            task = self._reading.get(_key(entry))
-            if task is not None:
-                waits.append((entry, task))
-            else:
+            if _key(entry) not in self._reading:
                 by_object.setdefault(entry.object_id, []).append(entry)
-        tasks = []
         for group in by_object.values():
-            task = asyncio.create_task(self._load_object(head, group, results))
-            tasks.append(task)
-            for entry in group:
-                self._reading[_key(entry)] = task
-        try:
-            await asyncio.gather(*tasks, *(asyncio.shield(task) for _, task in waits))
-        finally:
-            for group in by_object.values():
-                for entry in group:
-                    self._reading.pop(_key(entry), None)
-        for entry, _ in waits:
-            # Read by someone else; still in the cache, unless that is very small.
-            data = self.cache.get(_key(entry))
-            if data is None:
-                await self._load_object(head, [entry], results)
-            else:
-                results[_key(entry)] = data
-        return results
+            self._start_reading(head, group)
+        reads = dict.fromkeys(self._reading[_key(entry)] for entry in entries)
+        # Shielded, because others may wait for the same slices by now.
+        results = await asyncio.gather(*(asyncio.shield(read) for read in reads))
+        return {key: data for result in results for key, data in result.items()}
 
-    async def _load_object(
-        self,
-        head: Head,
-        entries: Sequence[Entry],
-        results: dict[SliceKey, bytes | memoryview],
-    ) -> None:
+    def _start_reading(self, head: Head, entries: Sequence[Entry]) -> None:
+        """Read slices of one object, for everyone who wants them meanwhile."""
+        read = shared(self._load_object(head, entries))
+        for entry in entries:
+            self._reading[_key(entry)] = read
+
+        def done(_: object) -> None:
+            for entry in entries:
+                del self._reading[_key(entry)]
+
+        read.add_done_callback(done)
+
+    async def _load_object(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
         ranges = [(entry.position, entry.position + entry.length) for entry in entries]
         names = zone_names(head, entries[0].zones)
         key = keys.hot_segment(entries[0].object_id)
         async with self._gate:
             self.store_reads += 1
             pieces = await self._zones.get_ranges(key, ranges, names)
+        results: dict[SliceKey, Data] = {}
         for entry, piece in zip(entries, pieces, strict=True):
             if len(piece) != entry.length or crc32c(piece) != entry.crc:
                 raise Corrupt(f"the slice at {entry.position} of {key} is damaged")
             results[_key(entry)] = piece
             self.cache.put(_key(entry), piece)
+        return results
 
 
 def _key(entry: Entry) -> SliceKey:
