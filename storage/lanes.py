@@ -1,4 +1,4 @@
-"""Lanes at work: reading heads, committing to them in order, and waking those who wait.
+"""Lanes at work: committing to heads in order, and rolling what no longer fits in them.
 
 A commit is one compare-and-set on the head. What can go wrong, and what is done:
 
@@ -15,33 +15,39 @@ the order of arrival; those that are ready together share one compare-and-set.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
+from weakref import WeakValueDictionary
 
 from storage import head as heads
 from storage import keys
-from storage.catalog import Catalog, Roll
+from storage.catalog import Roll
 from storage.entries import Kind
 from storage.errors import (
     Contended,
     MetadataConflict,
     OutcomeUnknown,
     RiachoError,
+    ShuttingDown,
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
 from storage.head import Head, Run
-from storage.metadata import MetadataStore, Put, Versioned
+from storage.metadata import Put
+from storage.watch import LaneRuntime, LaneView, WatchedHead
+
+__all__ = ["Lane", "LaneRuntime", "LaneView", "Lanes", "Ticket"]
+
+log = logging.getLogger("riacho")
 
 COMMIT_S_MAX: Final = 15.0
 """How long a commit goes on losing races before it gives up. One of n writers wins each round,
 so a time limit is what a caller feels; a number of attempts would only punish the unlucky."""
-
-BACK_OFF_S_MAX: Final = 0.05
 
 RUNS_PER_COMMIT_MAX: Final = 64
 """So many flushes share one compare-and-set at most."""
@@ -50,17 +56,11 @@ FLIGHT_MAX_S: Final = 600.0
 """An object older than this is not committed any more: the sweeper takes what is unreferenced
 and a good deal older for an orphan, and a process may have been asleep in between."""
 
+LANES_KEPT_MAX: Final = 16_384
+"""So many lanes are remembered at most: those dealt with last, besides those in use."""
+
 INLINE_BYTES_HARD_MAX: Final = 8 * heads.INLINE_BYTES_MAX
 """Beyond this, commits wait for the roll: the head may not grow without bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneView:
-    """A head as it was at some moment, and the version to compare when changing it."""
-
-    head: Head
-    version: str
-    read_at_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -87,98 +87,15 @@ class Ticket:
         self.settled.set()
 
 
-class Lane:
+class Lane(WatchedHead):
     """One lane, as this process knows it."""
 
-    def __init__(self, topic_id: bytes, lane: int, runtime: "LaneRuntime") -> None:
-        self.key = keys.head(topic_id, lane)
-        self._runtime = runtime
-        self._view: LaneView | None = None
-        self._reading: asyncio.Task[LaneView] | None = None
-        self._read_next: asyncio.Task[LaneView] | None = None
+    def __init__(self, topic_id: bytes, lane: int, runtime: LaneRuntime) -> None:
+        super().__init__(keys.head(topic_id, lane), runtime)
         self._queue: deque[Ticket] = deque()
         self._committer: asyncio.Task[None] | None = None
         self._roller: asyncio.Task[None] | None = None
         self._rolled: tuple[Roll, float] | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._poller: asyncio.Task[None] | None = None
-
-    # Reading
-
-    async def view(self, age_max_s: float) -> LaneView:
-        """Return the head as it was at most `age_max_s` ago; 0: after this call began."""
-        known = self._view
-        if known and 0 < age_max_s >= self._runtime.monotonic_s() - known.read_at_s:
-            return known
-        return await self._fresh()
-
-    async def _fresh(self) -> LaneView:
-        # A read that is under way began before this call did, so it proves nothing about now;
-        # the next one does, and everybody who asks meanwhile shares it.
-        if self._read_next is None:
-            self._read_next = asyncio.create_task(self._read_after(self._reading))
-        return await asyncio.shield(self._read_next)
-
-    async def _read_after(self, previous: asyncio.Task[LaneView] | None) -> LaneView:
-        if previous is not None:
-            await asyncio.wait([previous])
-        self._reading, self._read_next = self._read_next, None
-        began_s = self._runtime.monotonic_s()
-        return self._adopt(await self._runtime.metadata.get(self.key), began_s)
-
-    def _adopt(self, item: Versioned | None, began_s: float) -> LaneView:
-        if item is None:
-            self._view = None
-            self.wake()
-            raise UnknownTopicOrPartition("the topic was deleted")
-        if self._view and self._view.version == item.version:
-            return self._know(LaneView(self._view.head, item.version, began_s))
-        return self._know(LaneView(heads.decode(item.value), item.version, began_s))
-
-    def _know(self, view: LaneView) -> LaneView:
-        # Answers may overtake each other; what is known never goes back.
-        if self._view is None or view.head.commits >= self._view.head.commits:
-            news = self._view is None or view.head.commits > self._view.head.commits
-            self._view = view
-            if news:
-                self.wake()
-        return self._view
-
-    # Waiting
-
-    async def changed(self, since: LaneView, timeout_s: float) -> None:
-        """Return when the head is known to differ from `since`, or after `timeout_s`."""
-        if self._view is None or self._view.head.commits != since.head.commits:
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        if self._poller is None:
-            self._poller = self._runtime.spawn(self._poll())
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await waiter
-        finally:
-            self._waiters.discard(waiter)
-
-    def wake(self) -> None:
-        """Let those who wait look again, though nothing may have changed."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _poll(self) -> None:
-        """Look for commits of other processes, once for all who wait."""
-        try:
-            while self._waiters:
-                await self._runtime.sleep(self._runtime.poll_interval_s)
-                # Whoever waits finds out by its own time limit if the store stays away.
-                with suppress(RiachoError):
-                    await self._fresh()
-        finally:
-            self._poller = None
-
-    # Committing
 
     def enqueue(self) -> Ticket:
         """Take the next place in the order of commits."""
@@ -195,6 +112,9 @@ class Lane:
                 await self._commit_tickets(self._take_settled())
         finally:
             self._committer = None
+            # Empty, unless this task was cancelled: then nobody shall wait in vain.
+            while self._queue:
+                _fail(self._queue.popleft(), ShuttingDown("this gateway is shutting down"))
 
     def _take_settled(self) -> list[Ticket]:
         taken: list[Ticket] = []
@@ -203,7 +123,7 @@ class Lane:
             if ticket.run is None:
                 continue
             if self._runtime.monotonic_s() - ticket.born_s > FLIGHT_MAX_S:
-                _fail(ticket, StoreUnavailable("the write took too long and was given up"))
+                _fail(ticket, _too_late())
                 continue
             taken.append(ticket)
         return taken
@@ -213,62 +133,71 @@ class Lane:
         if not runs:
             return
         try:
-            bases = await self.commit(runs)
-        except RiachoError as error:
+            bases = await self.commit(runs, min(ticket.born_s for ticket in tickets))
+        except BaseException as error:
             for ticket in tickets:
-                _fail(ticket, error)
+                _fail(ticket, _told(error))
+            if not isinstance(error, Exception):
+                raise
+            if not isinstance(error, RiachoError):
+                # A mistake of ours. Those who wait behind must not be stuck because of it.
+                log.exception("a commit to %s failed", self.key)
             return
-        except BaseException:
-            for ticket in tickets:
-                _fail(ticket, OutcomeUnknown("the commit was interrupted"))
-            raise
         for ticket, base in zip(tickets, bases, strict=True):
             if not ticket.committed.done():
                 ticket.committed.set_result(base)
 
-    async def commit(self, runs: Sequence[Run]) -> list[dict[int, int]]:
+    async def commit(self, runs: Sequence[Run], born_s: float) -> list[dict[int, int]]:
         """Append `runs` and return the first offset of every partition of each.
 
-        Raises `Contended` if others were always faster, `UnknownTopicOrPartition` if the
-        topic is gone, what the store raised, or `OutcomeUnknown` if that stays unknown.
+        `born_s` is when the oldest of their objects began. Raises `Contended` if others were
+        always faster, `UnknownTopicOrPartition` if the topic is gone, what the stores raised,
+        or `OutcomeUnknown` if an attempt was not answered and may still count.
         """
-        unanswered: list[Head] = []
-        view = self._view or await self._fresh()
-        give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
-        for attempt in count():
-            head = await self._with_roll(view.head)
-            try:
-                return await self._try(view, head, runs)
-            except MetadataConflict as conflict:
-                view = self._adopt(conflict.current[self.key], self._runtime.monotonic_s())
-            except OutcomeUnknown:
-                unanswered.append(view.head)
-                view = await self._read_back()
-            for old in unanswered:
-                if await self._landed(old, runs, view.head):
-                    return heads.base_offsets(old, runs)
-            if self._runtime.monotonic_s() > give_up_s:
-                break
-            await self._runtime.back_off(attempt)
-        if unanswered:
-            raise OutcomeUnknown("the metadata store did not say whether the commit happened")
-        raise Contended(f"others committed first for {COMMIT_S_MAX:.0f} s; send it again")
+        doubt: LaneView | None = None
+        try:
+            view = self._view or await self._fresh()
+            give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
+            for attempt in count():
+                try:
+                    return await self._try(view, runs, born_s)
+                except MetadataConflict as conflict:
+                    view = self._adopt(conflict.current[self.key], self._runtime.monotonic_s())
+                except OutcomeUnknown:
+                    doubt = view
+                    view = await self._fresh()
+                if doubt is not None and doubt.version != view.version:
+                    if await self._landed(doubt.head, runs, view.head):
+                        return heads.base_offsets(doubt.head, runs)
+                    # Its version of the head is gone, so it cannot land any more either.
+                    doubt = None
+                if self._runtime.monotonic_s() > give_up_s:
+                    break
+                await self._runtime.back_off(attempt)
+            raise Contended(f"others committed first for {COMMIT_S_MAX:.0f} s; send it again")
+        except (UnknownTopicOrPartition, OutcomeUnknown):
+            raise
+        except RiachoError as error:
+            if doubt is None:
+                raise
+            raise OutcomeUnknown(f"the commit was sent, its outcome is unknown: {error}") from error
 
-    async def _try(self, view: LaneView, head: Head, runs: Sequence[Run]) -> list[dict[int, int]]:
+    async def _try(
+        self, view: LaneView, runs: Sequence[Run], born_s: float
+    ) -> list[dict[int, int]]:
+        head = await self._with_roll(view.head)
+        began_s = self._runtime.monotonic_s()
+        if began_s - born_s > FLIGHT_MAX_S:
+            raise _too_late()
         new = heads.append(head, runs)
         put = Put(self.key, heads.encode(new), view.version)
-        began_s = self._runtime.monotonic_s()
         versions = await self._runtime.metadata.transact([put])
         self._know(LaneView(new, versions[self.key], began_s))
-        if heads.inline_bytes(new) > heads.INLINE_BYTES_MAX and self._roller is None:
+        is_large = heads.inline_bytes(new) > heads.INLINE_BYTES_MAX
+        # A roll that was finished meanwhile will do; another one would be thrown away.
+        if is_large and self._roller is None and self._rolled_head(new) is new:
             self._roller = self._runtime.spawn(self._roll(new))
         return heads.base_offsets(head, runs)
-
-    async def _read_back(self) -> LaneView:
-        try:
-            return await self._fresh()
-        except StoreUnavailable as error:
-            raise OutcomeUnknown(f"the commit was sent, its outcome is unknown: {error}") from error
 
     async def _landed(self, old: Head, runs: Sequence[Run], now: Head) -> bool:
         """Whether an unanswered attempt to append `runs` to `old` is part of `now`."""
@@ -276,12 +205,10 @@ class Lane:
         base = old.next_offsets[piece.partition]
         if now.next_offsets[piece.partition] <= base:
             return False
-        [entry, *_] = await self._runtime.catalog.after(now, piece.partition, base)
-        if entry.kind != Kind.ARROW:
-            raise OutcomeUnknown("the log was compacted before the commit could be recognised")
-        return entry.object_id == runs[0].object_id
-
-    # Rolling
+        found = await self._runtime.catalog.after(now, piece.partition, base)
+        if not found or found[0].kind != Kind.ARROW or found[0].base_offset != base:
+            raise OutcomeUnknown("the log was rewritten before the commit could be recognised")
+        return found[0].object_id == runs[0].object_id
 
     async def _roll(self, head: Head) -> None:
         """Prepare index objects while appends go on; the next commit makes them count."""
@@ -338,54 +265,45 @@ def _fail(ticket: Ticket, error: RiachoError) -> None:
         ticket.committed.set_exception(error)
 
 
-@dataclass(slots=True, kw_only=True)
-class LaneRuntime:
-    """What lanes need from the world around them."""
+def _told(error: BaseException) -> RiachoError:
+    if isinstance(error, RiachoError):
+        return error
+    return OutcomeUnknown(f"the commit was interrupted: {error!r}")
 
-    metadata: MetadataStore
-    catalog: Catalog
-    monotonic_s: Callable[[], float]
-    sleep: Callable[[float], Awaitable[None]]
-    random: Callable[[], float]
-    poll_interval_s: float
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def back_off(self, attempt: int) -> None:
-        """Wait a little, at random, longer after each lost race, so that writers take turns."""
-        if attempt > 0:
-            await self.sleep(self.random() * min(BACK_OFF_S_MAX, 0.001 * 2 ** min(attempt, 10)))
-
-    async def aclose(self) -> None:
-        """Stop what runs in the background: polls at once, rolls when they are done."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+def _too_late() -> RiachoError:
+    return StoreUnavailable("the write took too long and was given up")
 
 
 class Lanes:
-    """The lanes this process has dealt with, by topic and number."""
+    """The lanes this process has dealt with, by topic and number.
 
-    def __init__(self, runtime: LaneRuntime) -> None:
+    As long as anyone holds on to a lane, everyone gets the same one: the order of commits is
+    the order of one queue.
+    """
+
+    def __init__(self, runtime: LaneRuntime, kept_max: int = LANES_KEPT_MAX) -> None:
         self._runtime = runtime
-        self._lanes: dict[tuple[bytes, int], Lane] = {}
+        self._kept_max = kept_max
+        self._kept: OrderedDict[tuple[bytes, int], Lane] = OrderedDict()
+        self._alive: WeakValueDictionary[tuple[bytes, int], Lane] = WeakValueDictionary()
 
     def lane(self, topic_id: bytes, number: int) -> Lane:
-        lane = self._lanes.get((topic_id, number))
+        key = topic_id, number
+        lane = self._kept.get(key) or self._alive.get(key)
         if lane is None:
-            lane = self._lanes[topic_id, number] = Lane(topic_id, number, self._runtime)
+            lane = self._alive[key] = Lane(topic_id, number, self._runtime)
+        self._kept[key] = lane
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._kept_max:
+            self._kept.popitem(last=False)
         return lane
 
     def wake_all(self) -> None:
-        for lane in self._lanes.values():
+        for lane in list(self._alive.values()):
             lane.wake()
 
     def forget(self, topic_id: bytes) -> None:
         """Drop what is known of a deleted topic."""
-        for key in [key for key in self._lanes if key[0] == topic_id]:
-            del self._lanes[key]
+        for key in [key for key in self._kept if key[0] == topic_id]:
+            del self._kept[key]

@@ -1,0 +1,144 @@
+"""Heads that are watched: what this process knows of them, and who waits for a change.
+
+- A view is never older than its reader allows, and what is known never goes back.
+- Readers share reads; those who wait share one poll for the commits of other processes, and
+  are woken at once by those of this one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from storage import head as heads
+from storage.catalog import Catalog
+from storage.errors import RiachoError, UnknownTopicOrPartition
+from storage.head import Head
+from storage.metadata import MetadataStore, Versioned
+from storage.tasks import shared
+
+BACK_OFF_S_MAX: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """A head as it was at some moment, and the version to compare when changing it."""
+
+    head: Head
+    version: str
+    read_at_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneRuntime:
+    """What lanes need from the world around them."""
+
+    metadata: MetadataStore
+    catalog: Catalog
+    monotonic_s: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+    random: Callable[[], float]
+    poll_interval_s: float
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def back_off(self, attempt: int) -> None:
+        """Wait a little, at random, longer after each lost race, so that writers take turns."""
+        if attempt > 0:
+            await self.sleep(self.random() * min(BACK_OFF_S_MAX, 0.001 * 2 ** min(attempt, 10)))
+
+    async def aclose(self) -> None:
+        """Stop what runs in the background; a roll that is cut short leaves orphans only."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class WatchedHead:
+    """The head of one lane."""
+
+    def __init__(self, key: str, runtime: LaneRuntime) -> None:
+        self.key = key
+        self._runtime = runtime
+        self._view: LaneView | None = None
+        self._reading: asyncio.Task[LaneView] | None = None
+        self._read_next: asyncio.Task[LaneView] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._poller: asyncio.Task[None] | None = None
+
+    async def view(self, age_max_s: float) -> LaneView:
+        """Return the head as it was at most `age_max_s` ago; 0: after this call began."""
+        known = self._view
+        if known and 0 < age_max_s >= self._runtime.monotonic_s() - known.read_at_s:
+            return known
+        return await self._fresh()
+
+    async def _fresh(self) -> LaneView:
+        # A read that is under way began before this call did, so it proves nothing about now;
+        # the next one does, and everybody who asks meanwhile shares it.
+        if self._read_next is None:
+            self._read_next = shared(self._read_after(self._reading))
+        return await asyncio.shield(self._read_next)
+
+    async def _read_after(self, previous: asyncio.Task[LaneView] | None) -> LaneView:
+        if previous is not None:
+            await asyncio.wait([previous])
+        self._reading, self._read_next = self._read_next, None
+        began_s = self._runtime.monotonic_s()
+        return self._adopt(await self._runtime.metadata.get(self.key), began_s)
+
+    def _adopt(self, item: Versioned | None, began_s: float) -> LaneView:
+        if item is None:
+            self._view = None
+            self.wake()
+            raise UnknownTopicOrPartition("the topic was deleted")
+        if self._view and self._view.version == item.version:
+            return self._know(LaneView(self._view.head, item.version, began_s))
+        return self._know(LaneView(heads.decode(item.value), item.version, began_s))
+
+    def _know(self, view: LaneView) -> LaneView:
+        # Answers may overtake each other; what is known never goes back.
+        if self._view is None or view.head.commits >= self._view.head.commits:
+            news = self._view is None or view.head.commits > self._view.head.commits
+            self._view = view
+            if news:
+                self.wake()
+        return self._view
+
+    async def changed(self, since: LaneView, timeout_s: float) -> None:
+        """Return when the head is known to differ from `since`, or after `timeout_s`."""
+        if self._view is None or self._view.head.commits != since.head.commits:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        if self._poller is None:
+            self._poller = self._runtime.spawn(self._poll())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def wake(self) -> None:
+        """Let those who wait look again, though nothing may have changed."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _poll(self) -> None:
+        """Look for commits of other processes, once for all who wait."""
+        try:
+            while self._waiters:
+                await self._runtime.sleep(self._runtime.poll_interval_s)
+                # Whoever waits finds out by its own time limit if the store stays away.
+                with suppress(RiachoError):
+                    await self._fresh()
+        finally:
+            self._poller = None
