@@ -27,7 +27,7 @@ class Block:
 
 def documents() -> list[Path]:
     """Return every Markdown file of the repository, but not those of what is installed in it."""
-    top = [path for path in ROOT.glob("*.md")]
+    top = list(ROOT.glob("*.md"))
     below = [path for folder in ("docs", "localstack") for path in (ROOT / folder).rglob("*.md")]
     return sorted(top + below)
 

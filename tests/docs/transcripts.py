@@ -1,7 +1,7 @@
 """Commands in a document and the answers printed below them.
 
-A `sh` block followed by a `json`, `http` or `text` block is a transcript: the commands, and what the
-last of them printed. After the API has changed on purpose, let the answers be written anew:
+A `sh` block followed by a `json`, `http` or `text` block is a transcript: the commands, and what
+the last of them printed. After the API has changed on purpose, let the answers be written anew:
 
     python -m tests.docs.transcripts docs/http-api.md
 """
@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def transcripts(path: Path) -> list[Transcript]:
     found = blocks(path)
     return [
         Transcript(commands, answer)
-        for commands, answer in zip(found, found[1:], strict=False)
+        for commands, answer in pairwise(found)
         if commands.info == "sh" and answer.info in ("json", "http", "text")
     ]
 

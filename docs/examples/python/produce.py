@@ -1,12 +1,11 @@
 """Writes records to the topic "payments", which it creates if need be."""
 
+from contextlib import suppress
+
 from riacho import Admin, Producer, TopicExists
 
-with Admin() as admin:
-    try:
-        admin.create_topic("payments", partitions=3)
-    except TopicExists:
-        pass
+with Admin() as admin, suppress(TopicExists):
+    admin.create_topic("payments", partitions=3)
 
 with Producer() as producer:
     # `send` returns at once; records of one key keep their order.
