@@ -6,8 +6,10 @@ is also what stops a gateway that has not yet heard of the deletion: it has noth
 commit to.
 """
 
+import asyncio
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,15 +25,22 @@ from storage.errors import (
     InvalidTopic,
     MetadataConflict,
     OutcomeUnknown,
+    StoreUnavailable,
     TopicExists,
     UnknownTopicOrPartition,
 )
 from storage.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+from storage.tasks import shared
 from storage.topic_config import SETTINGS, TopicConfig, parse_config
+
+log = logging.getLogger("riacho")
 
 PARTITIONS_MAX: Final = 10_000
 NAME_CHARS_MAX: Final = 249
 CHANGE_ATTEMPTS_MAX: Final = 10
+DELETE_WHOLE_ATTEMPTS_MAX: Final = 3
+"""So often a topic and its heads are deleted in one transaction; if commits always come in
+between, the topic goes first and its heads one by one."""
 
 _MAGIC: Final = b"RTP1"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -118,6 +127,7 @@ class Topics:
         self._monotonic_s = monotonic_s
         self._age_max_s = age_max_s
         self._known: dict[str, tuple[Topic, float]] = {}
+        self._reading: dict[str, tuple[asyncio.Task[Topic], float]] = {}
 
     async def get(self, name: str) -> Topic:
         """Return the topic as it was at most `age_max_s` ago.
@@ -127,7 +137,16 @@ class Topics:
         known = self._known.get(name)
         if known is not None and self._monotonic_s() - known[1] <= self._age_max_s:
             return known[0]
-        return await self.read(name)
+        # One read for all who ask, which also lets them go on in the order in which they came.
+        reading = self._reading.get(name)
+        if reading is None or self._monotonic_s() - reading[1] > self._age_max_s:
+            reading = self._reading[name] = (shared(self.read(name)), self._monotonic_s())
+            reading[0].add_done_callback(lambda task: self._read(name, task))
+        return await asyncio.shield(reading[0])
+
+    def _read(self, name: str, task: "asyncio.Task[Topic]") -> None:
+        if name in self._reading and self._reading[name][0] is task:
+            del self._reading[name]
 
     async def read(self, name: str) -> Topic:
         """Return the topic as it is now."""
@@ -139,8 +158,10 @@ class Topics:
             raise UnknownTopicOrPartition(
                 f"there is no topic {name!r}; create it with POST /v1/topics"
             )
-        topic = _decode(name, item)
-        self._known[name] = (topic, began_s)
+        return self._know(_decode(name, item), began_s)
+
+    def _know(self, topic: Topic, began_s: float) -> Topic:
+        self._known[topic.name] = (topic, began_s)
         return topic
 
     def forget(self, name: str) -> None:
@@ -168,35 +189,22 @@ class Topics:
         parse_topic_name(name)
         settings = TopicConfig(parse_config(config or {}))
         self._check_shape(partitions, replication_factor, settings)
-        if await self._metadata.get(keys.topic(name)) is not None:
-            raise TopicExists(f"topic {name!r} exists already")
         stored = _Stored(
             self._new_id(), partitions, replication_factor, dict(settings.given), self._now_ms()
         )
-        width = int(settings["lane.partitions"])
-        zones = self._zone_names[:replication_factor]
-        ops: list[Op] = [
-            Put(
-                keys.head(stored.topic_id, lane),
-                heads.encode(
-                    heads.create(stored.topic_id, lane, lane_width(partitions, width, lane), zones)
-                ),
-                None,
-            )
-            for lane in range(lane_count(partitions, width))
-        ]
-        ops.append(Put(keys.topic(name), _encode(stored), None))
-        try:
-            await self._transact_in_order(ops)
-        except MetadataConflict:
-            raise TopicExists(f"topic {name!r} exists already") from None
-        except OutcomeUnknown:
-            # Ours, if it carries the identifier we made up.
-            topic = await self.read(name)
+
+        async def attempt() -> Topic:
+            began_s = self._monotonic_s()
+            item = await self._metadata.get(keys.topic(name))
+            if item is None:
+                return await self._write(name, stored, None)
+            topic = _decode(name, item)
             if topic.topic_id != stored.topic_id:
-                raise TopicExists(f"topic {name!r} exists already") from None
-            return topic
-        return await self.read(name)
+                raise TopicExists(f"topic {name!r} exists already")
+            # An unanswered attempt of ours did it.
+            return self._know(topic, began_s)
+
+        return await self._repeat(name, attempt)
 
     async def alter(
         self,
@@ -206,50 +214,71 @@ class Topics:
         config: Mapping[str, object | None] | None = None,
     ) -> Topic:
         """Add partitions and change settings; a setting given as None returns to its default."""
-        for _ in range(CHANGE_ATTEMPTS_MAX):
+
+        async def attempt() -> Topic:
+            # A repeat is harmless: it only asks for the same state again.
             topic = await self.read(name)
-            wanted = self._altered(topic, partitions, config or {})
+            count, settings = self._altered(topic, partitions, config or {})
             stored = _Stored(
-                topic.topic_id,
-                wanted[0],
-                topic.replication_factor,
-                wanted[1],
-                topic.created_ms,
+                topic.topic_id, count, topic.replication_factor, settings, topic.created_ms
             )
-            ops = await self._widened_heads(topic, stored.partition_count)
-            ops.append(Put(keys.topic(name), _encode(stored), topic.version))
-            try:
-                await self._transact_in_order(ops)
-            except (MetadataConflict, OutcomeUnknown):
-                continue  # A repeat is harmless: it only asks for the same state again.
-            return await self.read(name)
-        raise Contended(f"topic {name!r} was changed by others all the time; try again")
+            return await self._write(name, stored, topic)
+
+        return await self._repeat(name, attempt)
 
     async def delete(self, name: str) -> Topic:
         """Remove the topic; its objects are swept later."""
         topic: Topic | None = None
-        for _ in range(CHANGE_ATTEMPTS_MAX):
+        attempts = 0
+
+        async def attempt() -> Topic:
+            nonlocal topic, attempts
             try:
                 found = await self.read(name)
             except UnknownTopicOrPartition:
                 if topic is None:
                     raise
-                return topic  # An unanswered attempt of ours did it.
-            if topic is not None and found.topic_id != topic.topic_id:
-                return topic  # Likewise; and somebody made a new one since.
-            topic = found
-            items = await self._metadata.get_many(
-                [keys.head(topic.topic_id, lane) for lane in topic.lanes]
-            )
-            ops: list[Op] = [Delete(keys.topic(name), topic.version)]
-            ops += [Delete(key, item.version) for key, item in items.items()]
-            try:
-                await self._delete_in_order(ops)
-            except (MetadataConflict, OutcomeUnknown):
-                continue  # A commit came in between: take its new version.
+                found = None
+            attempts += 1
+            if topic is None or (found is not None and found.topic_id == topic.topic_id):
+                assert found is not None, name
+                topic = found
+                await self._delete_item(topic, with_heads=attempts <= DELETE_WHOLE_ATTEMPTS_MAX)
+            # Else it is gone, and perhaps made anew: an unanswered attempt of ours did it.
             self.forget(name)
+            await self._delete_heads(topic)
             return topic
-        raise Contended(f"topic {name!r} is being written to all the time; try again")
+
+        return await self._repeat(name, attempt)
+
+    async def _repeat(self, name: str, attempt: Callable[[], Awaitable[Topic]]) -> Topic:
+        """Return what `attempt` returns, after as many as it takes to win and to be sure."""
+        is_in_doubt = False
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            try:
+                return await attempt()
+            except MetadataConflict:
+                continue
+            except OutcomeUnknown:
+                is_in_doubt = True
+            except StoreUnavailable as error:
+                if is_in_doubt:
+                    raise OutcomeUnknown(f"topic {name!r} may have changed: {error}") from error
+                raise
+        if is_in_doubt:
+            raise OutcomeUnknown(f"topic {name!r} may have changed; look before trying again")
+        raise Contended(f"topic {name!r} was changed by others all the time; try again")
+
+    async def _write(self, name: str, stored: _Stored, old: Topic | None) -> Topic:
+        """Put the topic in the place of `old`, and before it the heads that it needs."""
+        began_s = self._monotonic_s()
+        value, key = _encode(stored), keys.topic(name)
+        ops = await self._missing_heads(stored, 0 if old is None else old.partition_count)
+        ops.append(Put(key, value, None if old is None else old.version))
+        versions: Mapping[str, str] = {}
+        for start in range(0, len(ops), TRANSACT_OPS_MAX):
+            versions = await self._metadata.transact(ops[start : start + TRANSACT_OPS_MAX])
+        return self._know(_decode(name, Versioned(value, versions[key])), began_s)
 
     def _check_shape(self, partitions: int, replication_factor: int, settings: TopicConfig) -> None:
         if not 1 <= partitions <= PARTITIONS_MAX:
@@ -268,7 +297,6 @@ class Topics:
     def _altered(
         self, topic: Topic, partitions: int | None, changes: Mapping[str, object | None]
     ) -> tuple[int, dict[str, str]]:
-        parse_config({name: SETTINGS[name].default for name in changes if name in SETTINGS})
         given = parse_config({k: v for k, v in changes.items() if v is not None})
         removed = parse_config(
             {k: SETTINGS[k].default if k in SETTINGS else "" for k in changes if changes[k] is None}
@@ -286,22 +314,21 @@ class Topics:
         self._check_shape(count, topic.replication_factor, TopicConfig(config))
         return count, config
 
-    async def _widened_heads(self, topic: Topic, partition_count: int) -> list[Op]:
-        """Return the writes that give every partition its place in a head."""
-        width = topic.lane_partitions
-        first = topic.partition_count // width
-        lanes = range(first, lane_count(partition_count, width))
-        if partition_count == topic.partition_count:
+    async def _missing_heads(self, stored: _Stored, partition_count: int) -> list[Op]:
+        """Return the writes that give every partition behind `partition_count` a place."""
+        if stored.partition_count == partition_count:
             return []
-        items = await self._metadata.get_many([keys.head(topic.topic_id, n) for n in lanes])
+        width = int(TopicConfig(stored.config)["lane.partitions"])
+        lanes = range(partition_count // width, lane_count(stored.partition_count, width))
+        zones = self._zone_names[: stored.replication_factor]
+        items = await self._metadata.get_many([keys.head(stored.topic_id, n) for n in lanes])
         ops: list[Op] = []
         for lane in lanes:
-            key = keys.head(topic.topic_id, lane)
-            wide = lane_width(partition_count, width, lane)
+            key = keys.head(stored.topic_id, lane)
+            wide = lane_width(stored.partition_count, width, lane)
             item = items.get(key)
             if item is None:
-                zones = self._zone_names[: topic.replication_factor]
-                head = heads.create(topic.topic_id, lane, wide, zones)
+                head = heads.create(stored.topic_id, lane, wide, zones)
                 ops.append(Put(key, heads.encode(head), None))
                 continue
             head = heads.decode(item.value)
@@ -309,28 +336,41 @@ class Topics:
                 ops.append(Put(key, heads.encode(heads.widen(head, wide)), item.version))
         return ops
 
-    async def _transact_in_order(self, ops: Sequence[Op]) -> None:
-        """Do `ops` in transactions of the allowed size; the last op is in the last of them."""
-        for start in range(0, len(ops), TRANSACT_OPS_MAX):
-            await self._metadata.transact(ops[start : start + TRANSACT_OPS_MAX])
+    async def _delete_item(self, topic: Topic, *, with_heads: bool) -> None:
+        ops: list[Op] = [Delete(keys.topic(topic.name), topic.version)]
+        if with_heads and len(topic.lanes) < TRANSACT_OPS_MAX:
+            ops += await self._head_deletions(topic, topic.lanes)
+        await self._metadata.transact(ops)
 
-    async def _delete_in_order(self, ops: Sequence[Op]) -> None:
-        await self._metadata.transact(ops[:TRANSACT_OPS_MAX])
-        for start in range(TRANSACT_OPS_MAX, len(ops), TRANSACT_OPS_MAX):
-            for op in ops[start : start + TRANSACT_OPS_MAX]:
-                await self._delete_head(op.key)
+    async def _delete_heads(self, topic: Topic) -> None:
+        """Remove the heads of a topic that is gone already, as far as the store lets us."""
+        try:
+            for start in range(0, len(topic.lanes), TRANSACT_OPS_MAX):
+                lanes = topic.lanes[start : start + TRANSACT_OPS_MAX]
+                if not await self._tried_to_delete(topic, lanes):
+                    for lane in lanes:
+                        await self._delete_head(topic, lane)
+        except StoreUnavailable as error:
+            log.warning("heads of the deleted topic %r were left behind: %s", topic.name, error)
 
-    async def _delete_head(self, key: str) -> None:
-        # The topic is gone already; commits that still arrive may change the version.
+    async def _delete_head(self, topic: Topic, lane: int) -> None:
         for _ in range(CHANGE_ATTEMPTS_MAX):
-            item = await self._metadata.get(key)
-            if item is None:
+            if await self._tried_to_delete(topic, range(lane, lane + 1)):
                 return
-            try:
-                await self._metadata.transact([Delete(key, item.version)])
-            except (MetadataConflict, OutcomeUnknown):
-                continue
-            return
+
+    async def _tried_to_delete(self, topic: Topic, lanes: range) -> bool:
+        """Remove heads; return False if commits still come in and one was in between."""
+        ops = await self._head_deletions(topic, lanes)
+        try:
+            if ops:
+                await self._metadata.transact(ops)
+        except (MetadataConflict, OutcomeUnknown):
+            return False
+        return True
+
+    async def _head_deletions(self, topic: Topic, lanes: range) -> list[Op]:
+        items = await self._metadata.get_many([keys.head(topic.topic_id, n) for n in lanes])
+        return [Delete(key, item.version) for key, item in items.items()]
 
 
 def _encode(stored: _Stored) -> bytes:
