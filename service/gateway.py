@@ -188,10 +188,14 @@ class Gateway:
         self, topic: Topic, partition: int, position: Position, budget: Budget, wait: Wait
     ) -> FetchResult:
         lane, local = self._lane(topic, partition)
+        began_s = self.world.monotonic_s()
         offset, view = await self._start(lane, local, position)
         deadline_s = self.world.monotonic_s() + wait.max_wait_s
         while True:
             fetched = await self.reader.fetch(view.head, local, offset, budget)
+            if fetched.end_offset == view.head.next_offsets[local] and view.read_at_s < began_s:
+                # Readers stop at the end, so what we call the end must be that of now.
+                view = await lane.view(0)
             left_s = deadline_s - self.world.monotonic_s()
             if (
                 fetched.size_bytes >= wait.min_bytes
