@@ -16,6 +16,7 @@ How much may wait here is bounded by `service/admission.py`, before a request is
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +27,7 @@ from storage.catalog import zone_names
 from storage.errors import OutcomeUnknown, RiachoError, ShuttingDown
 from storage.lanes import Lane, Lanes, LaneView, Ticket
 from storage.reader import LogReader
+from storage.tasks import drop_error
 from storage.topics import Topic
 from storage.writer import BuiltSegment, LanePart
 from storage.zones import Zones
@@ -52,19 +54,29 @@ class _Append:
     lanes_left: int
     done: "asyncio.Future[dict[int, int]]"
     bases: dict[int, int] = field(default_factory=dict)
+    error: Exception | None = None
 
     def landed(self, bases: Mapping[int, int]) -> None:
         self.bases.update(bases)
-        self.lanes_left -= 1
-        if self.lanes_left == 0 and not self.done.done():
-            self.done.set_result(self.bases)
+        self._settle()
 
-    def fail(self, error: RiachoError) -> None:
-        if self.bases and not error.may_have_applied:
-            # Another lane of this request is committed, so "nothing was written" is not true.
-            error = OutcomeUnknown(f"some partitions were written, others not: {error}")
-        if not self.done.done():
-            self.done.set_exception(error)
+    def fail(self, error: Exception) -> None:
+        if self.error is None or isinstance(error, OutcomeUnknown):
+            self.error = error
+        self._settle()
+
+    def _settle(self) -> None:
+        """Answer when every lane has: only then is it known whether anything was written."""
+        self.lanes_left -= 1
+        if self.lanes_left or self.done.done():
+            return
+        if self.error is None:
+            self.done.set_result(self.bases)
+        elif self.bases and isinstance(self.error, RiachoError):
+            mixed = OutcomeUnknown(f"some partitions were written, others not: {self.error}")
+            self.done.set_exception(mixed)
+        else:
+            self.done.set_exception(self.error)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +112,18 @@ class _LaneBuffer:
     def appends(self) -> Iterable[_Append]:
         # A dictionary, because a set would answer in any order.
         return dict.fromkeys(append for chunks in self.chunks.values() for _, append in chunks)
+
+    def settled(self, committed: "asyncio.Future[dict[int, int]]") -> None:
+        error = committed.exception()
+        if error is None:
+            self.landed(committed.result())
+        else:
+            assert isinstance(error, Exception), error
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        for append in self.appends():
+            append.fail(error)
 
     def landed(self, bases: Mapping[int, int]) -> None:
         """Tell every append of this lane which offsets its records got."""
@@ -137,6 +161,8 @@ class Batcher:
         self._open: _Buffer | None = None
         self._sealed: deque[_Buffer] = deque()
         self._flights: set[asyncio.Task[None]] = set()
+        self._arriving: dict[bytes, asyncio.Future[None]] = {}
+        """By topic: done when the append that came last has its place in a buffer."""
         self._closing = False
         self.flush_count = 0
         self.flushed_bytes = 0
@@ -149,7 +175,9 @@ class Batcher:
         `size_bytes` is about what all batches have together. Raises `ShuttingDown`, or what
         the write raised. To stop waiting does not withdraw the records.
         """
-        views = await self._views(topic, batches)
+        if not batches:
+            return {}
+        views = await self._views_in_turn(topic, batches)
         if self._closing:
             raise ShuttingDown("this gateway is shutting down; send it to another")
         append = _Append(len(views), asyncio.get_running_loop().create_future())
@@ -169,8 +197,36 @@ class Batcher:
         if buffer.size_bytes >= self._limits.batch_bytes_max:
             self._seal()
             self._take_off()
-        # Shielded, because the flush goes on for the others when one caller hangs up.
-        return await asyncio.shield(append.done)
+        try:
+            # Shielded, because the flush goes on for the others when one caller hangs up.
+            return await asyncio.shield(append.done)
+        except asyncio.CancelledError:
+            append.done.add_done_callback(drop_error)
+            raise
+
+    async def _views_in_turn(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
+        """Return what `_views` returns, but not before those who came earlier have it.
+
+        Else an append that waits for the head of one lane would be overtaken in all its others.
+        """
+        before = self._arriving.get(topic.topic_id)
+        turn = self._arriving[topic.topic_id] = asyncio.get_running_loop().create_future()
+        try:
+            # Mostly without any pause.
+            views = await self._views(topic, partitions)
+            if before is not None:
+                await asyncio.shield(before)
+            return views
+        finally:
+            if before is None or before.done():
+                self._arrived(topic.topic_id, turn)
+            else:
+                before.add_done_callback(lambda _: self._arrived(topic.topic_id, turn))
+
+    def _arrived(self, topic_id: bytes, turn: "asyncio.Future[None]") -> None:
+        turn.set_result(None)
+        if self._arriving.get(topic_id) is turn:
+            del self._arriving[topic_id]
 
     async def _views(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
         """Return the head of every lane of `partitions`, reading those not seen lately."""
@@ -239,15 +295,15 @@ class Batcher:
         except Exception as error:  # noqa: BLE001
             for waiting, ticket in tickets:
                 ticket.withdraw()
-                _fail(waiting.appends(), error)
+                waiting.fail(error)
             return
-        for (_, ticket), run in zip(tickets, segment.runs, strict=True):
+        for (waiting, ticket), run in zip(tickets, segment.runs, strict=True):
+            # By a callback, so that no lane waits for the others.
+            ticket.committed.add_done_callback(waiting.settled)
             ticket.ready(run)
-        for waiting, ticket in tickets:
-            try:
-                waiting.landed(await ticket.committed)
-            except Exception as error:  # noqa: BLE001
-                _fail(waiting.appends(), error)
+        for _, ticket in tickets:
+            with suppress(RiachoError):
+                await ticket.committed
 
     async def _write(self, buffer: _Buffer, lanes: Sequence[_LaneBuffer]) -> BuiltSegment:
         object_id = self._new_id()
@@ -263,11 +319,3 @@ class Batcher:
             self.flushed_bytes += len(data)
             self._reader.remember(object_id, position, data)
         return segment
-
-
-def _fail(appends: Iterable[_Append], error: Exception) -> None:
-    for append in appends:
-        if isinstance(error, RiachoError):
-            append.fail(error)
-        elif not append.done.done():
-            append.done.set_exception(error)
