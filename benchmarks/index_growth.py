@@ -85,7 +85,7 @@ class Bench:
     async def append(self, count: int) -> None:
         for number in range(count):
             piece = RunSlice(0, RECORDS_PER_SLICE, 1000 + number % 7, 0, 1, 12345)
-            await self.lane.commit([Run(self.new_id(), 8, number, (piece,), 1)])
+            await self.lane.commit([Run(self.new_id(), 8, number, (piece,), 1)], time.monotonic())
             if number % 16 == 0:
                 await asyncio.sleep(0)  # The roll runs beside the commits.
 
