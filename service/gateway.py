@@ -166,11 +166,21 @@ class Gateway:
             return await call(topic)
         except UnknownTopicOrPartition:
             # Deleted, made anew or widened since: nothing was written or read yet.
-            now = await self.topics.read(name)
+            try:
+                now = await self.topics.read(name)
+            except UnknownTopicOrPartition:
+                self.forget(topic.topic_id)
+                raise
             if now == topic:
                 raise
-            self.lanes.forget(topic.topic_id)
+            if now.topic_id != topic.topic_id:
+                self.forget(topic.topic_id)
         return await call(now)
+
+    def forget(self, topic_id: bytes) -> None:
+        """Drop what is kept of a topic that was deleted."""
+        self.lanes.forget(topic_id)
+        self._spreaders.pop(topic_id, None)
 
     # Reading
 
@@ -193,13 +203,16 @@ class Gateway:
         deadline_s = self.world.monotonic_s() + wait.max_wait_s
         while True:
             fetched = await self.reader.fetch(view.head, local, offset, budget)
-            if fetched.end_offset == view.head.next_offsets[local] and view.read_at_s < began_s:
+            if fetched.end_offset == view.head.next_offsets[local] and view.read_at_s <= began_s:
                 # Readers stop at the end, so what we call the end must be that of now.
                 view = await lane.view(0)
+                if fetched.end_offset == offset < view.head.next_offsets[local]:
+                    continue
             left_s = deadline_s - self.world.monotonic_s()
             if (
                 fetched.size_bytes >= wait.min_bytes
                 or fetched.end_offset < view.head.next_offsets[local]
+                or fetched.end_offset == offset + budget.records_max
                 or left_s <= 0
                 or self.draining.is_set()
             ):
@@ -227,7 +240,8 @@ class Gateway:
             return position.offset, view
         view = await lane.view(0)
         _check_width(view, local)
-        offset, _ = await self._resolve(view, local, position.at or "earliest")
+        at = "earliest" if position.at is None else position.at
+        offset, _ = await self._resolve(view, local, at)
         return offset, view
 
     async def _resolve(self, view: LaneView, local: int, at: Place) -> tuple[int, int]:

@@ -145,7 +145,7 @@ def router(gateway: Gateway) -> APIRouter:
         """Delete a topic and everything in it."""
         Query(request, ())
         deleted = await gateway.topics.delete(topic)
-        gateway.lanes.forget(deleted.topic_id)
+        gateway.forget(deleted.topic_id)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     @routes.get("/{topic}/partitions")
