@@ -84,7 +84,9 @@ class ProduceRoutes:
         settings = self._gateway.settings
         # Unknown topics are refused before anything is read.
         topic = await self._gateway.topics.get(topic_name)
-        if partition is not None:
+        if partition is not None and partition >= topic.partition_count:
+            # Another gateway may have added it since.
+            topic = await self._gateway.topics.read(topic_name)
             topic.check_partition(partition)
         body = await read_body(
             request,
