@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage import frames
 from storage.entries import Entry
@@ -77,11 +78,10 @@ class Page:
     def since(self, partition: int, timestamp_ms: int, offset: int) -> Entry | None:
         """Return the first entry behind `offset` that has a record at `timestamp_ms` or later."""
         start, end = self._rows(partition)
-        newest = self._batch.column(8)
-        for row in range(bisect_right(self._ends, offset, start, end), end):
-            if newest[row].as_py() >= timestamp_ms:
-                return self._entries(row, row + 1)[0]
-        return None
+        first = bisect_right(self._ends, offset, start, end)
+        newest = self._batch.column(8).slice(first, end - first)
+        row = pc.index(pc.greater_equal(newest, timestamp_ms), True).as_py()
+        return None if row < 0 else self._entries(first + row, first + row + 1)[0]
 
     def entries(self) -> list[Entry]:
         return self._entries(0, len(self))

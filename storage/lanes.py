@@ -59,6 +59,9 @@ and a good deal older for an orphan, and a process may have been asleep in betwe
 LANES_KEPT_MAX: Final = 16_384
 """So many lanes are remembered at most: those dealt with last, besides those in use."""
 
+INLINE_BYTES_OVERDUE: Final = 2 * heads.INLINE_BYTES_MAX
+"""Beyond this, whoever was to roll the head has failed, and any process does."""
+
 INLINE_BYTES_HARD_MAX: Final = 8 * heads.INLINE_BYTES_MAX
 """Beyond this, commits wait for the roll: the head may not grow without bound."""
 
@@ -193,10 +196,7 @@ class Lane(WatchedHead):
         put = Put(self.key, heads.encode(new), view.version)
         versions = await self._runtime.metadata.transact([put])
         self._know(LaneView(new, versions[self.key], began_s))
-        is_large = heads.inline_bytes(new) > heads.INLINE_BYTES_MAX
-        # A roll that was finished meanwhile will do; another one would be thrown away.
-        if is_large and self._roller is None and self._rolled_head(new) is new:
-            self._roller = self._runtime.spawn(self._roll(new))
+        self._roll_if_large(heads.inline_bytes(head), new)
         return heads.base_offsets(head, runs)
 
     async def _landed(self, old: Head, runs: Sequence[Run], now: Head) -> bool:
@@ -209,6 +209,18 @@ class Lane(WatchedHead):
         if not found or found[0].kind != Kind.ARROW or found[0].base_offset != base:
             raise OutcomeUnknown("the log was rewritten before the commit could be recognised")
         return found[0].object_id == runs[0].object_id
+
+    def _roll_if_large(self, inline_bytes: int, new: Head) -> None:
+        """Start a roll if the head has just become too large, from `inline_bytes`."""
+        now_bytes = heads.inline_bytes(new)
+        # Of all processes only the one that crosses the limit rolls, as only one roll can count;
+        # if it fails, whoever comes next does.
+        has_crossed = inline_bytes <= heads.INLINE_BYTES_MAX < now_bytes
+        if not has_crossed and now_bytes <= INLINE_BYTES_OVERDUE:
+            return
+        # A roll that was finished meanwhile will do; another one would be thrown away.
+        if self._roller is None and self._rolled_head(new) is new:
+            self._roller = self._runtime.spawn(self._roll(new))
 
     async def _roll(self, head: Head) -> None:
         """Prepare index objects while appends go on; the next commit makes them count."""

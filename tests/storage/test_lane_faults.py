@@ -107,13 +107,13 @@ async def test_also_when_the_index_was_rolled_in_between(fault: Fault) -> None:
 
 async def test_an_unanswered_roll_counts_once() -> None:
     scene = await new_scene()
-    for number in range(1, 100):
+    for number in range(1, 400):
         scene.faulty.faults = ["reply lost"] if number % 3 == 0 else []
         assert await scene.commit(scene.ours, number) == number
         await turns()
 
     assert (await scene.ours.view(0)).head.root
-    assert await scene.order() == list(range(100))
+    assert await scene.order() == list(range(400))
 
 
 async def test_a_refused_commit_is_reported_as_not_written() -> None:

@@ -304,6 +304,41 @@ async def test_a_roll_of_another_process_makes_ours_an_orphan_and_nothing_worse(
         assert await objects_in_order(lane) == [number.to_bytes(16) for number in range(600)]
 
 
+async def test_of_many_processes_one_rolls_and_the_others_let_it() -> None:
+    metadata, objects = FaultyMetadata(new_metadata()), TestObjects()
+    await create_lane(metadata)
+    mine = [Lane(TOPIC_ID, 0, new_runtime(metadata, objects, seed=n)) for n in range(8)]
+
+    for number in range(1000):
+        ticket = mine[number % 8].enqueue()
+        ticket.ready(run(number))
+        await ticket.committed
+        await turns(10)
+
+    assert await objects_in_order(mine[0]) == [number.to_bytes(16) for number in range(1000)]
+    assert objects.calls["put"] <= 2 * (1000 // 87 + 1)
+
+
+async def test_a_roll_that_its_process_failed_to_make_is_made_by_another() -> None:
+    metadata, objects = FaultyMetadata(new_metadata()), TestObjects()
+    await create_lane(metadata)
+    ours, theirs = (Lane(TOPIC_ID, 0, new_runtime(metadata, objects, seed=n)) for n in range(2))
+    objects.failing_puts = 2
+    number = 0
+    while objects.failing_puts:
+        await ours.commit([run(number)], 1000.0)
+        await turns()
+        number += 1
+
+    for more in range(number, number + 200):
+        await theirs.commit([run(more)], 1000.0)
+        await turns()
+
+    head = (await ours.view(0)).head
+    assert head.root
+    assert heads.inline_bytes(head) < 1.1 * lanes.INLINE_BYTES_OVERDUE
+
+
 async def test_one_lane_for_all_who_ask_as_long_as_anyone_holds_it() -> None:
     metadata = new_metadata()
     known = Lanes(new_runtime(metadata), kept_max=3)
