@@ -45,21 +45,23 @@ class Catalog:
         self._pages = ByteCache[bytes, Page](cache_bytes_max // 2, lambda page: page.size_bytes)
         self._lists = ByteCache[bytes, Members](cache_bytes_max // 2, _members_bytes)
 
-    async def after(self, head: Head, partition: int, offset: int) -> list[Entry]:
+    async def after(
+        self, head: Head, partition: int, offset: int, limit: int = ENTRIES_MAX
+    ) -> list[Entry]:
         """Return entries of the partition that end behind `offset`, without a gap, in order.
 
-        At least one if there is any, at most `ENTRIES_MAX`.
+        At least one if there is any, at most `limit`.
         """
         if offset >= heads.inline_start(head, partition):
             entries = heads.inline_entries(head, partition)
-            return [entry for entry in entries if entry.end_offset > offset][:ENTRIES_MAX]
+            return [entry for entry in entries if entry.end_offset > offset][:limit]
         members = await self._root(head)
         while True:
             refs = members.in_order()
             ref = refs[index.first_behind(refs, partition, offset)]
             if ref.is_page:
                 page = await self._page(head, ref.object_id)
-                return page.after(partition, offset, ENTRIES_MAX)
+                return page.after(partition, offset, limit)
             members = await self._members(head, ref.object_id, "node")
 
     async def since(

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from storage import keys, slices
 from storage.cache import ByteCache
-from storage.catalog import Catalog, zone_names
+from storage.catalog import ENTRIES_MAX, Catalog, zone_names
 from storage.entries import Entry
 from storage.errors import Corrupt, OffsetOutOfRange
 from storage.head import Head
@@ -30,6 +30,12 @@ SliceKey = tuple[bytes, int]
 Data: TypeAlias = bytes | memoryview
 
 READS_AT_ONCE_MAX: Final = 32
+
+FIRST_ENTRIES: Final = 8
+"""As many entries a fetch asks the catalog for at first; four times as many each time after."""
+
+SLICES_MAX: Final = 1024
+"""As many slices a fetch returns at most, about."""
 
 RECORD_OVERHEAD_BYTES: Final = 16
 """What a record costs in a response besides its key and value, when counting a budget."""
@@ -104,7 +110,7 @@ class LogReader:
 
     def remember(self, object_id: bytes, position: int, data: Data) -> None:
         """Keep a slice that this process wrote: whoever tails the log wants it next."""
-        self.cache.put((object_id, position), data)
+        self.cache.put((object_id, position), bytes(data))
 
     async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
         """Return records from `offset` on, at least one if the head has any there.
@@ -116,7 +122,7 @@ class LogReader:
             raise OffsetOutOfRange(offset, start, end)
         if offset == end or budget.records_max <= 0:
             return Fetched(start_offset=offset, end_offset=offset)
-        entries = _within(await self._catalog.after(head, partition, offset), offset, budget)
+        entries = await self._entries(head, partition, offset, budget)
         data = await self._read(head, entries)
         pieces = [
             StoredSlice(entry.base_offset, entry.end_offset, piece)
@@ -124,6 +130,21 @@ class LogReader:
         ]
         last = min(pieces[-1].end_offset, offset + budget.records_max)
         return Fetched(start_offset=offset, end_offset=last, slices=pieces)
+
+    async def _entries(
+        self, head: Head, partition: int, offset: int, budget: Budget
+    ) -> list[Entry]:
+        """Return the entries from `offset` on that the budget allows, at least one."""
+        found: list[Entry] = []
+        position, limit = offset, FIRST_ENTRIES
+        while position < head.next_offsets[partition] and len(found) < SLICES_MAX:
+            # Mostly a few slices are all that is wanted; the rest need not be unpacked.
+            found += await self._catalog.after(head, partition, position, limit)
+            taken = _within(found, offset, budget)
+            if len(taken) < len(found):
+                return taken
+            position, limit = found[-1].end_offset, min(4 * limit, ENTRIES_MAX)
+        return found
 
     async def offset_at(self, head: Head, partition: int, timestamp_ms: int) -> tuple[int, int]:
         """Return the first offset stamped `timestamp_ms` or later, and its timestamp.
