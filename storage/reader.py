@@ -110,6 +110,7 @@ class LogReader:
 
     def remember(self, object_id: bytes, position: int, data: Data) -> None:
         """Keep a slice that this process wrote: whoever tails the log wants it next."""
+        # A copy: a view would keep the buffer of the whole segment, and what that grew into.
         self.cache.put((object_id, position), bytes(data))
 
     async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
