@@ -1,0 +1,192 @@
+"""More than a gateway can hold: it says so, keeps what it acknowledged, and stays small."""
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.gateway import GatewayProcess
+from tests.integration.processes import (
+    ARROW,
+    JSON,
+    NDJSON,
+    TIMEOUT_S,
+    Api,
+    Json,
+    arrow_stream,
+    embedded,
+    records_path,
+)
+
+KIB = 1024
+MIB = 1024 * KIB
+
+MEMORY_BYTES_MAX = 512 * MIB
+LOAD_S = 15.0
+
+
+def test_over_the_bound_a_gateway_refuses_and_keeps_what_it_took(tmp_path: Path) -> None:
+    with (
+        embedded(tmp_path).start(env={"RIACHO_HELD_BYTES_MAX": str(256 * KIB)}) as gateway,
+        Api(gateway.url) as api,
+    ):
+        topic = api.topic()
+        replies: list[tuple[str, httpx.Response]] = []
+
+        def produce(name: int) -> None:
+            with httpx.Client(base_url=gateway.url, timeout=TIMEOUT_S) as client:
+                for n in range(15):
+                    value = f"{name}.{n}." + "x" * 100 * KIB
+                    body = json.dumps({"records": [{"value": value}]})
+                    replies.append((value, client.post(records_path(topic), content=body)))
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(produce, range(16)))
+
+        refused = [reply for _, reply in replies if reply.status_code != 200]
+        assert refused, "there was no overload"
+        for reply in refused:
+            assert reply.status_code == 503
+            assert int(reply.headers["retry-after"]) >= 1
+            assert reply.headers["content-type"] == "application/problem+json"
+            problem = reply.json()
+            assert problem["code"] == "THROTTLING_QUOTA_EXCEEDED"
+            assert (problem["retryable"], problem["may_have_applied"]) == (True, False)
+        taken = {
+            reply.json()["results"][0]["base_offset"]: value
+            for value, reply in replies
+            if reply.status_code == 200
+        }
+        assert taken
+        assert {r["offset"]: r["value"] for r in api.read_all(topic)} == taken
+        metrics = api.http.get("/metrics").text
+        assert "riacho_held_bytes 0.0" in metrics
+        assert f"riacho_refused_requests {float(len(refused))}" in metrics
+        # One request alone is let in, however large for the bound.
+        [result] = api.produce(topic, [{"value": "x" * 500 * KIB}])
+        assert result["base_offset"] == len(taken)
+
+
+def test_a_gateway_that_refuses_to_write_still_reads(tmp_path: Path) -> None:
+    with (
+        embedded(tmp_path).start(env={"RIACHO_HELD_BYTES_MAX": "1000"}) as gateway,
+        Api(gateway.url) as api,
+    ):
+        topic = api.topic()
+        api.produce(topic, [{"value": "v"}])
+        with half_sent(gateway, records_path(topic)):
+            full = api.send(topic, json.dumps({"records": [{"value": "x" * 990}]}))
+            assert full.status_code == 503
+            assert len(api.read_all(topic)) == 1
+            assert api.http.get("/ready").status_code == 200
+        api.produce(topic, [{"value": "w"}])
+
+
+@contextmanager
+def half_sent(gateway: GatewayProcess, path: str) -> Iterator[None]:
+    """Hold the gateway's bytes with a request whose body does not end."""
+    release = threading.Event()
+
+    def body() -> Iterator[bytes]:
+        yield b" " * 500
+        release.wait(TIMEOUT_S)
+        yield b'{"records": []}'
+
+    def wait_until_held() -> None:
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while "riacho_held_bytes 0.0" in httpx.get(gateway.url + "/metrics").text:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.02)
+
+    with ThreadPoolExecutor(1) as pool:
+        request = pool.submit(httpx.post, gateway.url + path, content=body(), timeout=TIMEOUT_S)
+        try:
+            wait_until_held()
+            yield
+        finally:
+            release.set()
+        assert request.result().status_code == 400
+
+
+@pytest.mark.slow
+def test_memory_stays_bounded_under_full_load(
+    tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    with embedded(tmp_path).start() as gateway, Api(gateway.url) as api:
+        topic = api.topic(6)
+        counts = full_load(gateway, topic)
+        peak_mib = peak_bytes(gateway) // MIB
+        record_testsuite_property("gateway_peak_mib", peak_mib)
+        record_testsuite_property("gateway_answers_by_status", counts)
+        assert counts.keys() <= {200, 503}
+        assert counts[200] > 50
+        assert peak_mib * MIB < MEMORY_BYTES_MAX, (peak_mib, counts)
+        # It answers as before.
+        [result] = api.produce(topic, [{"value": "v", "partition": 0}])
+        assert api.fetch(topic, 0, offset=result["base_offset"])["records"][0]["value"] == "v"
+
+
+def full_load(gateway: GatewayProcess, topic: str) -> dict[int, int]:
+    """Produce and fetch in every format and size for a while; return the answers by status."""
+    counts: dict[int, int] = {}
+    lock = threading.Lock()
+    end_s = time.monotonic() + LOAD_S
+
+    def until_the_end(send: Callable[[httpx.Client, int], httpx.Response], number: int) -> None:
+        with httpx.Client(base_url=gateway.url, timeout=TIMEOUT_S) as client:
+            for turn in itertools.count():
+                if time.monotonic() > end_s:
+                    return
+                status = send(client, turn + number).status_code
+                with lock:
+                    counts[status] = counts.get(status, 0) + 1
+                if status == 503:
+                    time.sleep(0.05)
+
+    bodies = large_bodies()
+
+    def produce(client: httpx.Client, turn: int) -> httpx.Response:
+        media_type, body = bodies[turn % len(bodies)]
+        headers = {"content-type": media_type}
+        return client.post(records_path(topic), content=body, headers=headers)
+
+    def fetch(client: httpx.Client, turn: int) -> httpx.Response:
+        accept = [JSON, ARROW, NDJSON][turn % 3]
+        size: Json = [{}, {"max_bytes": 16 * MIB}, {"max_records": 10}][turn % 3 - turn % 2]
+        return client.get(
+            records_path(topic, turn % 6), params={**size}, headers={"accept": accept}
+        )
+
+    with ThreadPoolExecutor(12) as pool:
+        work = [pool.submit(until_the_end, produce, number) for number in range(8)]
+        work += [pool.submit(until_the_end, fetch, number) for number in range(4)]
+        for each in work:
+            each.result()
+    return counts
+
+
+def large_bodies() -> list[tuple[str, bytes]]:
+    """Return bodies near the limits: few large records, many small ones, and columns."""
+    large = [{"value": "x" * 900 * KIB} for _ in range(12)]
+    small = [{"key": str(n), "value": f"value {n}"} for n in range(50_000)]
+    columns = {"value": [f"{n}-{'y' * 200}" for n in range(40_000)]}
+    return [
+        (JSON, json.dumps({"records": large}).encode()),
+        (JSON, json.dumps({"records": small}).encode()),
+        (ARROW, arrow_stream(columns)),
+        (NDJSON, b"".join(json.dumps(record).encode() + b"\n" for record in small)),
+    ]
+
+
+def peak_bytes(gateway: GatewayProcess) -> int:
+    """Return the most memory that the process ever had."""
+    status = Path(f"/proc/{gateway.process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * KIB
