@@ -188,7 +188,7 @@ async def inline_table() -> None:
     """Print what a flush costs besides its own PUT, by how much a head holds before it rolls."""
     rows = []
     kept = heads.INLINE_BYTES_MAX
-    for limit in (1024, 2048, 4096, 8192, 16384):
+    for limit in (1024, 2048, 4096, 8192):
         heads.INLINE_BYTES_MAX = limit  # type: ignore[misc]
         row = [f"{limit:,}"]
         for partitions in (1, 16, 64):

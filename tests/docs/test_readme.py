@@ -39,4 +39,4 @@ def test_the_python_lines_work_verbatim(gateway: GatewayProcess, tmp_path: Path)
 def test_the_two_commands_are_targets() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for line in blocks(README, "console")[0].text.splitlines():
-        assert f"\n{line.split()[1]}: setup" in makefile, line
+        assert f"\n{line.split()[1]}: $(VENV)" in makefile, line
