@@ -142,6 +142,7 @@ class _Buffer:
     lanes: dict[tuple[bytes, int], _LaneBuffer] = field(default_factory=dict)
     size_bytes: int = 0
     linger: asyncio.TimerHandle | None = None
+    has_lingered: bool = False
 
 
 class Batcher:
@@ -258,9 +259,10 @@ class Batcher:
         return buffer
 
     def _lingered(self, buffer: _Buffer) -> None:
-        if buffer is self._open:
-            self._seal()
-            self._take_off()
+        # Sealed only when it can leave: a store that is slow for a while would else be followed
+        # by a queue of small batches, each a flight of its own, that it never catches up with.
+        buffer.has_lingered = True
+        self._take_off()
 
     def _seal(self) -> None:
         if self._open is not None:
@@ -270,15 +272,20 @@ class Batcher:
             self._open = None
 
     def _take_off(self) -> None:
-        if not self._flights:
-            self._seal()
-        while self._sealed and len(self._flights) < self._limits.flights_max:
+        while len(self._flights) < self._limits.flights_max:
+            if not self._sealed and self._open and self._is_due(self._open):
+                self._seal()
+            if not self._sealed:
+                return
             buffer = self._sealed.popleft()
             # The places in the lanes' queues are taken now: arrival decides the order.
             tickets = [(waiting, waiting.lane.enqueue()) for waiting in buffer.lanes.values()]
             flight = asyncio.create_task(self._fly(buffer, tickets))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
+
+    def _is_due(self, buffer: _Buffer) -> bool:
+        return not self._flights or buffer.has_lingered
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)

@@ -193,6 +193,26 @@ async def test_arrivals_do_not_wait_longer_than_the_linger() -> None:
     await stage.batcher.aclose()
 
 
+async def test_what_arrives_while_all_flights_are_in_the_air_shares_the_next() -> None:
+    stage = Stage(linger_max_s=0, flights_max=2)
+    topic = await stage.topic()
+    stage.objects.hold_puts = True
+    appends = []
+    for number in range(6):
+        appends.append(stage.start(topic, {0: [b"%d" % number]}))
+        await turns()  # Each has lingered before the next one comes.
+    assert len(stage.objects.held) == 2
+
+    stage.objects.held[0].set()
+    await turns()
+    assert len(stage.objects.held) == 3
+    for gate in stage.objects.held:
+        gate.set()
+
+    assert await asyncio.gather(*appends) == [{0: n} for n in range(6)]
+    assert stage.batcher.flush_count == 3
+
+
 async def test_a_full_batch_leaves_at_once_and_flights_are_bounded() -> None:
     stage = Stage(batch_bytes_max=10, flights_max=3)
     topic = await stage.topic()
