@@ -6,9 +6,10 @@
 
 The linger is adaptive. When nothing is in the air, what arrives leaves at once. While a flush is
 in the air, arrivals gather; they leave when it lands, when they are `batch_bytes_max`, or when
-the first of them has waited `linger_max_s`, whichever comes first, with at most
-`flights_max` flushes in the air. A flush takes its place in the queue of every lane it touches
-before its bytes are even encoded, so commits keep the order of arrival though PUTs overtake.
+the first of them has waited `linger_max_s`, whichever comes first, with at most `flights_max`
+flushes in the air; while there are as many, arrivals go on gathering. A flush takes its place
+in the queue of every lane it touches before its bytes are even encoded, so commits keep the
+order of arrival though PUTs overtake.
 
 How much may wait here is bounded by `service/admission.py`, before a request is even read.
 """
@@ -231,15 +232,21 @@ class Batcher:
 
     async def _views(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
         """Return the head of every lane of `partitions`, reading those not seen lately."""
-        views: dict[int, LaneView] = {}
+        widths: dict[int, int] = {}
         for partition in partitions:
             number, local = topic.lane_of(partition)
-            lane = self._lanes.lane(topic.topic_id, number)
-            if number not in views:
-                views[number] = await lane.view(VIEW_AGE_MAX_S)
-            if local >= views[number].head.partition_count:
-                # The topic was widened after this head was read.
-                views[number] = await lane.view(0)
+            widths[number] = max(local + 1, widths.get(number, 0))
+        lanes = {number: self._lanes.lane(topic.topic_id, number) for number in widths}
+        views: dict[int, LaneView] = {}
+        for number, lane in lanes.items():
+            view = lane.known(VIEW_AGE_MAX_S)
+            # If it is too narrow, the topic was widened after this head was read.
+            if view is not None and widths[number] <= view.head.partition_count:
+                views[number] = view
+        unknown = [number for number in lanes if number not in views]
+        if unknown:
+            found = await asyncio.gather(*(lanes[number].view(0) for number in unknown))
+            views.update(zip(unknown, found, strict=True))
         return views
 
     async def aclose(self) -> None:
