@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import random
+from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
 
 from storage import head as heads
@@ -16,7 +18,7 @@ from storage.errors import (
 )
 from storage.head import Run
 from storage.lanes import FLIGHT_MAX_S, Lane, Lanes
-from storage.metadata import Delete
+from storage.metadata import Delete, Op, Put
 from tests.storage.faults import FaultyMetadata, TestObjects
 from tests.storage.logs import numbered_ids, run_of
 from tests.storage.worlds import (
@@ -271,7 +273,7 @@ async def test_while_rolls_fail_commits_go_on_up_to_the_hard_limit() -> None:
 
     async def fill() -> None:
         nonlocal committed
-        while True:
+        for _ in range(2000):
             ticket = lane.enqueue()
             ticket.ready(run(committed))
             await ticket.committed
@@ -337,6 +339,60 @@ async def test_a_roll_that_its_process_failed_to_make_is_made_by_another() -> No
     head = (await ours.view(0)).head
     assert head.root
     assert heads.inline_bytes(head) < 1.1 * lanes.INLINE_BYTES_OVERDUE
+
+
+async def test_a_roll_onto_an_index_that_was_rewritten_meanwhile_is_dropped() -> None:
+    metadata, objects = FaultyMetadata(new_metadata()), TestObjects()
+    await create_lane(metadata)
+    lane = Lane(TOPIC_ID, 0, new_runtime(metadata, objects))
+    objects.hold_puts = True
+    number = 0
+    while not objects.held:
+        await lane.commit([run(number)], 1000.0)
+        await turns()
+        number += 1
+    view = await lane.view(0)
+    # As a compaction would: another root, and the runs that came since.
+    rewritten = msgspec.structs.replace(
+        view.head, root=b"theirs".ljust(16), commits=view.head.commits + 1
+    )
+    await metadata.transact([Put(HEAD_KEY, heads.encode(rewritten), view.version)])
+    await lane.view(0)
+
+    for gate in objects.held:
+        gate.set()
+    await turns()
+    await lane.commit([run(number)], 1000.0)
+
+    assert (await lane.view(0)).head.root == b"theirs".ljust(16)
+
+
+async def test_a_roll_that_is_done_while_a_commit_is_in_the_air_is_enough() -> None:
+    class SlowMetadata(FaultyMetadata):
+        async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+            versions = await super().transact(ops)
+            await turns(20)
+            return versions
+
+    metadata, objects = SlowMetadata(new_metadata()), TestObjects()
+    await create_lane(metadata)
+    lane = Lane(TOPIC_ID, 0, new_runtime(metadata, objects))
+    objects.hold_puts = True
+    for number in range(200):  # Twice of what fits, so that anybody may roll.
+        await lane.commit([run(number)], 1000.0)
+    assert len(objects.held) == 2
+
+    ticket = lane.enqueue()
+    ticket.ready(run(200))
+    await turns(3)
+    for gate in objects.held:
+        gate.set()
+    await ticket.committed
+    await lane.commit([run(201)], 1000.0)
+    await turns()
+
+    assert objects.calls["put"] == 2
+    assert (await lane.view(0)).head.root
 
 
 async def test_one_lane_for_all_who_ask_as_long_as_anyone_holds_it() -> None:

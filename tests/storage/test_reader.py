@@ -219,6 +219,16 @@ async def test_what_this_process_wrote_is_not_read_from_the_store() -> None:
     assert log.reader.store_reads == 0
 
 
+async def test_a_remembered_slice_keeps_only_its_own_bytes_alive() -> None:
+    flush = bytearray(1000)
+    reader = Log().reader
+
+    reader.remember(bytes(16), 8, memoryview(flush)[8:20])
+
+    flush.clear()  # Would fail if anybody still looked at it.
+    assert reader.cache.size_bytes == 12
+
+
 async def test_damaged_and_lost_objects_are_told_apart_and_not_remembered() -> None:
     log = Log()
     object_id = await log.append((0, batch_of(b"a")))
