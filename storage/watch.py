@@ -74,10 +74,14 @@ class WatchedHead:
 
     async def view(self, age_max_s: float) -> LaneView:
         """Return the head as it was at most `age_max_s` ago; 0: after this call began."""
-        known = self._view
-        if known and 0 < age_max_s >= self._runtime.monotonic_s() - known.read_at_s:
-            return known
-        return await self._fresh()
+        return self.known(age_max_s) or await self._fresh()
+
+    def known(self, age_max_s: float) -> LaneView | None:
+        """Return the view if it is young enough, without looking."""
+        view = self._view
+        if view and 0 < age_max_s >= self._runtime.monotonic_s() - view.read_at_s:
+            return view
+        return None
 
     async def _fresh(self) -> LaneView:
         # A read that is under way began before this call did, so it proves nothing about now;

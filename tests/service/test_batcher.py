@@ -284,6 +284,25 @@ async def test_an_append_that_waits_for_one_head_is_not_overtaken_in_another_lan
     assert stage.batcher._arriving == {}
 
 
+async def test_heads_that_were_not_seen_lately_are_read_at_once() -> None:
+    stage = Stage()
+    topic = await stage.topic(partitions=6)
+    assert isinstance(stage.metadata, LaneGates)
+    gates = {f"{n:05d}": asyncio.Event() for n in range(6)}
+    stage.metadata.read_gates = gates
+    stage.metadata.calls.clear()
+
+    append = stage.start(topic, {p: [b"a"] for p in range(6)})
+    await turns()
+
+    assert stage.metadata.calls["get"] == 6
+    for gate in gates.values():
+        gate.set()
+    assert await append == dict.fromkeys(range(6), 0)
+    assert await stage.append(topic, {p: [b"b"] for p in range(6)}) == dict.fromkeys(range(6), 1)
+    assert stage.metadata.calls["get"] == 6
+
+
 async def test_an_append_to_another_topic_does_not_wait_for_that_head() -> None:
     stage = Stage()
     topic, other = await stage.topic(), await stage.topics.create("u")
