@@ -2,7 +2,11 @@
 
 from typing import Any, Final
 
-from service.requests import ARROW, JSON, NDJSON, SSE
+from service.requests import ARROW, JSON, NDJSON, OFFSET_MAX, PARTITION_MAX, SSE
+
+TOPIC_NAME: Final = {"type": "string", "pattern": r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"}
+OFFSET: Final = {"type": "integer", "format": "int64", "minimum": 0, "maximum": OFFSET_MAX}
+PLACE: Final = {"type": "string", "pattern": "^(earliest|latest|[0-9]{1,18})$"}
 
 _PROBLEM: Final[dict[str, Any]] = {
     "type": "object",
@@ -63,8 +67,8 @@ _RECORD: Final = {
         "key_base64": _BASE64,
         "value_base64": _BASE64,
         "headers": _HEADERS,
-        "timestamp": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
-        "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**31 - 1},
+        "timestamp": {**OFFSET, "type": ["integer", "null"]},
+        "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": PARTITION_MAX},
     },
 }
 _FETCHED_RECORD: Final = {
@@ -110,7 +114,8 @@ _RESULTS: Final = {
 }
 
 
-def _parameter(place: str, name: str, schema: dict[str, Any], about: str = "") -> dict[str, Any]:
+def parameter(place: str, name: str, schema: dict[str, Any], about: str = "") -> dict[str, Any]:
+    """Return what the document says of a parameter that FastAPI does not see."""
     return {
         "name": name,
         "in": place,
@@ -120,15 +125,17 @@ def _parameter(place: str, name: str, schema: dict[str, Any], about: str = "") -
     }
 
 
-_TOPIC: Final = _parameter("path", "topic", {"type": "string"})
-_PARTITION: Final = _parameter("path", "partition", {"type": "integer", "minimum": 0})
-_ACKS: Final = _parameter(
+_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}
+_TOPIC: Final = parameter("path", "topic", TOPIC_NAME)
+_PARTITION: Final = parameter("path", "partition", _NUMBER)
+_ACKS: Final = parameter(
     "query",
     "acks",
     {"enum": ["0", "1", "all"], "default": "all"},
     "0: answered before anything is written; 1: in the leader zone; all: in every zone in sync",
 )
-_COUNT: Final = {"type": "integer", "minimum": 1}
+_COUNT: Final = {**OFFSET, "minimum": 1}
+_WAIT: Final = {"type": "integer", "minimum": 0, "maximum": 60_000}
 
 
 def _content(schema: dict[str, Any], *others: str) -> dict[str, Any]:
@@ -157,13 +164,13 @@ def _produce(summary: str, *parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 _FETCH_PARAMETERS: Final = [
-    _parameter("query", "offset", {"type": "integer"}, "first offset to return"),
-    _parameter("query", "at", _TEXT, "instead: earliest (default), latest, or a timestamp in ms"),
-    _parameter("query", "max_records", _COUNT),
-    _parameter("query", "max_bytes", _COUNT, "one record is returned even if it is larger"),
-    _parameter("query", "min_bytes", {"type": "integer", "minimum": 0}, "wait for so much"),
-    _parameter("query", "max_wait_ms", {"type": "integer", "minimum": 0}, "and so long"),
-    _parameter("query", "value_format", {"enum": ["text", "json", "base64"], "default": "text"}),
+    parameter("query", "offset", OFFSET, "first offset to return"),
+    parameter("query", "at", PLACE, "instead: earliest (default), latest, or a timestamp in ms"),
+    parameter("query", "max_records", _COUNT),
+    parameter("query", "max_bytes", _COUNT, "one record is returned even if it is larger"),
+    parameter("query", "min_bytes", OFFSET, "wait for so much"),
+    parameter("query", "max_wait_ms", _WAIT, "and so long"),
+    parameter("query", "value_format", {"enum": ["text", "json", "base64"], "default": "text"}),
 ]
 
 _FETCH_BODY: Final = {
@@ -180,17 +187,17 @@ _FETCH_BODY: Final = {
                 "additionalProperties": False,
                 "properties": {
                     "topic": _TEXT,
-                    "partition": {"type": "integer", "minimum": 0},
+                    "partition": _NUMBER,
                     "offset": {"type": ["integer", "null"]},
                     "at": {"type": ["string", "integer", "null"]},
-                    "max_bytes": {"type": ["integer", "null"], "minimum": 1},
+                    "max_bytes": {**_COUNT, "type": ["integer", "null"]},
                 },
             },
         },
-        "max_records": {"type": ["integer", "null"], "minimum": 1},
-        "max_bytes": {"type": ["integer", "null"], "minimum": 1},
-        "min_bytes": {"type": "integer", "minimum": 0},
-        "max_wait_ms": {"type": "integer", "minimum": 0},
+        "max_records": {**_COUNT, "type": ["integer", "null"]},
+        "max_bytes": {**_COUNT, "type": ["integer", "null"]},
+        "min_bytes": OFFSET,
+        "max_wait_ms": _WAIT,
         "value_format": {"enum": ["text", "json", "base64"]},
     },
 }

@@ -12,6 +12,7 @@ from service.gateway import Place, Position
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
 
 OFFSET_MAX: Final = 2**63 - 1
+PARTITION_MAX: Final = 2**31 - 1
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -104,8 +105,8 @@ def partition_of(request: Request) -> int:
 
 
 def parse_partition(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise InvalidRequest(f"partition: must be a number from 0 on, not {text!r}")
+    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > PARTITION_MAX:
+        raise InvalidRequest(f"partition: must be a number from 0 to {PARTITION_MAX}, not {text!r}")
     return int(text)
 
 

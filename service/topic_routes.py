@@ -16,28 +16,40 @@ from pydantic import (
 )
 
 from service.gateway import Gateway
-from service.requests import Query, parse_partition, parse_place
+from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter
+from service.requests import OFFSET_MAX, PARTITION_MAX, Query, parse_partition, parse_place
 from storage import keys
 from storage.catalog import zone_names
 from storage.entries import Kind
 from storage.errors import InvalidRequest
 from storage.slices import SCHEMA_MESSAGE
-from storage.topics import Topic
+from storage.topic_config import SETTINGS
+from storage.topics import PARTITIONS_MAX, Topic
 
 SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
 
-TopicName = Annotated[str, Path(description="letters, digits, dots, underscores, hyphens")]
-PartitionNumber = Annotated[int, BeforeValidator(parse_partition), Path(ge=0, le=2**31 - 1)]
+TopicName = Annotated[
+    str,
+    Path(description="letters, digits, dots, underscores, hyphens", json_schema_extra=TOPIC_NAME),
+]
+PartitionNumber = Annotated[
+    int,
+    BeforeValidator(parse_partition),
+    Path(json_schema_extra={"minimum": 0, "maximum": PARTITION_MAX}),
+]
+_SETTING_NAMES: Final[dict[str, Any]] = {"propertyNames": {"enum": list(SETTINGS)}}
 ConfigValue = StrictStr | StrictInt | StrictFloat
 
 
 class NewTopic(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: StrictStr
-    partitions: StrictInt = 1
-    replication_factor: StrictInt = 1
-    config: dict[str, ConfigValue] = Field(default_factory=dict)
+    name: Annotated[StrictStr, Field(json_schema_extra=TOPIC_NAME)]
+    partitions: Annotated[
+        StrictInt, Field(json_schema_extra={"minimum": 1, "maximum": PARTITIONS_MAX})
+    ] = 1
+    replication_factor: Annotated[StrictInt, Field(json_schema_extra={"minimum": 1})] = 1
+    config: dict[str, ConfigValue] = Field(default_factory=dict, json_schema_extra=_SETTING_NAMES)
 
 
 class TopicChange(BaseModel):
@@ -45,7 +57,9 @@ class TopicChange(BaseModel):
 
     partitions: StrictInt | None = None
     config: dict[str, ConfigValue | None] = Field(
-        default_factory=dict, description="null returns a setting to its default"
+        default_factory=dict,
+        description="null returns a setting to its default",
+        json_schema_extra=_SETTING_NAMES,
     )
 
 
@@ -159,7 +173,14 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get(
         "/{topic}/partitions/{partition}/offsets",
-        openapi_extra=_parameters(at="earliest, latest, or a timestamp in ms"),
+        openapi_extra={
+            "parameters": [
+                {
+                    **parameter("query", "at", PLACE, "earliest, latest, or a timestamp in ms"),
+                    "required": True,
+                }
+            ]
+        },
     )
     async def find_offset(
         topic: TopicName, partition: PartitionNumber, request: Request
@@ -173,17 +194,20 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get(
         "/{topic}/partitions/{partition}/segments",
-        openapi_extra=_parameters(
-            offset="first offset; default: the log start", end="offset to stop before"
-        ),
+        openapi_extra={
+            "parameters": [
+                parameter("query", "offset", OFFSET, "first offset; default: the log start"),
+                parameter("query", "end", OFFSET, "offset to stop before"),
+            ]
+        },
     )
     async def locate_records(
         topic: TopicName, partition: PartitionNumber, request: Request
     ) -> StoredRanges:
         """Return where records are stored, with URLs to read them past this gateway."""
         query = Query(request, ["offset", "end"])
-        offset = query.integer("offset", 0, 2**63 - 1)
-        end = query.integer("end", 0, 2**63 - 1)
+        offset = query.integer("offset", 0, OFFSET_MAX)
+        end = query.integer("end", 0, OFFSET_MAX)
         return await _locate(gateway, topic, partition, offset, end)
 
     return routes
@@ -234,12 +258,3 @@ def _topic_info(topic: Topic) -> TopicInfo:
         config=topic.config.all(),
         created_ms=topic.created_ms,
     )
-
-
-def _parameters(**about: str) -> dict[str, Any]:
-    return {
-        "parameters": [
-            {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
-            for name, text in about.items()
-        ]
-    }
