@@ -1,0 +1,107 @@
+"""The OpenAPI document and the gateway agree, whatever is made up from the one for the other."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import CheckFunction, not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.integration.processes import TIMEOUT_S, Api, embedded
+
+TOPIC = "known"
+DOCUMENTED = {501, 503}
+"""What a healthy gateway may answer though its number begins with 5."""
+
+CHECKS: list[CheckFunction] = [
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+
+OPERATIONS = [
+    ("GET", "/v1/topics"),
+    ("POST", "/v1/topics"),
+    ("GET", "/v1/topics/{topic}"),
+    ("PATCH", "/v1/topics/{topic}"),
+    ("DELETE", "/v1/topics/{topic}"),
+    ("GET", "/v1/topics/{topic}/partitions"),
+    ("POST", "/v1/topics/{topic}/records"),
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/records"),
+    ("POST", "/v1/topics/{topic}/partitions/{partition}/records"),
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/offsets"),
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/segments"),
+    ("POST", "/v1/fetch"),
+    ("GET", "/v1/cluster"),
+    ("GET", "/healthy"),
+    ("GET", "/ready"),
+    ("GET", "/metrics"),
+]
+
+BOUNDED = settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    # A wait that is made up may be any number of milliseconds.
+    env = {"RIACHO_WAIT_MS_MAX": "20"}
+    with embedded(tmp_path_factory.mktemp("embedded")).start(env=env) as gateway:
+        with Api(gateway.url) as api:
+            api.topic(3, TOPIC)
+            for partition in range(3):
+                api.produce(TOPIC, [{"key": "k", "value": "v"}], partition=partition)
+        yield gateway.url
+
+
+@pytest.fixture(scope="module")
+def document(url: str) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(f"{url}/openapi.json")
+
+
+def test_the_document_names_every_operation(document: schemathesis.BaseSchema) -> None:
+    found = {
+        (operation.ok().method.upper(), operation.ok().path)
+        for operation in document.get_all_operations()
+    }
+    assert found >= set(OPERATIONS)
+
+
+@pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
+@pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=str)
+def test_every_answer_is_one_that_the_document_promises(
+    document: schemathesis.BaseSchema, url: str, method: str, path: str, mode: GenerationMode
+) -> None:
+    operation = document[path][method]
+
+    @BOUNDED
+    @given(operation.as_strategy(generation_mode=mode))
+    def holds(case: Case) -> None:
+        if method != "DELETE" and len(str(case.path_parameters.get("topic", ""))) % 2:
+            # A topic that is made up is rarely there.
+            case.path_parameters["topic"] = TOPIC
+        response = case.call(timeout=TIMEOUT_S)
+        checks = [*CHECKS]
+        if response.status_code not in DOCUMENTED:
+            checks.append(not_a_server_error)
+        case.validate_response(response, checks=checks)
+
+    # Some operations take nothing that could be wrong.
+    with suppress(Unsatisfiable):
+        holds()
