@@ -1,0 +1,28 @@
+"""JSON bodies of calls that are not produce, decoded into typed structs."""
+
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from service.gateway import Gateway
+from service.requests import read_body
+from storage.errors import InvalidRequest
+
+T = TypeVar("T")
+
+
+async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.Decoder[T]") -> T:
+    """Return the body as what `decoder` makes of it; an empty one is taken for `{}`."""
+    settings = gateway.settings
+    with gateway.admission.hold() as hold:
+        data = await read_body(
+            request,
+            hold,
+            request_bytes_max=settings.request_bytes_max,
+            decompressed_bytes_max=settings.decompressed_bytes_max,
+        )
+    try:
+        return decoder.decode(data or b"{}")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"body: {error}") from None

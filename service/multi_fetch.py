@@ -1,0 +1,180 @@
+"""Fetching from several partitions with one wait and one budget of bytes."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+import pyarrow as pa
+
+from service import problems
+from service.fetch_bodies import encode_json
+from service.gateway import FetchResult, Gateway, Position, Wait
+from service.metrics import Metrics
+from service.requests import OFFSET_MAX, ValueFormat, parse_place
+from storage.errors import InvalidRequest, RiachoError
+from storage.reader import Budget
+
+FETCHES_AT_ONCE: Final = 16
+"""Partitions of one `POST /v1/fetch` that are read at the same time. More would read beyond
+the budget, fewer would wait for the store more often."""
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=OFFSET_MAX)]
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """One partition of a `POST /v1/fetch`."""
+
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    offset: int | None = None
+    at: int | str | None = None
+    max_bytes: _Count | None = None
+
+    def position(self) -> Position:
+        if self.offset is not None and self.at is not None:
+            raise InvalidRequest("give offset or at, not both")
+        if self.offset is not None:
+            return Position(offset=self.offset)
+        return Position(at=parse_place(str("earliest" if self.at is None else self.at)))
+
+
+class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: list[Wanted]
+    max_records: _Count | None = None
+    max_bytes: _Count | None = None
+    min_bytes: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)] = 1
+    max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)] = 0
+    value_format: ValueFormat = "text"
+
+
+class MultiFetch:
+    def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+
+    async def fetch(self, body: FetchBody, request_id: str) -> bytes:
+        """Return the JSON array of what was found, waiting for `min_bytes` of it."""
+        now_s = self._gateway.world.monotonic_s
+        deadline_s = now_s() + body.max_wait_ms / 1000
+        positions: list[Position | None] = [None] * len(body.partitions)
+        while True:
+            results = await self._fetch_each(body, positions)
+            good = [result for result in results if isinstance(result, FetchResult)]
+            for number, result in enumerate(results):
+                if isinstance(result, FetchResult):
+                    # "latest" means the end at the time of the call, not of the last look.
+                    positions[number] = Position(offset=result.fetched.start_offset)
+            left_s = deadline_s - now_s()
+            if (
+                sum(result.fetched.size_bytes for result in good) >= body.min_bytes
+                or len(good) < len(results)
+                or left_s <= 0
+                or self._gateway.draining.is_set()
+            ):
+                return self._json(body, results, request_id)
+            await self._gateway.changed([result.watch for result in good], left_s)
+
+    async def _fetch_each(
+        self, body: FetchBody, positions: Sequence[Position | None]
+    ) -> list[FetchResult | RiachoError]:
+        """Fetch from all partitions, some at a time, until the budget is used up."""
+        settings = self._gateway.settings
+        left = min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+        records = min(
+            body.max_records or settings.fetch_records_default, settings.fetch_records_max
+        )
+        results: list[FetchResult | RiachoError] = []
+        for start in range(0, len(body.partitions), FETCHES_AT_ONCE):
+            wave = await asyncio.gather(
+                *(
+                    self._fetch_one(
+                        wanted,
+                        positions[start + number],
+                        Budget(
+                            records_max=records if left > 0 else 0,
+                            bytes_max=min(left, wanted.max_bytes or left),
+                        ),
+                    )
+                    for number, wanted in enumerate(
+                        body.partitions[start : start + FETCHES_AT_ONCE]
+                    )
+                )
+            )
+            left -= sum(r.fetched.size_bytes for r in wave if isinstance(r, FetchResult))
+            results += wave
+        return results
+
+    async def _fetch_one(
+        self, wanted: Wanted, position: Position | None, budget: Budget
+    ) -> FetchResult | RiachoError:
+        try:
+            return await self._gateway.fetch(
+                wanted.topic, wanted.partition, position or wanted.position(), budget, Wait()
+            )
+        except RiachoError as error:
+            return error
+
+    def _json(
+        self, body: FetchBody, results: Sequence[FetchResult | RiachoError], request_id: str
+    ) -> bytes:
+        settings = self._gateway.settings
+        left = min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+        records = min(
+            body.max_records or settings.fetch_records_default, settings.fetch_records_max
+        )
+        items: list[bytes] = []
+        for wanted, result in zip(body.partitions, results, strict=True):
+            place = {"topic": wanted.topic, "partition": wanted.partition}
+            if isinstance(result, RiachoError):
+                error = problems.document(result, request_id)
+                items.append(msgspec.json.encode({**place, "error": error}))
+                continue
+            batches = (
+                result.fetched.batches(min(left, wanted.max_bytes or left)) if left > 0 else []
+            )
+            batches = _first_records(batches, records)
+            for _, batch in batches:
+                left -= batch.nbytes
+                records -= batch.num_rows
+            item = fetched_json(result, batches, body.value_format)
+            items.append(msgspec.json.encode(place)[:-1] + b"," + item[1:])
+        data = b"[" + b",".join(items) + b"]"
+        self._metrics.fetched(0, len(data))
+        return data
+
+
+def _first_records(
+    batches: Sequence[tuple[int, pa.RecordBatch]], count: int
+) -> list[tuple[int, pa.RecordBatch]]:
+    """Return `batches` cut behind `count` records."""
+    cut = []
+    for base, batch in batches:
+        if count <= 0:
+            break
+        cut.append((base, batch.slice(0, count)))
+        count -= batch.num_rows
+    return cut
+
+
+def end_of(result: FetchResult, batches: Sequence[tuple[int, pa.RecordBatch]]) -> int:
+    """Return where the next fetch begins after one that returned `batches`."""
+    if not batches:
+        return result.fetched.start_offset
+    base, batch = batches[-1]
+    return base + int(batch.num_rows)
+
+
+def fetched_json(
+    result: FetchResult,
+    batches: Sequence[tuple[int, pa.RecordBatch]],
+    value_format: ValueFormat,
+) -> bytes:
+    rest = msgspec.json.encode(
+        {
+            "next_offset": end_of(result, batches),
+            "high_watermark": result.high_watermark,
+            "log_start_offset": result.log_start_offset,
+        }
+    )
+    return b'{"records":' + encode_json(batches, value_format=value_format) + b"," + rest[1:]
