@@ -22,9 +22,15 @@ from service.access_log import AccessLog, configure_logging, request_id_of
 from service.clock import World, real_world
 from service.fetch_routes import FetchRoutes
 from service.gateway import Gateway
+from service.group_openapi import GROUP_OPERATIONS
+from service.group_routes import GroupRoutes
+from service.groups.coordinator import Coordinator
+from service.groups.offsets import Offsets
+from service.groups.upkeep import GroupUpkeep
 from service.hot_paths import Endpoint, HotPaths
 from service.methods import Heads, allowed
 from service.metrics import Metrics
+from service.multi_fetch import MultiFetch
 from service.openapi import HOT_OPERATIONS, RESPONSES
 from service.problems import response_to
 from service.produce_routes import ProduceRoutes
@@ -53,6 +59,10 @@ class App:
         self._registry = registry
         self._produce = ProduceRoutes(gateway, metrics)
         fetch = FetchRoutes(gateway, metrics)
+        coordinator = Coordinator(gateway.metadata, gateway.topics, gateway.world)
+        offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
+        self._upkeep = GroupUpkeep(coordinator, offsets, gateway.settings, gateway.world)
+        groups = GroupRoutes(gateway, coordinator, offsets, MultiFetch(gateway, metrics))
         endpoints: dict[tuple[str, str], Endpoint] = {
             ("POST", "/v1/topics/{topic}/records"): self._produce.to_topic,
             ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): (
@@ -60,6 +70,17 @@ class App:
             ),
             ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): fetch.one,
             ("POST", "/v1/fetch"): fetch.many,
+            ("GET", "/v1/groups"): groups.list_groups,
+            ("GET", "/v1/groups/{group}"): groups.describe,
+            ("DELETE", "/v1/groups/{group}"): groups.delete,
+            ("POST", "/v1/groups/{group}/members"): groups.join,
+            ("DELETE", "/v1/groups/{group}/members/{member}"): groups.leave,
+            ("POST", "/v1/groups/{group}/members/{member}/heartbeat"): groups.heartbeat,
+            ("POST", "/v1/groups/{group}/members/{member}/poll"): groups.poll,
+            ("GET", "/v1/groups/{group}/offsets"): groups.committed,
+            ("POST", "/v1/groups/{group}/offsets"): groups.commit,
+            ("GET", "/v1/groups/{group}/lag"): groups.lag,
+            ("POST", "/v1/groups/{group}/reset"): groups.reset,
         }
         self.fastapi = self._fastapi(endpoints, metrics)
         metrics.watch(gateway)
@@ -85,8 +106,8 @@ class App:
                 path,
                 _described(endpoint),
                 methods=[method],
-                tags=["records"],
-                **HOT_OPERATIONS[method, path],
+                tags=["groups" if path.startswith("/v1/groups") else "records"],
+                **{**HOT_OPERATIONS, **GROUP_OPERATIONS}[method, path],
             )
         app.include_router(topic_routes.router(self.gateway))
         app.include_router(cluster_routes.router(self.gateway, self._registry, metrics))
@@ -96,6 +117,7 @@ class App:
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
+        upkeep = asyncio.create_task(self._upkeep.run())
         log.info("%s", describe(self.gateway.settings))
         yield
         log.info("stopping: answering what is held")
@@ -103,6 +125,7 @@ class App:
         self.gateway.drain()
         await self._produce.aclose()
         await self.gateway.batcher.aclose()
+        await stop(upkeep)
         await stop(beats)
         await self._registry.leave()
         await self.gateway.aclose()

@@ -293,6 +293,17 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def partition(self, topic_name: str, partition: int) -> PartitionInfo:
+        """Return where one partition begins and ends now."""
+
+        async def attempt(topic: Topic) -> PartitionInfo:
+            lane, local = self._lane(topic, partition)
+            view = await lane.view(0)
+            _check_width(view, local)
+            return _info(partition, local, view)
+
+        return await self._with_topic(topic_name, attempt)
+
     async def partitions(self, topic_name: str) -> list[PartitionInfo]:
         async def attempt(topic: Topic) -> list[PartitionInfo]:
             views = await asyncio.gather(

@@ -24,20 +24,20 @@ _PROBLEM: Final[dict[str, Any]] = {
 }
 
 
-def _problem(description: str) -> dict[str, Any]:
+def problem_response(description: str) -> dict[str, Any]:
     content = {"application/problem+json": {"schema": _PROBLEM}}
     return {"description": description, "content": content}
 
 
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    400: _problem("The request is wrong; the detail says where and why"),
-    404: _problem("There is no such topic or partition"),
-    409: _problem("Someone else was first"),
-    413: _problem("The request is too large"),
-    500: _problem("A fault of the gateway or damaged data"),
-    501: _problem("Not available here"),
-    503: _problem("Nothing was written; send the same request after Retry-After"),
-    504: _problem("The outcome is unknown; it may have been applied"),
+    400: problem_response("The request is wrong; the detail says where and why"),
+    404: problem_response("There is no such topic or partition"),
+    409: problem_response("Someone else was first"),
+    413: problem_response("The request is too large"),
+    500: problem_response("A fault of the gateway or damaged data"),
+    501: problem_response("Not available here"),
+    503: problem_response("Nothing was written; send the same request after Retry-After"),
+    504: problem_response("The outcome is unknown; it may have been applied"),
 }
 
 _TEXT: Final = {"type": "string"}
@@ -158,7 +158,7 @@ def _produce(summary: str, *parameters: dict[str, Any]) -> dict[str, Any]:
         "responses": {
             200: {"description": "Durable and committed", "content": _content(_RESULTS)},
             202: {"description": "acks=0: on its way", "content": _content(_RESULTS)},
-            415: _problem("This content type or encoding is not read here"),
+            415: problem_response("This content type or encoding is not read here"),
         },
     }
 
@@ -218,8 +218,8 @@ HOT_OPERATIONS: Final[dict[tuple[str, str], dict[str, Any]]] = {
         "openapi_extra": {"parameters": [_TOPIC, _PARTITION, *_FETCH_PARAMETERS]},
         "responses": {
             200: {"description": "Records", "content": _content(_FETCHED, NDJSON, ARROW, SSE)},
-            406: _problem("None of the accepted media types can be given"),
-            416: _problem("The offset is outside the log"),
+            406: problem_response("None of the accepted media types can be given"),
+            416: problem_response("The offset is outside the log"),
         },
     },
     ("POST", "/v1/fetch"): {
@@ -229,7 +229,7 @@ HOT_OPERATIONS: Final[dict[tuple[str, str], dict[str, Any]]] = {
         },
         "responses": {
             200: {"description": "Records by partition", "content": _content(_FETCHED_MANY)},
-            415: _problem("This content encoding is not read here"),
+            415: problem_response("This content encoding is not read here"),
         },
     },
 }

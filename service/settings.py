@@ -72,6 +72,12 @@ class Settings(BaseSettings):
     gateway_heartbeat_s: NonNegativeFloat = 10
     """How often this gateway says that it lives; 0: never."""
 
+    group_upkeep_s: NonNegativeFloat = 30
+    """How often this gateway ends sessions that no member's call has met; 0: never."""
+
+    offsets_retention_minutes: PositiveInt = 10_080
+    """Offsets of a group without members are forgotten after this long: Kafka's 7 days."""
+
     log_level: str = "info"
     log_format: str = Field(default="auto", pattern="^(auto|text|json)$")
     """`auto`: text on a terminal, JSON elsewhere."""

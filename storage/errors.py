@@ -5,9 +5,10 @@
         InvalidRequest, InvalidTopic, InvalidConfig, InvalidPartitions,
         InvalidReplicationFactor, InvalidRecord, InvalidAcks, UnknownTopicOrPartition,
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
-        NotAcceptable, NotSupported
+        NotAcceptable, NotSupported, UnknownGroup, UnknownMember
       Conflict               someone else was first: read again, then decide
-        MetadataConflict, TopicExists, ObjectExists
+        MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, InconsistentGroup,
+        GroupNotEmpty
       Unavailable            nothing was written: send the same request later
         Overloaded, Contended, NotEnoughReplicas, StoreUnavailable, ShuttingDown
       OutcomeUnknown         it may have been written: retry only what is idempotent
@@ -126,6 +127,14 @@ class NotSupported(Rejected):
     code = "UNSUPPORTED_OPERATION"
 
 
+class UnknownGroup(Rejected):
+    code = "GROUP_ID_NOT_FOUND"
+
+
+class UnknownMember(Rejected):
+    code = "UNKNOWN_MEMBER_ID"
+
+
 class MetadataConflict(Conflict):
     """A condition did not hold, and the transaction certainly changed nothing.
 
@@ -138,6 +147,18 @@ class MetadataConflict(Conflict):
     def __init__(self, current: "Mapping[str, Versioned | None]") -> None:
         super().__init__(f"changed by someone else: {', '.join(sorted(current))}")
         self.current = current
+
+
+class IllegalGeneration(Conflict):
+    code = "ILLEGAL_GENERATION"
+
+
+class InconsistentGroup(Conflict):
+    code = "INCONSISTENT_GROUP_PROTOCOL"
+
+
+class GroupNotEmpty(Conflict):
+    code = "NON_EMPTY_GROUP"
 
 
 class TopicExists(Conflict):

@@ -37,3 +37,19 @@ def head(topic_id: bytes, lane: int) -> str:
 
 def gateway(gateway_id: str) -> str:
     return f"gateway/{gateway_id}"
+
+
+def group(group_id: str) -> str:
+    return f"group/{group_id}"
+
+
+def member(group_id: str, member_id: str) -> str:
+    return f"member/{group_id}/{member_id}"
+
+
+def group_watch(group_id: str) -> str:
+    return f"watch/{group_id}"
+
+
+def group_offsets(group_id: str, topic_name: str, lane: int) -> str:
+    return f"offset/{group_id}/{topic_name}/{lane:05d}"

@@ -1,0 +1,159 @@
+"""How far groups are: where members go on reading, lag, and resets."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from service.gateway import Gateway, Position, Wait
+from service.groups.assignors import TopicPartition
+from service.groups.coordinator import Coordinator
+from service.groups.offsets import Commit, Committed, Offsets
+from storage.errors import GroupNotEmpty, InvalidRequest, UnknownGroup
+from storage.reader import Budget
+
+LOOKUPS_AT_ONCE: Final = 16
+
+ResetTo = Literal["earliest", "latest", "timestamp", "offset", "shift"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    topic: str
+    partition: int
+    committed_offset: int
+    log_start_offset: int
+    high_watermark: int
+    lag: int
+    lag_seconds: float
+    """How long the first record that is not yet read has been waiting; 0 if there is none."""
+    member_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """Where to put a group: `value` is the timestamp, offset or shift, if `to` takes one."""
+
+    to: ResetTo
+    value: int = 0
+    topics: Sequence[str] = ()
+    partitions: Sequence[TopicPartition] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class Progress:
+    def __init__(self, gateway: Gateway, coordinator: Coordinator, offsets: Offsets) -> None:
+        self._gateway = gateway
+        self._coordinator = coordinator
+        self._offsets = offsets
+
+    async def lag(self, group_id: str) -> list[Lag]:
+        """Return how far behind the group is, by partition it has committed or reads."""
+        known = await self._coordinator.read(group_id)
+        if known.version is None:
+            raise UnknownGroup(f"there is no group {group_id!r}")
+        owners = {
+            place: member
+            for member in known.group.members
+            for place in known.group.assignment(member)
+        }
+        committed = {(c.topic, c.partition): c for c in await self._offsets.read(group_id)}
+        places = sorted({*committed, *owners})
+        lags: list[Lag] = []
+        for start in range(0, len(places), LOOKUPS_AT_ONCE):
+            lags += await asyncio.gather(
+                *(
+                    self._lag(place, committed.get(place), owners.get(place))
+                    for place in places[start : start + LOOKUPS_AT_ONCE]
+                )
+            )
+        return lags
+
+    async def _lag(
+        self, place: TopicPartition, committed: Committed | None, member_id: str | None
+    ) -> Lag:
+        topic, partition = place
+        info = await self._gateway.partition(topic, partition)
+        # What was never committed is read from the beginning of the log at the latest.
+        offset = info.log_start_offset if committed is None else committed.offset
+        behind = max(0, info.high_watermark - max(offset, info.log_start_offset))
+        waiting_s = 0.0
+        if behind:
+            first = await self._gateway.fetch(
+                topic,
+                partition,
+                Position(offset=max(offset, info.log_start_offset)),
+                Budget(records_max=1, bytes_max=1),
+                Wait(),
+            )
+            [(_, batch)] = first.fetched.batches(1)
+            stamp_ms = batch.column(0)[0].as_py()
+            waiting_s = max(0.0, (self._gateway.world.now_ms() - stamp_ms) / 1000)
+        return Lag(
+            topic=topic,
+            partition=partition,
+            committed_offset=-1 if committed is None else committed.offset,
+            log_start_offset=info.log_start_offset,
+            high_watermark=info.high_watermark,
+            lag=behind,
+            lag_seconds=waiting_s,
+            member_id=member_id,
+        )
+
+    async def reset(self, group_id: str, reset: Reset, *, dry_run: bool) -> list[Moved]:
+        """Move what the group has committed; return where to, which a dry run only tells."""
+        known = await self._coordinator.read(group_id)
+        if known.group.members and not dry_run:
+            raise GroupNotEmpty(
+                f"group {group_id!r} has {len(known.group.members)} members; stop them first, or"
+                " give dry_run to see what would happen"
+            )
+        before = {(c.topic, c.partition): c.offset for c in await self._offsets.read(group_id)}
+        places = await self._places(reset, list(before))
+        if not places:
+            raise InvalidRequest(
+                f"group {group_id!r} has committed nothing; name topics or partitions to set"
+            )
+        moved = [await self._moved(place, before.get(place), reset) for place in places]
+        if not dry_run:
+            commits = [Commit(topic=m.topic, partition=m.partition, offset=m.after) for m in moved]
+            await self._offsets.commit(group_id, commits, None)
+        return moved
+
+    async def _places(
+        self, reset: Reset, committed: Sequence[TopicPartition]
+    ) -> list[TopicPartition]:
+        if reset.partitions:
+            return sorted(set(reset.partitions))
+        if not reset.topics:
+            return sorted(committed)
+        places: list[TopicPartition] = []
+        for name in sorted(set(reset.topics)):
+            topic = await self._gateway.topics.get(name)
+            places += [(name, partition) for partition in range(topic.partition_count)]
+        return places
+
+    async def _moved(self, place: TopicPartition, before: int | None, reset: Reset) -> Moved:
+        topic, partition = place
+        info = await self._gateway.partition(topic, partition)
+        match reset.to:
+            case "earliest":
+                after = info.log_start_offset
+            case "latest":
+                after = info.high_watermark
+            case "timestamp":
+                after, _ = await self._gateway.offset_at(topic, partition, reset.value)
+            case "offset":
+                after = reset.value
+            case "shift":
+                after = (info.log_start_offset if before is None else before) + reset.value
+        # Beyond either end there is nothing to read: take the end.
+        after = min(max(after, info.log_start_offset), info.high_watermark)
+        return Moved(topic=topic, partition=partition, before=before, after=after)

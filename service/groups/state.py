@@ -1,0 +1,196 @@
+"""A consumer group as a value, and what may happen to it. Pure.
+
+The group item says who is a member, what everyone shall have (`target`), and what has not yet
+been given up by whoever had it before (`held`). A change of members, subscriptions or topics
+makes a new generation with a new target. From then on
+
+    assignment of a member  =  its target, less what somebody else still holds
+    to revoke               =  what it holds and shall not have
+
+A member that has stopped reading a partition it was told to revoke says so by leaving it out of
+`owned` in a heartbeat of the current generation; only then does the partition leave `held`, and
+its new owner finds it in its assignment. Nobody is ever assigned, in one generation, what someone
+else was assigned in it: the old owner sees the new generation only with the partition taken away.
+In a quiet group `held` is empty and nothing writes the group item.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from service.groups.assignors import ASSIGNORS, TopicPartition
+from storage import frames
+from storage.errors import Corrupt
+
+_MAGIC: Final = b"RGP1"
+
+Places = dict[str, tuple[int, ...]]
+"""Partitions by topic."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """A regular expression that whole topic names must match, instead of `topics`."""
+    instance_id: str | None = None
+    session_timeout_ms: int
+    client: str = ""
+
+    def wants(self, existing: Mapping[str, int]) -> list[str]:
+        if self.pattern is not None:
+            pattern = re.compile(self.pattern)
+            return [topic for topic in existing if pattern.fullmatch(topic)]
+        return [topic for topic in self.topics if topic in existing]
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    generation: int = 0
+    assignor: str = "sticky"
+    members: dict[str, Member] = msgspec.field(default_factory=dict)
+    target: dict[str, Places] = msgspec.field(default_factory=dict)
+    held: dict[str, Places] = msgspec.field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    """Partitions of every topic that someone wants, as of this generation."""
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "Empty"
+        return "PreparingRebalance" if self.held else "Stable"
+
+    @property
+    def patterned(self) -> bool:
+        return any(member.pattern is not None for member in self.members.values())
+
+    def named_topics(self) -> set[str]:
+        return {topic for member in self.members.values() for topic in member.topics}
+
+    def assignment(self, member_id: str) -> list[TopicPartition]:
+        others = {
+            place
+            for other, places in self.held.items()
+            if other != member_id
+            for place in flat(places)
+        }
+        return [p for p in flat(self.target.get(member_id, {})) if p not in others]
+
+    def revocations(self, member_id: str) -> list[TopicPartition]:
+        """Return what the member holds and shall not have."""
+        return flat(self.held.get(member_id, {}))
+
+    def may_commit(self, member_id: str) -> set[TopicPartition]:
+        """Return the partitions whose progress is the member's to record."""
+        return {*self.assignment(member_id), *self.revocations(member_id)}
+
+
+def join(group: Group, member_id: str, member: Member, existing: Mapping[str, int]) -> Group:
+    """Return the group with the member in it; a static one takes the place of its former self."""
+    before = _static(group, member.instance_id)
+    if before is not None:
+        same = group.members[before]
+        moved = _renamed(group, before, member_id, member)
+        if (same.topics, same.pattern) == (member.topics, member.pattern):
+            # The same instance, restarted: it goes on where it was, and nobody else notices.
+            return moved
+        return rebalance(moved, existing)
+    members = {**group.members, member_id: member}
+    return rebalance(msgspec.structs.replace(group, members=members), existing)
+
+
+def leave(group: Group, gone: Sequence[str], existing: Mapping[str, int]) -> Group:
+    """Return the group without the members `gone`, who hold nothing any more."""
+    members = {m: member for m, member in group.members.items() if m not in gone}
+    held = {m: places for m, places in group.held.items() if m not in gone}
+    target = {m: places for m, places in group.target.items() if m not in gone}
+    smaller = msgspec.structs.replace(group, members=members, held=held, target=target)
+    return rebalance(smaller, existing)
+
+
+def rebalance(group: Group, existing: Mapping[str, int]) -> Group:
+    """Return the next generation of the group."""
+    wants = {m: member.wants(existing) for m, member in group.members.items()}
+    counts = {t: existing[t] for topics in wants.values() for t in topics}
+    # Whoever may be reading a partition now: who still holds it, else who was assigned it.
+    readers = {m: [*group.assignment(m), *group.revocations(m)] for m in group.members}
+    shares = ASSIGNORS[group.assignor](wants, counts, readers)
+    held = {
+        m: [place for place in places if place not in set(shares[m])]
+        for m, places in readers.items()
+    }
+    return msgspec.structs.replace(
+        group,
+        generation=group.generation + 1,
+        counts=counts,
+        target={m: nested(places) for m, places in shares.items()},
+        held={m: nested(places) for m, places in held.items() if places},
+    )
+
+
+def release(group: Group, member_id: str, owned: Sequence[TopicPartition]) -> Group:
+    """Return the group after the member said what it owns; the same object if nothing changes.
+
+    Only for a heartbeat of the current generation: an older one says nothing of what the
+    member was told since.
+    """
+    holding = group.revocations(member_id)
+    kept = [place for place in holding if place in set(owned)]
+    if len(kept) == len(holding):
+        return group
+    held = {m: places for m, places in group.held.items() if m != member_id}
+    if kept:
+        held[member_id] = nested(kept)
+    return msgspec.structs.replace(group, held=held)
+
+
+def is_outdated(group: Group, existing: Mapping[str, int]) -> bool:
+    """Whether topics or partitions came or went since this generation was made."""
+    wanted = {t for member in group.members.values() for t in member.wants(existing)}
+    return {topic: existing[topic] for topic in wanted} != group.counts
+
+
+def _static(group: Group, instance_id: str | None) -> str | None:
+    if instance_id is None:
+        return None
+    return next(
+        (m for m, member in group.members.items() if member.instance_id == instance_id), None
+    )
+
+
+def _renamed(group: Group, before: str, after: str, member: Member) -> Group:
+    def rename(by_member: Mapping[str, Places]) -> dict[str, Places]:
+        return {after if m == before else m: places for m, places in by_member.items()}
+
+    members = {m: known for m, known in group.members.items() if m != before}
+    return msgspec.structs.replace(
+        group,
+        members={**members, after: member},
+        target=rename(group.target),
+        held=rename(group.held),
+    )
+
+
+def flat(places: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+    return [(topic, partition) for topic in sorted(places) for partition in places[topic]]
+
+
+def nested(places: Sequence[TopicPartition]) -> Places:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        by_topic.setdefault(topic, []).append(partition)
+    return {topic: tuple(partitions) for topic, partitions in by_topic.items()}
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Group)
+
+
+def encode(group: Group) -> bytes:
+    return frames.seal(_MAGIC, msgspec.msgpack.encode(group))
+
+
+def decode(value: bytes) -> Group:
+    try:
+        return _DECODER.decode(frames.unseal(_MAGIC, value))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the item of a group does not decode: {error}") from error
