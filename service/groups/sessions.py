@@ -7,8 +7,8 @@ that adds up to its session timeout, the session is over.
 
 A look counts for one and a half intervals at most, however much later a clock says it is, so a
 machine whose clock is minutes ahead cannot end a session in one stroke: that takes several looks
-in a row, with the member silent through all of them. A member that beats in the last instant changes its version
-and thereby makes the write that would remove it fail.
+in a row, with the member silent through all of them. A member that beats in the last instant
+changes its version and thereby makes the write that would remove it fail.
 """
 
 from collections.abc import Mapping
