@@ -2,9 +2,12 @@
 
 The file of the object `a/b.seg` is `<root>/a/b.seg`, so people can look at it and back it up.
 
-- A file gets its name only after its bytes are on disk, by a link, which never replaces. So a
-  name means a whole object, also after `kill -9` or a power cut at any moment.
-- `put` returns after the directory that holds the name is on disk as well.
+- A file gets its name only when it is whole, by a link, which never replaces. So a name means a
+  whole object, also after `kill -9` at any moment.
+- `put` returns after file and name are on disk. Where the file system's journal writes the two
+  together, one flush does both; elsewhere the directory is flushed as well. A power cut before
+  that may leave a name whose file is not whole: of an object that was never acknowledged, whose
+  random key nobody will ever ask for, and which the sweeper takes.
 - What is not finished has no name at all where the system allows that (Linux: `O_TMPFILE`);
   elsewhere it has one in `.partial`, where no key can point, and `list` removes leftovers.
 - Directories are never removed, so that a writer need not look for them again every time.
@@ -41,6 +44,10 @@ COALESCE_GAP_BYTES_MAX: Final = 16 * 1024
 
 _DIRECTORIES_REMEMBERED_MAX: Final = 100_000
 _PIECES_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux and macOS.
+_JOURNALS_NAMES: Final = frozenset({"ext4", "xfs", "btrfs"})
+"""A link changes the directory and the file in one transaction of the journal there, and to
+flush the file waits for that transaction."""
+
 _PARTIAL: Final = ".partial"
 _PUT_ATTEMPTS_MAX: Final = 3
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
@@ -58,6 +65,7 @@ class DirectoryObjects:
         # A nameless file is linked through /proc, which a container may lack.
         possible = hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir()
         self._anonymous = anonymous and possible
+        self._journals_names: bool | None = None
         self._made: set[Path] = set()
         self._threads = Threads(THREADS_MAX, "directory")
 
@@ -127,7 +135,6 @@ class DirectoryObjects:
         self._make_directory(folder)
         with self._unfinished(folder) as (file, name):
             _write_all(file, body)
-            os.fsync(file)
             try:
                 # The source directory is given, though unused, because only then does Python
                 # call linkat, which follows /proc/self/fd/N to the nameless file.
@@ -135,8 +142,19 @@ class DirectoryObjects:
             except FileExistsError:
                 if not _holds(path, body):
                     raise ObjectExists(f"{key} holds other bytes") from None
-        # Also when the name was there before: its writer may have died before this line.
-        _sync_directory(folder)
+                # Its writer may have died before it was on disk.
+                _sync(path)
+                _sync(folder)
+                return
+            os.fsync(file)
+        if not self._name_follows_file():
+            _sync(folder)
+
+    def _name_follows_file(self) -> bool:
+        """Whether to flush a file that was just linked flushes its name as well."""
+        if self._journals_names is None:
+            self._journals_names = _file_system(self._root) in _JOURNALS_NAMES
+        return self._journals_names
 
     @contextmanager
     def _unfinished(self, folder: Path) -> Iterator[tuple[int, Path]]:
@@ -175,7 +193,7 @@ class DirectoryObjects:
         if len(self._made) >= _DIRECTORIES_REMEMBERED_MAX:
             self._made.clear()
         # Also when it was there before: whoever made it may have died before syncing it.
-        _sync_directory(parent)
+        _sync(parent)
         self._made.add(folder)
 
     def _remove_leftovers(self) -> None:
@@ -283,12 +301,24 @@ def _holds(path: Path, body: Body) -> bool:
     return path.read_bytes() == b"".join(body)
 
 
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(file)
     finally:
-        os.close(directory)
+        os.close(file)
+
+
+def _file_system(path: Path) -> str:
+    """Return the type of the file system that holds `path`; empty where nobody tells."""
+    found, longest = "", -1
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            place, rest = line.split(" - ", 1)
+            mount = Path(place.split()[4])
+            if path.resolve().is_relative_to(mount) and len(mount.parts) > longest:
+                found, longest = rest.split()[0], len(mount.parts)
+    return found
 
 
 def _delete(paths: Sequence[Path]) -> None:
