@@ -15,6 +15,7 @@ from service.json_requests import read_json
 from service.methods import is_head
 from service.metrics import Metrics
 from service.multi_fetch import FetchBody, MultiFetch, end_of, fetched_json
+from service.records_response import RecordsResponse
 from service.requests import (
     ARROW,
     JSON,
@@ -65,8 +66,8 @@ class FetchRoutes:
         value_format = query.value_format()
         result = await self._gateway.fetch(topic, partition, query.position(), budget, wait)
         if media_type == ARROW:
-            return self._arrow(result, budget)
-        return self._text(result, budget, media_type, value_format)
+            return self._arrow(result)
+        return self._text(result, media_type, value_format)
 
     def _budget(self, query: Query) -> Budget:
         settings = self._gateway.settings
@@ -86,25 +87,23 @@ class FetchRoutes:
             max_wait_s=(query.integer("max_wait_ms", 0, longest) or 0) / 1000,
         )
 
-    def _text(
-        self, result: FetchResult, budget: Budget, media_type: str, value_format: ValueFormat
-    ) -> Response:
-        batches = result.fetched.batches(budget.bytes_max)
+    def _text(self, result: FetchResult, media_type: str, value_format: ValueFormat) -> Response:
+        batches = result.fetched.batches(result.share.size_bytes)
         headers = _headers(result, end_of(result, batches))
         if media_type == NDJSON:
             body = encode_ndjson(batches, value_format=value_format)
         else:
             body = fetched_json(result, batches, value_format)
         self._metrics.fetched(sum(batch.num_rows for _, batch in batches), len(body))
-        return Response(body, media_type=media_type, headers=headers)
+        return RecordsResponse(body, media_type, [result.share], headers)
 
-    def _arrow(self, result: FetchResult, budget: Budget) -> Response:
-        pieces, bases, end = _arrow_pieces(result, budget)
+    def _arrow(self, result: FetchResult) -> Response:
+        pieces, bases, end = _arrow_pieces(result)
         metadata = {BASE_OFFSETS_KEY: json.dumps(bases).encode()}
         schema = RECORD_SCHEMA.with_metadata(metadata).serialize().to_pybytes()
         body = b"".join([schema, *pieces, slices.END_OF_STREAM])
         self._metrics.fetched(end - result.fetched.start_offset, len(body))
-        return Response(body, media_type=ARROW, headers=_headers(result, end))
+        return RecordsResponse(body, ARROW, [result.share], _headers(result, end))
 
     async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
         position = query.position()
@@ -142,8 +141,8 @@ class FetchRoutes:
             raise InvalidRequest(
                 f"max_wait_ms: must be from 0 to {settings.wait_ms_max}, not {body.max_wait_ms}"
             )
-        items = await self._several.fetch(body, request_id_of(request))
-        return Response(b'{"partitions":' + items + b"}", media_type=JSON)
+        items, shares = await self._several.fetch(body, request_id_of(request))
+        return RecordsResponse(b'{"partitions":' + items + b"}", JSON, shares)
 
 
 async def _nothing() -> AsyncIterator[bytes]:
@@ -159,12 +158,11 @@ def _headers(result: FetchResult, next_offset: int) -> dict[str, str]:
     }
 
 
-def _arrow_pieces(
-    result: FetchResult, budget: Budget
-) -> tuple[list[bytes | memoryview], list[int], int]:
+def _arrow_pieces(result: FetchResult) -> tuple[list[bytes | memoryview], list[int], int]:
     """Return slices as they are stored, but for those of which only a part is wanted."""
     fetched = result.fetched
-    whole = fetched.size_bytes <= budget.bytes_max
+    bytes_max = result.share.size_bytes
+    whole = fetched.size_bytes <= bytes_max
     if whole and all(
         fetched.start_offset <= piece.base_offset and piece.end_offset <= fetched.end_offset
         for piece in fetched.slices[:1] + fetched.slices[-1:]
@@ -181,7 +179,7 @@ def _arrow_pieces(
         else:
             batch = piece.records().slice(first - piece.base_offset, last - first)
             if not whole:
-                batch = batch.slice(0, max(1, rows_within(batch, budget.bytes_max)))
+                batch = batch.slice(0, max(1, rows_within(batch, bytes_max)))
                 last = first + batch.num_rows
             pieces.append(slices.encode_one(batch))
         bases.append(first)

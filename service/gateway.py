@@ -7,7 +7,7 @@ slices) may be lost at any moment and only saves reads.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from service.admission import Admission
 from service.batcher import Batcher, BatchLimits
 from service.clock import World
 from service.settings import Settings
+from service.shares import Share, Shares
 from storage.catalog import Catalog
 from storage.entries import Entry
 from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
@@ -63,6 +64,8 @@ class FetchResult:
     log_start_offset: int
     watch: tuple[Lane, LaneView]
     """What to wait for if this was not enough."""
+    share: Share
+    """How many bytes the response may have, and who counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,7 @@ class Gateway:
         self.zones = zones
         self.metadata = metadata
         self.admission = Admission(settings.held_bytes_max)
+        self.outgoing = Shares(settings.fetch_held_bytes_max)
         self.topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
         catalog = Catalog(zones, world.new_id, settings.index_cache_bytes)
         self._lane_runtime = LaneRuntime(
@@ -202,7 +206,10 @@ class Gateway:
         offset, view = await self._start(lane, local, position)
         deadline_s = self.world.monotonic_s() + wait.max_wait_s
         while True:
-            fetched = await self.reader.fetch(view.head, local, offset, budget)
+            share = self.outgoing.take(budget.bytes_max)
+            affordable = replace(budget, bytes_max=share.size_bytes)
+            fetched = await self.reader.fetch(view.head, local, offset, affordable)
+            share.hold(fetched.size_bytes)
             if fetched.end_offset == view.head.next_offsets[local] and view.read_at_s <= began_s:
                 # Readers stop at the end, so what we call the end must be that of now.
                 view = await lane.view(0)
@@ -223,6 +230,7 @@ class Gateway:
                     high_watermark=view.head.next_offsets[local],
                     log_start_offset=view.head.log_starts[local],
                     watch=(lane, view),
+                    share=share,
                 )
             await lane.changed(view, left_s)
             view = await lane.view(VIEW_AGE_MAX_S)

@@ -17,7 +17,9 @@ from service.groups.progress import Progress, Reset, ResetTo
 from service.groups.state import Group, Member
 from service.json_requests import read_json
 from service.multi_fetch import FetchBody, MultiFetch, Wanted
+from service.records_response import RecordsResponse
 from service.requests import JSON, OFFSET_MAX, Query, ValueFormat
+from service.shares import Share
 from storage.errors import InvalidRequest, UnknownGroup
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
@@ -145,7 +147,8 @@ class GroupRoutes:
         beat = await self._beat(request, body.generation, body.owned)
         known = await self._coordinator.read(group_id)
         Coordinator.checked(known, group_id, member_id, body.generation)
-        items = b"[]"
+        items: bytes = b"[]"
+        shares: list[Share] = []
         wait_ms = min(body.max_wait_ms, beat.session_timeout_ms // POLL_WAIT_SHARE)
         if beat.assignment:
             wanted = await self._wanted(group_id, beat.assignment, body)
@@ -157,12 +160,12 @@ class GroupRoutes:
                 max_wait_ms=wait_ms,
                 value_format=body.value_format,
             )
-            items = await self._several.fetch(fetch, request_id_of(request))
+            items, shares = await self._several.fetch(fetch, request_id_of(request))
         elif wait_ms:
             # Nothing is assigned, and nobody shall ask again in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
         head = msgspec.json.encode(_beat(beat))
-        return Response(head[:-1] + b',"partitions":' + items + b"}", media_type=JSON)
+        return RecordsResponse(head[:-1] + b',"partitions":' + items + b"}", JSON, shares)
 
     async def _beat(self, request: Request, generation: int, owned: list[Place] | None) -> Beat:
         pairs = None if owned is None else [place.pair() for place in owned]

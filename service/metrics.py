@@ -40,6 +40,10 @@ class Metrics:
         """Show what the parts of `gateway` count themselves."""
         values = {
             "riacho_held_bytes": ("Bytes not yet durable", lambda: gateway.admission.held_bytes),
+            "riacho_outgoing_bytes": (
+                "Bytes of records on their way to readers",
+                lambda: gateway.outgoing.held_bytes,
+            ),
             "riacho_refused_requests": (
                 "Requests refused for overload",
                 lambda: gateway.admission.refused_count,

@@ -12,6 +12,7 @@ from service.fetch_bodies import encode_json
 from service.gateway import FetchResult, Gateway, Position, Wait
 from service.metrics import Metrics
 from service.requests import OFFSET_MAX, ValueFormat, parse_place
+from service.shares import Share
 from storage.errors import InvalidRequest, RiachoError
 from storage.reader import Budget
 
@@ -53,8 +54,11 @@ class MultiFetch:
         self._gateway = gateway
         self._metrics = metrics
 
-    async def fetch(self, body: FetchBody, request_id: str) -> bytes:
-        """Return the JSON array of what was found, waiting for `min_bytes` of it."""
+    async def fetch(self, body: FetchBody, request_id: str) -> tuple[bytes, list[Share]]:
+        """Return the JSON array of what was found, waiting for `min_bytes` of it.
+
+        The shares are to be held until it is sent.
+        """
         now_s = self._gateway.world.monotonic_s
         deadline_s = now_s() + body.max_wait_ms / 1000
         positions: list[Position | None] = [None] * len(body.partitions)
@@ -72,7 +76,7 @@ class MultiFetch:
                 or left_s <= 0
                 or self._gateway.draining.is_set()
             ):
-                return self._json(body, results, request_id)
+                return self._json(body, results, request_id), [result.share for result in good]
             await self._gateway.changed([result.watch for result in good], left_s)
 
     async def _fetch_each(
@@ -130,9 +134,8 @@ class MultiFetch:
                 error = problems.document(result, request_id)
                 items.append(msgspec.json.encode({**place, "error": error}))
                 continue
-            batches = (
-                result.fetched.batches(min(left, wanted.max_bytes or left)) if left > 0 else []
-            )
+            affordable = min(left, wanted.max_bytes or left, result.share.size_bytes)
+            batches = result.fetched.batches(affordable) if left > 0 else []
             batches = _first_records(batches, records)
             for _, batch in batches:
                 left -= batch.nbytes

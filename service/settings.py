@@ -52,6 +52,9 @@ class Settings(BaseSettings):
 
     fetch_bytes_default: PositiveInt = 4 * MIB
     fetch_bytes_max: PositiveInt = 64 * MIB
+    fetch_held_bytes_max: PositiveInt = 64 * MIB
+    """Records on their way to readers, about. Beyond half of it responses become smaller."""
+
     fetch_records_default: PositiveInt = 10_000
     fetch_records_max: PositiveInt = 100_000
     fetch_partitions_max: PositiveInt = 1_000

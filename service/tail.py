@@ -31,12 +31,14 @@ async def tail(
 ) -> AsyncIterator[bytes]:
     """Yield events from `first` on, for ever, or until `stop_after` records were sent."""
     left = stop_after
+    topic, partition = first.topic.name, first.partition
     result = first
+    del first
     wait = Wait(max_wait_s=gateway.settings.sse_heartbeat_s)
     # Something at once, so that the client knows it is connected.
     yield b": tailing\n\n"
     while not gateway.draining.is_set():
-        batches = result.fetched.batches(budget.bytes_max)
+        batches = result.fetched.batches(result.share.size_bytes)
         offset = result.fetched.start_offset
         events: list[bytes] = []
         for number, data in encode_each(batches, value_format=value_format):
@@ -53,10 +55,10 @@ async def tail(
             )
         if left == 0:
             return
+        # Sent: what waits for more must not keep what there was.
+        del result, batches, events
         try:
-            result = await gateway.fetch(
-                result.topic.name, result.partition, Position(offset=offset), budget, wait
-            )
+            result = await gateway.fetch(topic, partition, Position(offset=offset), budget, wait)
         except RiachoError as error:
             yield _event("error", problems.document(error, ""))
             return
