@@ -1,7 +1,10 @@
 """More than a gateway can hold: it says so, keeps what it acknowledged, and stays small."""
 
+import base64
 import itertools
 import json
+import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,6 +116,37 @@ def half_sent(gateway: GatewayProcess, path: str) -> Iterator[None]:
         finally:
             release.set()
         assert request.result().status_code == 400
+
+
+@pytest.mark.parametrize("accept", [JSON, ARROW])
+def test_readers_who_do_not_read_cost_little_and_stop_nobody(tmp_path: Path, accept: str) -> None:
+    with embedded(tmp_path).start() as gateway, Api(gateway.url) as api:
+        topic = api.topic()
+        for seed in range(8):
+            noise = random.Random(seed).randbytes(600 * KIB)
+            value = base64.b64encode(noise).decode()
+            api.produce(topic, [{"value": value}] * 10)
+        before = peak_bytes(gateway)
+        lines = [
+            f"GET {records_path(topic, 0)}?offset=0&max_bytes={64 * MIB} HTTP/1.1",
+            "Host: gateway",
+            f"Accept: {accept}",
+        ]
+        lazy = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(20)]
+        try:
+            for connection in lazy:
+                connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            for connection in lazy:
+                assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+            assert len(api.read_all(topic)) == 80
+            assert peak_bytes(gateway) - before < 200 * MIB
+        finally:
+            for connection in lazy:
+                connection.close()
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while "riacho_outgoing_bytes 0.0" not in api.http.get("/metrics").text:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
 
 
 @pytest.mark.slow
