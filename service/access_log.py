@@ -1,24 +1,18 @@
 """The access log, request identifiers, and the last resort for errors: one ASGI wrapper.
 
-Each request is one line: who asked for what, what came of it, how long it took. On a terminal
-it is text for people, elsewhere JSON for machines (`RIACHO_LOG_FORMAT` decides otherwise).
+Each request is one line: who asked for what, what came of it, how long it took.
 """
 
-import logging
 import re
-import sys
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.clock import World
+from service.logs import AccessLine, AccessLines
 from service.metrics import Metrics
 from service.problems import response_to
-
-log = logging.getLogger("riacho.access")
 
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -30,10 +24,13 @@ def request_id_of(request: Request) -> str:
 class AccessLog:
     """Wraps the whole application; nothing escapes it but what the server itself must know."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, world: World) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, world: World, lines: AccessLines | None
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._world = world
+        self._lines = lines
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,27 +56,20 @@ class AccessLog:
             took_s = self._world.monotonic_s() - began_s
             route = str(scope.get("riacho.route") or _route(scope))
             self._metrics.answered(scope["method"], route, seen.status, took_s)
-            if log.isEnabledFor(logging.INFO):
-                log.info(
-                    "%s %s %s",
-                    scope["method"],
-                    scope["path"],
-                    seen.status,
-                    extra={
-                        "request": {
-                            "method": scope["method"],
-                            "route": route,
-                            "path": scope["path"],
-                            "status": seen.status,
-                            "bytes": seen.size_bytes,
-                            "took_ms": round(took_s * 1000, 3),
-                            "referrer": headers.get(b"referer", b"").decode("latin-1"),
-                            "user_agent": headers.get(b"user-agent", b"").decode("latin-1"),
-                            "client": (scope.get("client") or ("",))[0],
-                            "request_id": request_id,
-                        }
-                    },
+            if self._lines is not None:
+                line = AccessLine(
+                    method=scope["method"],
+                    route=route,
+                    path=scope["path"],
+                    status=seen.status,
+                    bytes=seen.size_bytes,
+                    took_ms=round(took_s * 1000, 3),
+                    referrer=headers.get(b"referer", b"").decode("latin-1"),
+                    user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
+                    client=(scope.get("client") or ("",))[0],
+                    request_id=request_id,
                 )
+                self._lines.add(line, self._world.now_ms())
 
     def _request_id(self, given: bytes) -> str:
         text = given.decode("latin-1")
@@ -113,51 +103,3 @@ def _route(scope: Scope) -> str:
     """Return the route's pattern, since paths are too many to count by."""
     route = scope.get("route")
     return str(getattr(route, "path", "(unknown)"))
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-        }
-        request = getattr(record, "request", None)
-        if request is not None:
-            line |= request
-        else:
-            line["message"] = record.getMessage()
-            if hasattr(record, "request_id"):
-                line["request_id"] = record.request_id
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
-
-
-class _TextFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        request = getattr(record, "request", None)
-        at = self.formatTime(record, "%H:%M:%S")
-        if request is None:
-            text = f"{at} {record.levelname.lower():7} {record.getMessage()}"
-            if record.exc_info:
-                text += "\n" + self.formatException(record.exc_info)
-            return text
-        return (
-            f"{at} {request['status']} {request['method']:6} {request['path']}"
-            f" {request['bytes']}B {request['took_ms']}ms {request['request_id']}"
-        )
-
-
-def configure_logging(level: str, log_format: str) -> None:
-    """Send the access log to standard output and everything else to standard error."""
-    make: Callable[[], logging.Formatter]
-    for name, stream in (("riacho.access", sys.stdout), ("riacho", sys.stderr)):
-        as_json = log_format == "json" or (log_format == "auto" and not stream.isatty())
-        make = _JsonFormatter if as_json else _TextFormatter
-        handler = logging.StreamHandler(stream)
-        handler.setFormatter(make())
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.propagate = False
-        logger.setLevel(level.upper())

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import cluster_routes, topic_routes
-from service.access_log import AccessLog, configure_logging, request_id_of
+from service.access_log import AccessLog, request_id_of
 from service.clock import World, real_world
 from service.fetch_routes import FetchRoutes
 from service.gateway import Gateway
@@ -28,6 +28,7 @@ from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.groups.upkeep import GroupUpkeep
 from service.hot_paths import Endpoint, HotPaths
+from service.logs import AccessLines, configure_logging
 from service.methods import Heads, allowed
 from service.metrics import Metrics
 from service.multi_fetch import MultiFetch
@@ -54,7 +55,13 @@ ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
 class App:
     """The whole gateway as one ASGI application."""
 
-    def __init__(self, gateway: Gateway, registry: Registry, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        registry: Registry,
+        metrics: Metrics,
+        lines: AccessLines | None = None,
+    ) -> None:
         self.gateway = gateway
         self._registry = registry
         self._produce = ProduceRoutes(gateway, metrics)
@@ -85,7 +92,9 @@ class App:
         self.fastapi = self._fastapi(endpoints, metrics)
         metrics.watch(gateway)
         bounded = _BoundedBodies(self.fastapi)
-        self._asgi: ASGIApp = AccessLog(Heads(HotPaths(bounded, endpoints)), metrics, gateway.world)
+        hot = HotPaths(bounded, endpoints)
+        self._lines = lines
+        self._asgi: ASGIApp = AccessLog(Heads(hot), metrics, gateway.world, lines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._asgi(scope, receive, send)
@@ -129,6 +138,8 @@ class App:
         await stop(beats)
         await self._registry.leave()
         await self.gateway.aclose()
+        if self._lines is not None:
+            self._lines.flush()
 
 
 def describe(settings: Settings) -> str:
@@ -225,7 +236,7 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     """Return the gateway that the environment describes, ready to serve."""
     settings = settings or Settings()
     world = world or real_world()
-    configure_logging(settings.log_level, settings.log_format)
+    lines = configure_logging(settings.log_level, settings.log_format)
     metadata = open_table(settings, world)
     gateway = Gateway(settings, open_zones(settings), metadata, world)
-    return App(gateway, Registry(settings, metadata, world), Metrics())
+    return App(gateway, Registry(settings, metadata, world), Metrics(), lines)

@@ -28,6 +28,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._produced_records = self._counter("riacho_produced_records", "Records committed")
         self._produced_bytes = self._counter("riacho_produced_bytes", "Bytes of these records")
         self._fetched_records = self._counter("riacho_fetched_records", "Records returned")
@@ -62,8 +63,13 @@ class Metrics:
             Gauge(name, about, registry=self._registry).set_function(value)
 
     def answered(self, method: str, route: str, status: int, took_s: float) -> None:
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(took_s)
+        found = self._answers.get((method, route, status))
+        if found is None:
+            # Looking labels up takes longer than counting.
+            found = self._requests.labels(method, route, str(status)), self._seconds.labels(route)
+            self._answers[method, route, status] = found
+        found[0].inc()
+        found[1].observe(took_s)
 
     def produced(self, records: int, size_bytes: int) -> None:
         self._produced_records.inc(records)

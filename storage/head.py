@@ -146,7 +146,8 @@ def drop_runs(head: Head, count: int, root: bytes) -> Head:
 
 def inline_bytes(head: Head) -> int:
     """Return about how many bytes the runs take in the encoded head."""
-    return len(head.runs) * _RUN_BYTES + _SLICE_BYTES * sum(len(run.slices) for run in head.runs)
+    # Lists, not generators: this is asked several times for each commit.
+    return len(head.runs) * _RUN_BYTES + _SLICE_BYTES * sum([len(r.slices) for r in head.runs])
 
 
 def inline_start(head: Head, partition: int) -> int:

@@ -1,0 +1,120 @@
+"""Where log lines go: the access log to standard output, everything else to standard error.
+
+On a terminal lines are text for people, elsewhere JSON for machines; `RIACHO_LOG_FORMAT` decides
+otherwise. The access log does not pass through `logging`, which costs more than a small request
+has to spare: lines gather for a moment and are written together.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+FLUSH_S: Final = 0.1
+"""Access lines gather for this long: what a killed process may leave unwritten."""
+
+LINES_MAX: Final = 1000
+"""So many lines are written without waiting any longer."""
+
+
+class AccessLine(msgspec.Struct, kw_only=True):
+    at: str = ""
+    method: str
+    route: str
+    path: str
+    status: int
+    bytes: int
+    took_ms: float
+    referrer: str
+    user_agent: str
+    client: str
+    request_id: str
+
+
+class AccessLines:
+    """Writes access lines to a stream, many at a time."""
+
+    def __init__(self, stream: BinaryIO, *, as_json: bool) -> None:
+        self._stream = stream
+        self._as_json = as_json
+        self._lines: list[bytes] = []
+        self._encoder = msgspec.json.Encoder()
+        self._second = (-1, "")
+
+    def add(self, line: AccessLine, now_ms: int) -> None:
+        line.at = self._at(now_ms)
+        if self._as_json:
+            encoded = self._encoder.encode(line)
+        else:
+            encoded = (
+                f"{line.at[11:19]} {line.status} {line.method:6} {line.path} {line.bytes}B"
+                f" {line.took_ms}ms {line.request_id}"
+            ).encode()
+        if not self._lines:
+            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+        self._lines.append(encoded)
+        if len(self._lines) >= LINES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            try:
+                self._stream.write(b"\n".join(lines) + b"\n")
+                self._stream.flush()
+            except (OSError, ValueError):
+                return  # Nobody reads the log any more; that may not stop the service.
+
+    def _at(self, now_ms: int) -> str:
+        second, rest = divmod(now_ms, 1000)
+        if self._second[0] != second:
+            # Formatting a date takes longer than all the rest of a line.
+            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = (second, text)
+        return f"{self._second[1]}.{rest:03d}Z"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if hasattr(record, "request_id"):
+            line["request_id"] = record.request_id
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = self.formatTime(record, "%H:%M:%S")
+        text = f"{at} {record.levelname.lower():7} {record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def configure_logging(level: str, log_format: str) -> AccessLines | None:
+    """Set up the logs of this process; return the access log, or None if it is not wanted."""
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = _JsonFormatter() if _is_json(log_format, sys.stderr) else _TextFormatter()
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("riacho")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level.upper())
+    if not logger.isEnabledFor(logging.INFO):
+        return None
+    return AccessLines(sys.stdout.buffer, as_json=_is_json(log_format, sys.stdout))
+
+
+def _is_json(log_format: str, stream: Any) -> bool:
+    return log_format == "json" or (log_format == "auto" and not stream.isatty())
