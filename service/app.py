@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +29,7 @@ from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.groups.upkeep import GroupUpkeep
 from service.hot_paths import Endpoint, HotPaths
+from service.json_requests import check_json
 from service.logs import AccessLines, configure_logging
 from service.methods import Heads, allowed
 from service.metrics import Metrics
@@ -191,12 +193,14 @@ def _described(endpoint: Endpoint) -> Any:
 
 
 class _BoundedBodies:
-    """Stops reading the body of an administrative call at a limit."""
+    """Takes only JSON for the body of an administrative call, and only up to a limit."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] in {"POST", "PATCH", "PUT"}:
+            check_json(Headers(scope=scope).get("content-type"))
         size_bytes = 0
 
         async def bounded() -> Message:

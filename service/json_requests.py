@@ -6,14 +6,15 @@ import msgspec
 from starlette.requests import Request
 
 from service.gateway import Gateway
-from service.requests import read_body
-from storage.errors import InvalidRequest
+from service.requests import JSON, read_body
+from storage.errors import InvalidRequest, UnsupportedMediaType
 
 T = TypeVar("T")
 
 
 async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.Decoder[T]") -> T:
     """Return the body as what `decoder` makes of it; an empty one is taken for `{}`."""
+    check_json(request.headers.get("content-type"))
     settings = gateway.settings
     with gateway.admission.hold() as hold:
         data = await read_body(
@@ -26,3 +27,12 @@ async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.D
         return decoder.decode(data or b"{}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"body: {error}") from None
+
+
+def check_json(content_type: str | None) -> None:
+    """Raise `UnsupportedMediaType` if the client says that its body is something else."""
+    if content_type and content_type.partition(";")[0].strip().lower() != JSON:
+        raise UnsupportedMediaType(
+            f"Content-Type {content_type!r} is not read here; send {JSON}"
+            " (curl: -H 'content-type: application/json')"
+        )

@@ -34,6 +34,7 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     404: problem_response("There is no such topic or partition"),
     409: problem_response("Someone else was first"),
     413: problem_response("The request is too large"),
+    415: problem_response("This content type or encoding is not read here"),
     500: problem_response("A fault of the gateway or damaged data"),
     501: problem_response("Not available here"),
     503: problem_response("Nothing was written; send the same request after Retry-After"),
