@@ -22,7 +22,7 @@ from msgspec import Meta, Raw, Struct
 from service.json_errors import explained, not_json
 from service.record_limits import RecordLimits, check_batch, check_count
 from storage.errors import InvalidRequest
-from storage.records import HEADERS_TYPE, RECORD_SCHEMA
+from storage.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
 
 Decoded: TypeAlias = "tuple[pa.RecordBatch, list[int | None] | None]"
 """The records, and the partition that each one asks for, unless none does."""
@@ -32,6 +32,17 @@ _Partition: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _NULL: Final = Raw(b"null")
 # What the decoders raise: UTF-8 is checked apart from JSON, and nesting is Python's concern.
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Plain(Struct, gc=False, forbid_unknown_fields=True):
+    """A record as most are: then there is no need to look for anything else in it."""
+
+    key: str | None = None
+    value: str | None = None
+
+
+class _PlainBody(Struct, gc=False, forbid_unknown_fields=True):
+    records: list[_Plain]
 
 
 class _Common(Struct, gc=False, forbid_unknown_fields=True):
@@ -83,6 +94,7 @@ class _RawBody(Struct, gc=False, forbid_unknown_fields=True):
     records: list[_RawRecord]
 
 
+_PLAIN_BODY: Final = msgspec.json.Decoder(_PlainBody)
 _BODIES: Final = (msgspec.json.Decoder(_Body), msgspec.json.Decoder(_BodyOfRawValues))
 _RAW_BODY: Final = msgspec.json.Decoder(_RawBody)
 _LINES: Final = (msgspec.json.Decoder(_Record), msgspec.json.Decoder(_RecordOfRawValue))
@@ -96,6 +108,12 @@ _Stored: TypeAlias = str | bytes | None
 
 def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     """Return the records of a JSON body; those without a timestamp get `now_ms`."""
+    try:
+        plain = _PLAIN_BODY.decode(body).records
+    except _REFUSALS:
+        pass
+    else:
+        return _decoded_plain(plain, len(body), now_ms, limits)
     return _decoded(_records(body), len(body), now_ms, limits)
 
 
@@ -180,6 +198,24 @@ def _decoded(records: _Records, body_bytes: int, now_ms: int, limits: RecordLimi
     check_batch(batch, limits, body_bytes)
     partitions = [record.partition for record in records]
     return batch, None if partitions.count(None) == count else partitions
+
+
+def _decoded_plain(
+    records: Sequence[_Plain], body_bytes: int, now_ms: int, limits: RecordLimits
+) -> Decoded:
+    count = len(records)
+    check_count(count, limits)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(now_ms, pa.int64()), count),
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+            no_headers(count),
+        ],
+        schema=RECORD_SCHEMA,
+    )
+    check_batch(batch, limits, body_bytes)
+    return batch, None
 
 
 def _timestamps(stamps: list[int | None], now_ms: int) -> pa.Array:
