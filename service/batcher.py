@@ -46,6 +46,7 @@ class BatchLimits:
     batch_bytes_max: int
     linger_max_s: float
     flights_max: int
+    linger_min_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -143,6 +144,7 @@ class _Buffer:
     lanes: dict[tuple[bytes, int], _LaneBuffer] = field(default_factory=dict)
     size_bytes: int = 0
     linger: asyncio.TimerHandle | None = None
+    has_gathered: bool = False
     has_lingered: bool = False
 
 
@@ -261,9 +263,16 @@ class Batcher:
         loop = asyncio.get_running_loop()
         self._open = buffer = _Buffer()
         buffer.linger = loop.call_later(self._limits.linger_max_s, self._lingered, buffer)
-        # In the next turn of the loop, so that all that is arriving in this one comes along.
-        loop.call_soon(self._take_off)
+        if self._limits.linger_min_s:
+            loop.call_later(self._limits.linger_min_s, self._gathered, buffer)
+        else:
+            # In the next turn of the loop, so that all that is arriving in this one comes along.
+            loop.call_soon(self._gathered, buffer)
         return buffer
+
+    def _gathered(self, buffer: _Buffer) -> None:
+        buffer.has_gathered = True
+        self._take_off()
 
     def _lingered(self, buffer: _Buffer) -> None:
         # Sealed only when it can leave: a store that is slow for a while would else be followed
@@ -292,7 +301,7 @@ class Batcher:
             flight.add_done_callback(self._landed)
 
     def _is_due(self, buffer: _Buffer) -> bool:
-        return not self._flights or buffer.has_lingered
+        return (buffer.has_gathered and not self._flights) or buffer.has_lingered
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)

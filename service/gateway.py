@@ -108,6 +108,7 @@ class Gateway:
             self.reader,
             BatchLimits(
                 batch_bytes_max=settings.batch_bytes_max,
+                linger_min_s=settings.linger_min_ms / 1000,
                 linger_max_s=settings.linger_max_ms / 1000,
                 flights_max=settings.flights_max,
             ),

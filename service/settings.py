@@ -32,6 +32,10 @@ class Settings(BaseSettings):
     batch_bytes_max: PositiveInt = 8 * MIB
     """Flush at this size. Larger objects cost fewer requests but take longer to write."""
 
+    linger_min_ms: NonNegativeFloat = 0
+    """Arrivals wait at least this long for company, also when nothing is in the air. It adds to
+    every latency and divides the bill: at 250 a gateway writes four objects a second at most."""
+
     linger_max_ms: PositiveFloat = 100
     """While a flush is in the air, arrivals wait for it at most this long. Shorter means
     lower latency and more requests to pay for; at low load nothing waits in any case."""

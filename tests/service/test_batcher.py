@@ -60,6 +60,7 @@ class Stage:
         self,
         *,
         batch_bytes_max: int = 1 << 30,
+        linger_min_s: float = 0.0,
         linger_max_s: float = NEVER_S,
         flights_max: int = 4,
         metadata: FaultyMetadata | None = None,
@@ -76,7 +77,10 @@ class Stage:
             self.metadata, ["a"], new_ids(seed + 1), self.clock.now_ms, self.clock.monotonic_s
         )
         limits = BatchLimits(
-            batch_bytes_max=batch_bytes_max, linger_max_s=linger_max_s, flights_max=flights_max
+            batch_bytes_max=batch_bytes_max,
+            linger_min_s=linger_min_s,
+            linger_max_s=linger_max_s,
+            flights_max=flights_max,
         )
         self.batcher = Batcher(zones, self.lanes, self.reader, limits, new_ids(seed + 2))
 
@@ -124,6 +128,34 @@ async def test_what_arrives_together_shares_one_object_and_one_commit() -> None:
     assert [(row.topic_id, row.partition, row.count) for row in rows] == [
         (topic.topic_id, p, 3) for p in range(3)
     ]
+
+
+async def test_with_a_least_linger_arrivals_wait_for_company_though_nothing_is_in_the_air() -> None:
+    stage = Stage(linger_min_s=0.02)
+    topic = await stage.topic()
+
+    first = stage.start(topic, {0: [b"a"]})
+    for _ in range(20):
+        await asyncio.sleep(0)
+    waiting = stage.objects.calls["put"] == 0
+    second = stage.start(topic, {0: [b"b"]})
+    bases = await asyncio.gather(first, second)
+
+    assert waiting
+    assert bases == [{0: 0}, {0: 1}]
+    assert stage.objects.calls["put"] == 1
+
+
+async def test_closing_does_not_wait_for_company() -> None:
+    stage = Stage(linger_min_s=NEVER_S)
+    topic = await stage.topic()
+    append = stage.start(topic, {0: [b"a"]})
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    await stage.batcher.aclose()
+
+    assert await append == {0: 0}
 
 
 async def test_lanes_and_topics_share_an_object_too() -> None:
