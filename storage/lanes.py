@@ -31,6 +31,7 @@ from storage.entries import Kind
 from storage.errors import (
     Contended,
     MetadataConflict,
+    NotEnoughReplicas,
     OutcomeUnknown,
     RiachoError,
     ShuttingDown,
@@ -192,6 +193,10 @@ class Lane(WatchedHead):
         began_s = self._runtime.monotonic_s()
         if began_s - born_s > FLIGHT_MAX_S:
             raise _too_late()
+        if any(head.isr & ~run.zones for run in runs):
+            # Where it was written is decided before it is committed, and a zone came in sync
+            # in between: it must hold everything, and does not hold this.
+            raise NotEnoughReplicas("a zone came in sync while it was written; send it again")
         new = heads.append(head, runs)
         put = Put(self.key, heads.encode(new), view.version)
         versions = await self._runtime.metadata.transact([put])

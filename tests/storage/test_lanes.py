@@ -11,6 +11,7 @@ import pytest
 from storage import head as heads
 from storage import keys, lanes
 from storage.errors import (
+    NotEnoughReplicas,
     OutcomeUnknown,
     ShuttingDown,
     StoreUnavailable,
@@ -97,6 +98,17 @@ async def test_what_is_ready_out_of_order_is_committed_in_the_order_of_the_queue
 
     assert bases == list(range(20))
     assert await objects_in_order(lane) == [number.to_bytes(16) for number in range(20)]
+
+
+async def test_a_zone_that_came_in_sync_meanwhile_must_hold_what_is_committed() -> None:
+    lane = await new_lane()
+    ticket = lane.enqueue()
+
+    ticket.ready(msgspec.structs.replace(run(1), zones=0))
+
+    with pytest.raises(NotEnoughReplicas, match="send it again"):
+        await ticket.committed
+    assert (await lane.view(0)).head.next_offsets == (0,)
 
 
 async def test_a_withdrawn_place_lets_those_behind_go_on() -> None:
