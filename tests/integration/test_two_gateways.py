@@ -54,7 +54,7 @@ def test_one_is_killed_and_comes_back(deployment: Deployment, pair: Pair) -> Non
         victim.kill()
 
 
-def test_one_that_was_asleep_does_no_harm_when_it_wakes(pair: Pair) -> None:
+def test_one_that_was_asleep_does_no_harm_when_it_wakes(deployment: Deployment, pair: Pair) -> None:
     awake, sleeper = pair
     ledger = new_ledger(awake)
     with load(ledger, [awake.url, sleeper.url]):
@@ -63,7 +63,9 @@ def test_one_that_was_asleep_does_no_harm_when_it_wakes(pair: Pair) -> None:
             os.kill(sleeper.process.pid, signal.SIGSTOP)
             try:
                 time.sleep(1)
-                wait_for_acks(ledger, 20)
+                if deployment.kind == "cloud":
+                    # The embedded one may be asleep with the lock of the SQLite file in hand.
+                    wait_for_acks(ledger, 20)
             finally:
                 os.kill(sleeper.process.pid, signal.SIGCONT)
         wait_for_acks(ledger, 50)
