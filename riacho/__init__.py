@@ -8,7 +8,7 @@
     with Producer() as producer:
         producer.send("orders", {"id": 1}, key="customer-7")
 
-    with Consumer(auto_offset_reset="earliest") as consumer:
+    with Consumer(group_id="billing", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["orders"])
         for record in consumer:
             print(record.key_text(), record.json())
@@ -24,12 +24,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from riacho.admin import Admin, AsyncAdmin, Cluster, PartitionInfo, Topic
     from riacho.consumer import AsyncConsumer, Consumer
-    from riacho.errors import BufferExhausted, DeliveryTimeout, GatewayUnreachable
+    from riacho.errors import (
+        BufferExhausted,
+        CommitFailed,
+        DeliveryTimeout,
+        FencedInstance,
+        GatewayUnreachable,
+        NoOffset,
+    )
+    from riacho.groups import OffsetAndMetadata
     from riacho.producer import AsyncProducer, Producer
     from riacho.records import Record, RecordMetadata, TopicPartition
     from storage.errors import (
         Conflict,
         Corrupt,
+        GroupNotEmpty,
+        IllegalGeneration,
+        InconsistentGroup,
         InvalidConfig,
         InvalidPartitions,
         InvalidRecord,
@@ -47,6 +58,8 @@ if TYPE_CHECKING:
         RiachoError,
         TopicExists,
         Unavailable,
+        UnknownGroup,
+        UnknownMember,
         UnknownTopicOrPartition,
     )
 
@@ -59,19 +72,26 @@ __all__ = [
     "AsyncProducer",
     "BufferExhausted",
     "Cluster",
+    "CommitFailed",
     "Conflict",
     "Consumer",
     "Corrupt",
     "DeliveryTimeout",
+    "FencedInstance",
     "GatewayUnreachable",
+    "GroupNotEmpty",
+    "IllegalGeneration",
+    "InconsistentGroup",
     "InvalidConfig",
     "InvalidPartitions",
     "InvalidRecord",
     "InvalidReplicationFactor",
     "InvalidRequest",
     "InvalidTopic",
+    "NoOffset",
     "NotEnoughReplicas",
     "NotSupported",
+    "OffsetAndMetadata",
     "OffsetOutOfRange",
     "OutcomeUnknown",
     "Overloaded",
@@ -87,13 +107,23 @@ __all__ = [
     "TopicExists",
     "TopicPartition",
     "Unavailable",
+    "UnknownGroup",
+    "UnknownMember",
     "UnknownTopicOrPartition",
 ]
 
 _HOMES = {
     "riacho.admin": ("Admin", "AsyncAdmin", "Cluster", "PartitionInfo", "Topic"),
     "riacho.consumer": ("AsyncConsumer", "Consumer"),
-    "riacho.errors": ("BufferExhausted", "DeliveryTimeout", "GatewayUnreachable"),
+    "riacho.errors": (
+        "BufferExhausted",
+        "CommitFailed",
+        "DeliveryTimeout",
+        "FencedInstance",
+        "GatewayUnreachable",
+        "NoOffset",
+    ),
+    "riacho.groups": ("OffsetAndMetadata",),
     "riacho.producer": ("AsyncProducer", "Producer"),
     "riacho.records": ("Record", "RecordMetadata", "TopicPartition"),
 }

@@ -6,7 +6,7 @@ while fetches arrive in another. Two rules hold it together:
 - A *position* is the offset of the next record to hand out. It moves when records are
   handed out and at no other time, so a reply that is lost or never asked for costs nothing.
 - Every seek begins a new *epoch* of the partition. What was fetched for an older epoch is
-  dropped on arrival.
+  dropped on arrival. So does a partition that is taken away and given back.
 """
 
 import threading
@@ -20,6 +20,9 @@ from riacho.records import Record, TopicPartition
 Start: TypeAlias = Literal["earliest", "latest"] | int
 """Where to begin: at one end of the log, or with the first record of a time in ms."""
 
+Begin: TypeAlias = Start | Literal["committed", "none"]
+"""Besides: where the group has come to, which is looked up first; or nowhere, which is an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -27,14 +30,14 @@ class Place:
 
     partition: TopicPartition
     epoch: int
-    start: Start
+    start: Begin
     offset: int | None
     """Where to fetch from; None if `start` has to be looked up first."""
 
 
 @dataclass(slots=True)
 class _State:
-    start: Start
+    start: Begin
     epoch: int
     position: int | None = None
     fetch_offset: int | None = None
@@ -44,6 +47,10 @@ class _State:
     @property
     def is_ready(self) -> bool:
         return bool(self.waiting) and not self.is_paused
+
+    @property
+    def is_unsettled(self) -> bool:
+        return self.start == "committed" and self.fetch_offset is None
 
 
 class Assignment:
@@ -55,12 +62,29 @@ class Assignment:
         self._states: dict[TopicPartition, _State] = {}
         self._epochs = 0
         self._is_low = False
+        self._is_held = False
 
-    def replace(self, partitions: Iterable[TopicPartition], start: Start) -> None:
+    def replace(self, partitions: Iterable[TopicPartition], start: Begin) -> None:
         """Assign exactly `partitions`. Old ones keep their place, new ones begin at `start`."""
         with self._lock:
             old = self._states
             self._states = {p: old.get(p) or self._new_state(start) for p in partitions}
+
+    def add(self, partitions: Iterable[TopicPartition], start: Begin) -> None:
+        """Assign `partitions` besides, to begin at `start`."""
+        with self._lock:
+            self._states |= {p: self._new_state(start) for p in partitions}
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Assign `partitions` no more, and drop what was fetched of them."""
+        with self._lock:
+            for partition in partitions:
+                self._states.pop(partition, None)
+
+    def hold(self, is_held: bool) -> None:
+        """Hand out nothing while it is not certain that the partitions are still ours."""
+        with self._lock:
+            self._is_held = is_held
 
     def partitions(self) -> list[TopicPartition]:
         with self._lock:
@@ -74,12 +98,12 @@ class Assignment:
             state = self._restart(partition)
             state.position = state.fetch_offset = offset
 
-    def seek_to(self, partition: TopicPartition, start: Start) -> None:
+    def seek_to(self, partition: TopicPartition, start: Begin) -> None:
         """Begin at `start`, which is looked up when it is needed."""
         with self._lock:
             self._restart(partition).start = start
 
-    def restart(self, place: Place, start: Start) -> None:
+    def restart(self, place: Place, start: Begin) -> None:
         """Begin `place` anew at `start`, unless someone sought in it meanwhile."""
         with self._lock:
             if self._current(place) is not None:
@@ -98,6 +122,20 @@ class Assignment:
         with self._lock:
             return self._state(partition).position
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return all positions that are known: behind the last record that was handed out."""
+        with self._lock:
+            return {p: s.position for p, s in self._states.items() if s.position is not None}
+
+    def unsettled(self) -> list[Place]:
+        """Return the partitions that begin where the group has come to, as nobody knows yet."""
+        with self._lock:
+            return [
+                Place(partition, state.epoch, state.start, None)
+                for partition, state in self._states.items()
+                if state.is_unsettled
+            ]
+
     def place(self, partition: TopicPartition) -> Place:
         with self._lock:
             state = self._state(partition)
@@ -109,7 +147,9 @@ class Assignment:
             return [
                 Place(partition, state.epoch, state.start, state.fetch_offset)
                 for partition, state in self._states.items()
-                if not state.is_paused and len(state.waiting) < self._records_waiting_min
+                if not state.is_paused
+                and not state.is_unsettled
+                and len(state.waiting) < self._records_waiting_min
             ]
 
     def settle_start(self, place: Place, offset: int) -> Place:
@@ -140,7 +180,7 @@ class Assignment:
         """
         taken: list[Record] = []
         with self._lock:
-            while len(taken) < records_max:
+            while len(taken) < records_max and not self._is_held:
                 partition = next((p for p, s in self._states.items() if s.is_ready), None)
                 if partition is None:
                     break
@@ -155,7 +195,7 @@ class Assignment:
 
     def has_records(self) -> bool:
         with self._lock:
-            return any(state.is_ready for state in self._states.values())
+            return not self._is_held and any(s.is_ready for s in self._states.values())
 
     def _take_from(self, state: _State, taken: list[Record], records_max: int) -> None:
         waiting = state.waiting
@@ -167,7 +207,7 @@ class Assignment:
         if len(waiting) < self._records_waiting_min <= had or not waiting:
             self._is_low = True
 
-    def _new_state(self, start: Start) -> _State:
+    def _new_state(self, start: Begin) -> _State:
         self._epochs += 1
         return _State(start, self._epochs)
 

@@ -1,168 +1,47 @@
-"""Consumers: records out, from positions that the caller rules.
+"""Consumers: records out, from positions that the caller or a group rules.
 
 `AsyncConsumer` is for programs with an event loop, `Consumer` for all others; they share
 everything but the way they wait.
 """
 
-import asyncio
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Literal, Self
+import inspect
+import time
+from typing import Final, Self
 
-from riacho.assignment import Start
 from riacho.background import Synchronous
-from riacho.errors import new_error
-from riacho.fetching import Fetching, FetchSettings
-from riacho.gateway import gateway_url
-from riacho.log import FetchLimits
-from riacho.records import Record, TopicPartition, topic_names, topic_partitions
-from riacho.retries import Backoff
-from storage.errors import NotSupported
+from riacho.commits import CommitCallback, OffsetsGiven
+from riacho.consuming import Consuming
+from riacho.membership import Call
+from riacho.records import Record, TopicPartition
 
-if TYPE_CHECKING:
-    import httpx
-
-MIB: Final = 1024 * 1024
 ITERATION_POLL_MS: Final = 3_600_000
-RESETS: Final = ("earliest", "latest", "none")
 
 
-class _Consuming:
-    """The settings that both consumers take, and all they do without waiting."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        group_id: str | None = None,
-        auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
-        max_poll_records: int = 500,
-        fetch_max_bytes: int = 1 * MIB,
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        request_timeout_ms: float = 30_000,
-        default_api_timeout_ms: float = 60_000,
-        retry_backoff_ms: float = 100,
-        retry_backoff_max_ms: float = 1000,
-        metadata_max_age_ms: float = 300_000,
-        transport: "httpx.AsyncBaseTransport | None" = None,
-    ) -> None:
-        """Prepare to read from the gateway at `url`; nothing is asked yet.
-
-        `url`: where the gateway is; None means `RIACHO_URL`, else http://127.0.0.1:8080.
-        `auto_offset_reset`: where to begin, and where to go on when the position is no
-        longer in the log: "earliest", "latest", or "none" to be told by an error.
-        `max_poll_records`: the most records that one `poll` returns.
-        `fetch_max_bytes`: the most bytes per partition and request.
-        `fetch_min_bytes`, `fetch_max_wait_ms`: the gateway answers when it has so much, or
-        after so long.
-        `default_api_timeout_ms`: `poll` rides out an unreachable gateway for so long, and
-        then raises.
-        `metadata_max_age_ms`: how soon added partitions of subscribed topics are noticed.
-        `transport`: an httpx transport, for tests and unusual networks.
-        """
-        if group_id is not None:
-            detail = "consumer groups are not available yet; leave group_id out, and assign"
-            raise new_error(NotSupported, f"{detail} partitions or subscribe to topics")
-        if auto_offset_reset not in RESETS:
-            raise ValueError(f"auto_offset_reset is one of {', '.join(RESETS)}")
-        settings = FetchSettings(
-            reset=auto_offset_reset,
-            limits=FetchLimits(
-                max_bytes=fetch_max_bytes,
-                min_bytes=fetch_min_bytes,
-                max_wait_ms=fetch_max_wait_ms,
-            ),
-            records_waiting_min=max_poll_records,
-            request_timeout_s=request_timeout_ms / 1000,
-            trouble_max_s=default_api_timeout_ms / 1000,
-            metadata_age_max_s=metadata_max_age_ms / 1000,
-            backoff=Backoff(first_ms=retry_backoff_ms, most_ms=retry_backoff_max_ms),
-        )
-        self._max_poll_records = max_poll_records
-        self._fetching = Fetching(gateway_url(url), settings, transport)
-        super().__init__()
-
-    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions, given as (topic, partition).
-
-        Those that were assigned before keep their position; the others begin where
-        `auto_offset_reset` says.
-        """
-        self._fetching.subscribe([])
-        assigned = topic_partitions(partitions)
-        self._fetching.assignment.replace(assigned, self._fetching.initial_start)
-
-    def subscribe(self, topics: str | Sequence[str]) -> None:
-        """Read all partitions of `topics`, also those that are added later."""
-        self._fetching.subscribe(topic_names(topics))
-
-    def unsubscribe(self) -> None:
-        """Read nothing more."""
-        self.assign([])
-
-    def assignment(self) -> list[TopicPartition]:
-        """Return the partitions that are read. A new subscription shows after a poll."""
-        return self._fetching.assignment.partitions()
-
-    def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Make `offset` the next record to be returned for the partition."""
-        self._fetching.assignment.seek(TopicPartition(topic, partition), offset)
-
-    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Go to the oldest record of the partitions; of all assigned ones if none is named."""
-        self._seek_to("earliest", partitions)
-
-    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Go behind the newest record there is when the consumer next polls."""
-        self._seek_to("latest", partitions)
-
-    def seek_to_timestamp(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
-        """Go to the first record stamped `timestamp_ms` or later; to the end if none is."""
-        self._seek_to(timestamp_ms, partitions)
-
-    def pause(self, *partitions: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`; positions stay."""
-        for partition in topic_partitions(partitions):
-            self._fetching.assignment.pause(partition, is_paused=True)
-
-    def resume(self, *partitions: tuple[str, int]) -> None:
-        for partition in topic_partitions(partitions):
-            self._fetching.assignment.pause(partition, is_paused=False)
-
-    def paused(self) -> list[TopicPartition]:
-        return self._fetching.assignment.paused()
-
-    def _seek_to(self, start: Start, partitions: Sequence[tuple[str, int]]) -> None:
-        for partition in topic_partitions(partitions) or self.assignment():
-            self._fetching.assignment.seek_to(partition, start)
-
-    async def _position(self, topic: str, partition: int) -> int:
-        place = self._fetching.assignment.place(TopicPartition(topic, partition))
-        position = self._fetching.assignment.position(place.partition)
-        if position is None:
-            position = (await self._fetching.resolve(place)).offset
-        assert position is not None, place
-        return position
-
-    async def _offsets(
-        self, at: Start, partitions: Sequence[tuple[str, int]]
-    ) -> dict[TopicPartition, int]:
-        asked = topic_partitions(partitions) or self.assignment()
-        offsets = await asyncio.gather(*(self._fetching.log.offset_at(p, at) for p in asked))
-        return dict(zip(asked, offsets, strict=True))
-
-
-class AsyncConsumer(_Consuming):
+class AsyncConsumer(Consuming):
     """Reads records; for programs with an event loop.
 
-        async with AsyncConsumer(auto_offset_reset="earliest") as consumer:
+        async with AsyncConsumer(group_id="billing", auto_offset_reset="earliest") as consumer:
             consumer.subscribe(["orders"])
             async for record in consumer:
                 print(record.partition, record.offset, record.text())
 
-    The position in a partition moves when records are returned and at no other time. Keep
-    `record.offset + 1` of what you finished, `seek` there after a restart, and no record is
-    missed.
+    **With a group**, its members share the partitions, and go on where the group has come to.
+    When to commit decides what a crash does:
+
+    - *At least once*, the default. What a poll returned is committed by a later poll, after
+      `auto_commit_interval_ms`: asking for more says that you are done with it. A crash, or an
+      exception that leaves `async with`, repeats what was not committed.
+    - *At least once, tighter*: `enable_auto_commit=False`, and `await consumer.commit()` after
+      the work of each poll.
+    - *At most once*: `enable_auto_commit=False`, and `commit` right after `poll`, before the
+      work. A crash loses what was not finished, and repeats nothing.
+
+    Work that is stored together with its offsets, in one transaction of your database, is done
+    *exactly once*: `seek` to the stored offsets in `on_assigned`.
+
+    **Without a group** the position in a partition moves when records are returned and at no
+    other time. Keep `record.offset + 1` of what you finished, `seek` there after a restart,
+    and no record is missed.
     """
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
@@ -170,15 +49,55 @@ class AsyncConsumer(_Consuming):
 
         Records of one partition come in order. Raises what a retry cannot help, such as
         `UnknownTopicOrPartition`; an unreachable gateway only after `default_api_timeout_ms`.
+        In a group, poll at least every `max_poll_interval_ms`; callbacks are called in here.
         """
         records_max = max_records or self._max_poll_records
         assignment = self._fetching.assignment
-        if not assignment.has_records():
-            await self._fetching.wait_for_records(timeout_ms / 1000)
-        records = assignment.take(records_max)
+        give_up_s = time.monotonic() + timeout_ms / 1000
+        self._note_poll(is_polling=True)
+        try:
+            while True:
+                while self._is_due() and (call := await self._advance()) is not None:
+                    await self._make(call)
+                if not assignment.has_records():
+                    remaining_s = give_up_s - time.monotonic()
+                    await self._fetching.wait_for_records(max(remaining_s, 0.0))
+                    if self._is_due():
+                        continue
+                records = assignment.take(records_max)
+                if records or time.monotonic() >= give_up_s:
+                    break
+        finally:
+            self._note_poll(is_polling=False)
         if assignment.is_low():
             self._fetching.start()
         return records
+
+    async def commit(self, offsets: OffsetsGiven | None = None) -> None:
+        """Record how far the group is, and return when that is durable.
+
+        Without `offsets`: behind everything that polls have returned. With it: the offset of
+        the next record to read, by (topic, partition). Raises `CommitFailed` if partitions
+        belong to others by now; those that are still ours are committed all the same.
+        """
+        await self._commit(offsets)
+
+    def commit_async(
+        self, offsets: OffsetsGiven | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Begin to commit; `callback(offsets, error)` is told what came of it.
+
+        Commits are made in the order in which they were begun.
+        """
+        session, commits = self._group
+        commits.begin_commit(session, commits.given(offsets), callback)
+
+    async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
+        """Return what the group has committed of the partitions; of all ours if none is named.
+
+        Partitions that were never committed are left out.
+        """
+        return await self._committed(partitions)
 
     async def position(self, topic: str, partition: int) -> int:
         """Return the offset of the next record that `poll` returns for the partition."""
@@ -193,8 +112,28 @@ class AsyncConsumer(_Consuming):
         return await self._offsets("latest", partitions)
 
     async def close(self) -> None:
-        """Stop fetching and disconnect."""
-        await self._fetching.close()
+        """Commit what was returned, if that is automatic; leave the group; disconnect.
+
+        A consumer with a `group_instance_id` does not leave.
+        """
+        await self._close(is_orderly=True)
+
+    async def _close(self, is_orderly: bool) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if (call := await self._closing(is_orderly)) is not None:
+                await self._make(call)
+        finally:
+            await self._disconnect()
+
+    async def _make(self, call: Call) -> None:
+        callback = self._callbacks.get(call.kind)
+        if callback is not None:
+            outcome = callback(call.partitions)
+            if inspect.isawaitable(outcome):
+                await outcome
 
     def __aiter__(self) -> Self:
         return self
@@ -208,32 +147,68 @@ class AsyncConsumer(_Consuming):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
+        # Whoever leaves by an exception may not have finished what was returned last.
+        await self._close(is_orderly=exc_info[0] is None)
 
 
-class Consumer(_Consuming, Synchronous):
+class Consumer(Consuming, Synchronous):
     """Reads records; without an event loop. One thread at a time may use it.
 
-        with Consumer("http://127.0.0.1:8080", auto_offset_reset="earliest") as consumer:
+        with Consumer(group_id="billing", auto_offset_reset="earliest") as consumer:
             consumer.subscribe(["orders"])
             for record in consumer:
                 print(record.partition, record.offset, record.text())
 
-    `for` never ends by itself; use `poll` to be able to stop. Positions are as
-    `AsyncConsumer` describes them.
+    `for` never ends by itself; use `poll` to be able to stop. Groups, commits and positions
+    are as `AsyncConsumer` describes them. Heartbeats go on in a thread of the client while the
+    program works; callbacks are called in the thread that polls, and may use the consumer.
     """
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
         """Return records as soon as there are any; see `AsyncConsumer.poll`."""
         records_max = max_records or self._max_poll_records
         assignment = self._fetching.assignment
-        if not (self._open and assignment.has_records()):
-            self._run(self._fetching.wait_for_records(timeout_ms / 1000))
-        # Taken in this thread: an interrupt while waiting must not lose what had arrived.
-        records = assignment.take(records_max)
+        give_up_s = time.monotonic() + timeout_ms / 1000
+        self._note_poll(is_polling=True)
+        try:
+            while True:
+                while self._is_due() and (call := self._run(self._advance())) is not None:
+                    self._make(call)
+                if not (self._open and assignment.has_records()):
+                    remaining_s = give_up_s - time.monotonic()
+                    self._run(self._fetching.wait_for_records(max(remaining_s, 0.0)))
+                    if self._is_due():
+                        continue
+                # Taken in this thread: an interrupt while waiting must not lose what had arrived.
+                records = assignment.take(records_max)
+                if records or time.monotonic() >= give_up_s:
+                    break
+        finally:
+            self._note_poll(is_polling=False)
         if assignment.is_low() and self._open:
             self._background.loop.call_soon_threadsafe(self._fetching.start)
         return records
+
+    def commit(self, offsets: OffsetsGiven | None = None) -> None:
+        """Record how far the group is; see `AsyncConsumer.commit`."""
+        self._run(self._commit(offsets))
+
+    def commit_async(
+        self, offsets: OffsetsGiven | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Begin to commit; `callback(offsets, error)` is told what came of it.
+
+        It is called in the client's own thread, and must not wait for the consumer. Commits
+        are made in the order in which they were begun.
+        """
+        session, commits = self._group
+        given = commits.given(offsets)
+        loop = self._background.loop
+        loop.call_soon_threadsafe(commits.begin_commit, session, given, callback)
+
+    def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
+        """Return what the group has committed; see `AsyncConsumer.committed`."""
+        return self._run(self._committed(partitions))
 
     def position(self, topic: str, partition: int) -> int:
         """Return the offset of the next record that `poll` returns for the partition."""
@@ -247,6 +222,28 @@ class Consumer(_Consuming, Synchronous):
         """Return the offset that the next record of each partition will get."""
         return self._run(self._offsets("latest", partitions))
 
+    def close(self) -> None:
+        """Commit what was returned, if that is automatic; leave the group; disconnect.
+
+        A consumer with a `group_instance_id` does not leave. A second call does nothing.
+        """
+        self._close(is_orderly=True)
+
+    def _close(self, is_orderly: bool) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if (call := self._run(self._closing(is_orderly))) is not None:
+                self._make(call)
+        finally:
+            super().close()
+
+    def _make(self, call: Call) -> None:
+        callback = self._callbacks.get(call.kind)
+        if callback is not None:
+            callback(call.partitions)
+
     def __iter__(self) -> Self:
         return self
 
@@ -255,5 +252,9 @@ class Consumer(_Consuming, Synchronous):
             if records := self.poll(ITERATION_POLL_MS, max_records=1):
                 return records[0]
 
+    def __exit__(self, *exc_info: object) -> None:
+        # Whoever leaves by an exception may not have finished what was returned last.
+        self._close(is_orderly=exc_info[0] is None)
+
     async def _aclose(self) -> None:
-        await self._fetching.close()
+        await self._disconnect()

@@ -14,9 +14,10 @@ The families say what to do next: `Rejected` (change the request), `Conflict` (r
 written), `Corrupt`. A raised error carries `code`, `retryable`, `may_have_applied`, `detail`
 and, when a gateway answered, `request_id` and `status`.
 
-Three errors arise on this side only: `GatewayUnreachable`, `BufferExhausted` and
-`DeliveryTimeout`. In all three certainly nothing was written. A reply that was lost is an
-`OutcomeUnknown`, like one that the gateway lost to its stores.
+Some errors arise on this side only: `GatewayUnreachable`, `BufferExhausted` and
+`DeliveryTimeout`, where certainly nothing was written, and of consumers in groups `CommitFailed`,
+`FencedInstance` and `NoOffset`. A reply that was lost is an `OutcomeUnknown`, like one that the
+gateway lost to its stores.
 """
 
 import json
@@ -24,7 +25,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from storage.errors import OutcomeUnknown, Overloaded, Rejected, RiachoError, Unavailable
+from storage.errors import (
+    Conflict,
+    OutcomeUnknown,
+    Overloaded,
+    Rejected,
+    RiachoError,
+    Unavailable,
+)
 
 
 class GatewayUnreachable(Unavailable):
@@ -46,6 +54,24 @@ class DeliveryTimeout(Unavailable):
     """
 
     code = "DELIVERY_TIMED_OUT"
+
+
+class CommitFailed(Conflict):
+    """The partitions belong to another member by now, which reads what was not committed."""
+
+    code = "COMMIT_FAILED"
+
+
+class FencedInstance(Conflict):
+    """Another consumer with the same `group_instance_id` has taken this one's place."""
+
+    code = "FENCED_INSTANCE_ID"
+
+
+class NoOffset(Rejected):
+    """Nothing is committed, and `auto_offset_reset` is "none": seek, to say where to begin."""
+
+    code = "NO_OFFSET_FOR_PARTITION"
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:

@@ -12,7 +12,6 @@ would be too much to ask of a gateway.
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from riacho.assignment import Assignment, Place, Start
-from riacho.errors import new_error, retry_after_s_of
+from riacho.errors import NoOffset, new_error
 from riacho.log import Fetched, FetchLimits, LogClient
 from riacho.records import TopicPartition
-from riacho.retries import Backoff
-from storage.errors import Corrupt, OffsetOutOfRange, RiachoError
+from riacho.retries import Backoff, Trouble
+from storage.errors import Corrupt, OffsetOutOfRange, RiachoError, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     import httpx
@@ -59,22 +58,29 @@ class Fetching:
         self.settings = settings
         self.assignment = Assignment(settings.records_waiting_min)
         self.topics: list[str] = []
+        self.is_managed = False
+        """Whether a group says what is read; then a topic may vanish a while before it says so."""
         self._topics_read_s: float | None = None
         self.log = LogClient(url, settings.limits, settings.request_timeout_s, transport)
         self._fetches: dict[TopicPartition, tuple[asyncio.Task[bool], int]] = {}
         self._refresh: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self._is_interrupted = False
         self._failure: RiachoError | None = None
-        self._trouble_since_s: float | None = None
-        self._failures_in_a_row = 0
+        self._trouble = Trouble(settings.backoff, settings.trouble_max_s)
 
     def subscribe(self, topics: list[str]) -> None:
         """Consume all partitions of `topics`, also those that are added later."""
         self.topics = topics
         self._topics_read_s = None
 
+    def interrupt(self) -> None:
+        """Let whoever waits for records look after something else first. On the loop only."""
+        self._is_interrupted = True
+        self._news.set()
+
     async def wait_for_records(self, timeout_s: float) -> None:
-        """Return when records can be taken, or after `timeout_s`.
+        """Return when records can be taken, after `timeout_s`, or when interrupted.
 
         Raises what stands in the way, unless trying again may help; then only after
         `trouble_max_s` without any success.
@@ -83,10 +89,12 @@ class Fetching:
         while True:
             self._raise_failure()
             self.start()
-            if self.assignment.has_records():
+            if self._is_interrupted or self.assignment.has_records():
+                self._is_interrupted = False
                 return
             remaining_s = give_up_s - time.monotonic()
             if remaining_s <= 0:
+                await asyncio.sleep(0)  # A loop of short polls must let the fetches run.
                 return
             self._news.clear()
             timer = asyncio.get_running_loop().call_later(remaining_s, self._news.set)
@@ -121,6 +129,10 @@ class Fetching:
         """Return `place` with its offset, which is looked up if it is not known."""
         if place.offset is not None:
             return place
+        if place.start == "none":
+            detail = f"nothing is committed for {place.partition}, and auto_offset_reset is none"
+            raise new_error(NoOffset, f"{detail}; seek to say where to begin")
+        assert place.start != "committed", place
         offset = await self.log.offset_at(place.partition, place.start)
         return self.assignment.settle_start(place, offset)
 
@@ -141,7 +153,7 @@ class Fetching:
         except RiachoError as error:
             await self._note(error)
             return False
-        self._trouble_since_s, self._failures_in_a_row = None, 0
+        self._trouble.over()
         failed: RiachoError | None = None
         for place, part in zip(places, fetched, strict=True):
             if isinstance(part, OffsetOutOfRange):
@@ -167,23 +179,17 @@ class Fetching:
 
     async def _note(self, error: RiachoError) -> None:
         """Remember what went wrong, and wait before anyone tries again."""
-        now_s = time.monotonic()
-        self._failures_in_a_row += 1
-        if self._trouble_since_s is None:
-            self._trouble_since_s = now_s
-        if not error.retryable or now_s - self._trouble_since_s > self.settings.trouble_max_s:
+        may_pass = self.is_managed and isinstance(error, UnknownTopicOrPartition)
+        if self._trouble.note(error, may_pass=may_pass):
             self._failure = error
             self._news.set()
         logger.debug("fetch failed", extra={"code": error.code, "detail": str(error)})
-        backoff = self.settings.backoff
-        await asyncio.sleep(
-            backoff.wait_s(self._failures_in_a_row, random.random(), retry_after_s_of(error))
-        )
+        await self._trouble.wait(error)
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
         if failure is not None:
-            self._trouble_since_s, self._failures_in_a_row = None, 0
+            self._trouble.over()
             raise failure
 
     def _fetched(self, group: Sequence[Place], task: "asyncio.Task[bool]") -> None:

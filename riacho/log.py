@@ -40,19 +40,19 @@ class LogClient:
         timeout_s: float,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
-        self._gateway = Gateway(url, timeout_s=timeout_s, transport=transport)
+        self.gateway = Gateway(url, timeout_s=timeout_s, transport=transport)
         self._limits = limits
         # The gateway may wait for records; only then does our own patience begin.
         self._fetch_timeout_s = timeout_s + limits.max_wait_ms / 1000
 
     async def partition_count(self, topic: str) -> int:
-        reply = await self._gateway.request("GET", topic_path(topic))
+        reply = await self.gateway.request("GET", topic_path(topic))
         return int(reply.json()["partitions"])
 
     async def offset_at(self, partition: TopicPartition, at: Start) -> int:
         """Return the offset at `at`; the end of the log if no record is that new."""
         path = topic_path(partition.topic, "partitions", partition.partition, "offsets")
-        reply = await self._gateway.request("GET", path, params={"at": at})
+        reply = await self.gateway.request("GET", path, params={"at": at})
         return int(reply.json()["offset"])
 
     async def fetch(self, places: Sequence[Place]) -> "Sequence[Fetched | RiachoError]":
@@ -68,12 +68,12 @@ class LogClient:
             return [error]
 
     async def close(self) -> None:
-        await self._gateway.close()
+        await self.gateway.close()
 
     async def _fetch_one(self, place: Place) -> Fetched:
         assert place.offset is not None, place
         topic, partition = place.partition
-        reply = await self._gateway.request(
+        reply = await self.gateway.request(
             "GET",
             topic_path(topic, "partitions", partition, "records"),
             params={"offset": place.offset, **asdict(self._limits)},
@@ -92,7 +92,7 @@ class LogClient:
             {"topic": p.partition.topic, "partition": p.partition.partition, "offset": p.offset}
             for p in places
         ]
-        reply = await self._gateway.request(
+        reply = await self.gateway.request(
             "POST",
             "/v1/fetch",
             json={"partitions": asked, **asdict(self._limits)},

@@ -23,18 +23,22 @@ Fault = Callable[[httpx.Request], httpx.Response | None]
 
 
 class Network(httpx.AsyncBaseTransport):
-    """Passes requests on. Each one to produce or to fetch meets the next planned fault."""
+    """Passes requests on. Those to produce, to fetch and of groups meet planned faults."""
 
     def __init__(self, app: App) -> None:
         self._inner = httpx.ASGITransport(app=app)
         self.before: deque[Fault | None] = deque()
         self.before_fetch: deque[Fault | None] = deque()
+        self.before_group: deque[Fault | None] = deque()
         self.lost_replies = 0
         self.lost_fetches = 0
+        self.lost_group_replies = 0
+        self.is_group_cut_off = False
         self.gate = asyncio.Event()
         self.gate.set()
         self.produced: list[httpx.Request] = []
         self.fetched: list[httpx.Request] = []
+        self.grouped: list[httpx.Request] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET" and request.url.path.endswith("/records"):
@@ -43,7 +47,21 @@ class Network(httpx.AsyncBaseTransport):
             return await self._fetch(request)
         if request.method == "POST" and request.url.path.endswith("/records"):
             return await self._produce(request)
+        if request.url.path.startswith("/v1/groups"):
+            return await self._group(request)
         return await self._inner.handle_async_request(request)
+
+    async def _group(self, request: httpx.Request) -> httpx.Response:
+        self.grouped.append(request)
+        if self.is_group_cut_off:
+            raise httpx.ConnectError("connection refused")
+        if (reply := _meet(self.before_group, request)) is not None:
+            return reply
+        reply = await self._inner.handle_async_request(request)
+        if self.lost_group_replies:
+            self.lost_group_replies -= 1
+            raise httpx.ReadError("the connection broke")
+        return reply
 
     async def _produce(self, request: httpx.Request) -> httpx.Response:
         self.produced.append(request)
@@ -108,6 +126,5 @@ def problem(status: int, code: str, *, retryable: bool, may_have_applied: bool =
 def client_tasks() -> list[str]:
     """Return the tasks that run code of the client, and not of the gateway beside it."""
     names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]
-    return [
-        name for name in names if name.split(".")[0] in {"Sender", "Fetching", "PartitionCounts"}
-    ]
+    ours = {"Sender", "Fetching", "PartitionCounts", "Session", "Commits"}
+    return [name for name in names if name.split(".")[0] in ours]

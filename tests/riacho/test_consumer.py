@@ -13,7 +13,7 @@ from riacho.consumer import AsyncConsumer
 from riacho.errors import GatewayUnreachable
 from riacho.producer import AsyncProducer
 from riacho.records import Record, TopicPartition
-from storage.errors import NotSupported, OffsetOutOfRange, UnknownTopicOrPartition
+from storage.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from tests.riacho.inprocess import URL, Network, client_tasks, network, problem, refused
 
 pytestmark = pytest.mark.anyio
@@ -281,8 +281,3 @@ async def test_ends_of_the_log(net: Network) -> None:
         reader.assign([("t", 0), ("t", 1)])
         assert await reader.end_offsets() == {("t", 0): 0, ("t", 1): 4}
         assert await reader.beginning_offsets(("t", 1)) == {("t", 1): 0}
-
-
-def test_groups_are_refused_for_now() -> None:
-    with pytest.raises(NotSupported, match="not available yet"):
-        AsyncConsumer(group_id="g")

@@ -1,0 +1,270 @@
+"""Offsets of a group: where to begin, what to commit, and when that happens by itself.
+
+A committed offset is that of the *next* record to read. What is committed by itself is what
+earlier polls have returned: asking for more says that those records are done with. So a crash
+repeats records and loses none: *at least once*.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+from riacho.assignment import Assignment, Begin
+from riacho.errors import CommitFailed, new_error, retry_after_s_of
+from riacho.groups import Beat, GroupClient, OffsetAndMetadata, Offsets
+from riacho.records import TopicPartition
+from riacho.retries import Backoff
+from storage.errors import (
+    Corrupt,
+    IllegalGeneration,
+    InvalidRequest,
+    RiachoError,
+    UnknownMember,
+)
+
+log = logging.getLogger("riacho")
+
+OffsetsGiven: TypeAlias = Mapping[tuple[str, int], "int | tuple[int, str]"]
+"""Offsets to commit, by (topic, partition): a number, or an `OffsetAndMetadata`."""
+
+CommitCallback: TypeAlias = Callable[[dict[TopicPartition, int], RiachoError | None], None]
+
+GENERATIONS_MAX: Final = 5
+"""New generations that a commit follows before it gives up."""
+
+OFFSETS_AT_ONCE: Final = 98
+"""So many offsets always fit into one commit; usually all do."""
+
+
+class Standing(Protocol):
+    """What a commit has to know of the membership."""
+
+    beat: Beat | None
+
+    @property
+    def is_managed(self) -> bool: ...
+    async def refresh(self) -> Beat | None: ...
+    async def lose(self, error: RiachoError) -> None: ...
+
+
+class Commits:
+    def __init__(
+        self,
+        client: GroupClient,
+        assignment: Assignment,
+        *,
+        reset: Begin,
+        auto_interval_s: float | None,
+        timeout_s: float,
+        backoff: Backoff,
+        wake: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._assignment = assignment
+        self._reset = reset
+        self._auto_interval_s = auto_interval_s
+        self._auto_due_s = time.monotonic() + (auto_interval_s or 0.0)
+        self._timeout_s = timeout_s
+        self._backoff = backoff
+        self._wake = wake
+        self._committed: dict[TopicPartition, int] = {}
+        self._lock = asyncio.Lock()
+        self._settling: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._failure: RiachoError | None = None
+
+    def is_due(self) -> bool:
+        """Whether `begin` has something to do. Any thread may ask."""
+        if self._failure is not None:
+            return True
+        return self._auto_interval_s is not None and time.monotonic() >= self._auto_due_s
+
+    def begin(self, standing: Standing) -> None:
+        """Begin what is due: to look up where to start, and to commit what was handed out."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        if self._settling is None and self._assignment.unsettled():
+            self._settling = asyncio.create_task(self._settle_starts())
+        if self._auto_interval_s is not None and time.monotonic() >= self._auto_due_s:
+            self._auto_due_s = time.monotonic() + self._auto_interval_s
+            if offsets := self._uncommitted(self._assignment.positions()):
+                self._keep(asyncio.create_task(self.commit_quietly(standing, offsets)))
+
+    # Where to begin
+
+    async def settle_starts(self) -> None:
+        """Find out where partitions begin that nobody has sought in."""
+        while places := self._assignment.unsettled():
+            committed = await self._patiently(self._client.committed)
+            for place in places:
+                found = committed.get(place.partition)
+                if found is None:
+                    self._committed.pop(place.partition, None)
+                    self._assignment.restart(place, self._reset)
+                else:
+                    self._committed[place.partition] = found.offset
+                    self._assignment.settle_start(place, found.offset)
+
+    async def _settle_starts(self) -> None:
+        try:
+            await self.settle_starts()
+        except RiachoError as error:
+            self._failure = error
+        except Exception as error:
+            log.exception("looking up offsets failed unexpectedly")
+            self._failure = new_error(Corrupt, f"the client failed: {error!r}")
+        finally:
+            self._settling = None
+            self._wake()
+
+    async def committed(self) -> dict[TopicPartition, int]:
+        found = await self._patiently(self._client.committed)
+        return {partition: one.offset for partition, one in found.items()}
+
+    # What to commit
+
+    def given(self, offsets: OffsetsGiven | None) -> Offsets:
+        """Return `offsets` as they are committed; None: behind all that was handed out."""
+        if offsets is None:
+            return {p: OffsetAndMetadata(o) for p, o in self._assignment.positions().items()}
+        found = {
+            TopicPartition(*place): OffsetAndMetadata(one)
+            if isinstance(one, int)
+            else OffsetAndMetadata(*one)
+            for place, one in offsets.items()
+        }
+        for partition, one in found.items():
+            if one.offset < 0:
+                raise ValueError(f"an offset is not negative: {one.offset} for {partition}")
+        return found
+
+    def handed_out(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Return what is to be committed by itself for these partitions, if that is wanted."""
+        if self._auto_interval_s is None:
+            return {}
+        wanted = set(partitions)
+        positions = self._assignment.positions().items()
+        return self._uncommitted({p: offset for p, offset in positions if p in wanted})
+
+    def begin_commit(
+        self, standing: Standing, offsets: Offsets, callback: CommitCallback | None
+    ) -> None:
+        """Commit, and tell `callback` what came of it. On the loop."""
+
+        async def run() -> None:
+            failed: RiachoError | None = None
+            try:
+                await self.commit(standing, offsets)
+            except RiachoError as error:
+                failed = error
+                log.warning("commit failed", extra={"code": error.code, "detail": str(error)})
+            if callback is not None:
+                callback({p: one.offset for p, one in offsets.items()}, failed)
+
+        self._keep(asyncio.create_task(run()))
+
+    async def commit_quietly(self, standing: Standing, offsets: Offsets) -> None:
+        """Commit; what goes wrong is logged, since the next commit covers it."""
+        if not offsets:
+            return
+        try:
+            await self.commit(standing, offsets)
+        except RiachoError as error:
+            log.warning("auto commit failed", extra={"code": error.code, "detail": str(error)})
+
+    async def commit(self, standing: Standing, offsets: Offsets) -> None:
+        """Record `offsets`. One at a time, so that no commit overtakes a later one.
+
+        A new generation is asked what is still ours, and that is committed. Raises
+        `CommitFailed` if something was not.
+        """
+        if not offsets:
+            return
+        async with self._lock:
+            await self._commit(standing, dict(offsets))
+
+    async def finish(self) -> None:
+        """Wait for the commits that were begun."""
+        if self._settling is not None:
+            self._settling.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _commit(self, standing: Standing, offsets: dict[TopicPartition, Any]) -> None:
+        refused: list[TopicPartition] = []
+        for _ in range(GENERATIONS_MAX):
+            beat = standing.beat
+            if standing.is_managed and beat is None:
+                raise new_error(CommitFailed, "this consumer is no member of its group now")
+            try:
+                await self._send(offsets, beat)
+                break
+            except UnknownMember as error:
+                await standing.lose(error)
+                raise new_error(CommitFailed, f"the partitions are others' now: {error}") from error
+            except IllegalGeneration:
+                refused += await self._withdraw(standing, offsets)
+        else:
+            raise new_error(CommitFailed, "the group changes all the time; poll, then try again")
+        if refused:
+            names = ", ".join(map(str, sorted(refused)))
+            raise new_error(CommitFailed, f"no longer this consumer's: {names}")
+
+    async def _withdraw(
+        self, standing: Standing, offsets: dict[TopicPartition, Any]
+    ) -> list[TopicPartition]:
+        """Take out of `offsets`, and return, what the group does not let us commit any more."""
+        try:
+            beat = await self._patiently(standing.refresh)
+        except (UnknownMember, IllegalGeneration) as error:
+            await standing.lose(error)
+            beat = None
+        ours = beat.assignment | beat.revoke if beat is not None else frozenset()
+        refused = [partition for partition in offsets if partition not in ours]
+        for partition in refused:
+            del offsets[partition]
+        return refused
+
+    async def _send(self, offsets: dict[TopicPartition, Any], beat: Beat | None) -> None:
+        rest = list(offsets)
+        size = max(len(rest), 1)
+        while rest:
+            part = {partition: offsets[partition] for partition in rest[:size]}
+            try:
+                await self._patiently(partial(self._client.commit, part, beat))
+            except InvalidRequest:
+                if size <= OFFSETS_AT_ONCE:
+                    raise
+                size = OFFSETS_AT_ONCE  # They may be of too many lanes for one transaction.
+                continue
+            self._committed |= {partition: one.offset for partition, one in part.items()}
+            rest = rest[size:]
+
+    async def _patiently(self, ask: Callable[[], Any]) -> Any:
+        """Ask again while that may help, for `timeout_s`. Every call here may be repeated."""
+        give_up_s = time.monotonic() + self._timeout_s
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await ask()
+            except RiachoError as error:
+                wait_s = self._backoff.wait_s(attempt, random.random(), retry_after_s_of(error))
+                if not error.retryable or time.monotonic() + wait_s > give_up_s:
+                    raise
+            await asyncio.sleep(wait_s)
+
+    def _uncommitted(self, positions: Mapping[TopicPartition, int]) -> Offsets:
+        return {
+            partition: OffsetAndMetadata(offset)
+            for partition, offset in positions.items()
+            if self._committed.get(partition) != offset
+        }
+
+    def _keep(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
