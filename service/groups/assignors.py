@@ -5,7 +5,9 @@ what before, and returns the partitions of every member. All members of a group 
 whichever gateway computes it: everything is sorted, nothing is left to chance.
 """
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -64,40 +66,84 @@ def assign_sticky(
     Everyone keeps what it had; what nobody has goes to whoever has least; then partitions move
     from those with most to those with least until no move would make it more even.
     """
-    wanted = {member: set(topics) for member, topics in wants.items()}
+    takers = _takers(wants, counts)
     shares: dict[str, set[TopicPartition]] = {member: set() for member in wants}
-    free = {(t, p) for t, count in counts.items() for p in range(count)}
+    free = {(topic, p) for topic in takers for p in range(counts[topic])}
     for member in sorted(wants):
         for place in before.get(member, ()):
-            if place in free and place[0] in wanted[member]:
+            if place in free and member in takers[place[0]]:
                 shares[member].add(place)
                 free.discard(place)
-    for place in sorted(free):
-        takers = [member for member in wants if place[0] in wanted[member]]
-        if takers:
-            shares[min(takers, key=lambda m: (len(shares[m]), m))].add(place)
-    kept = {m: set(before.get(m, ())) for m in wants}
-    while _level(shares, wanted, kept):
+    _deal(shares, sorted(free), takers)
+    kept = {(m, place) for m in wants for place in before.get(m, ())}
+    crowds = sorted(set(takers.values()))
+    while any(_level(shares, crowd, takers, kept) for crowd in crowds):
         pass
     return {member: sorted(places) for member, places in shares.items()}
 
 
+def _takers(wants: Wants, counts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Return who wants each topic that anyone wants."""
+    takers: dict[str, list[str]] = {}
+    for member in sorted(wants):
+        for topic in set(wants[member]):
+            takers.setdefault(topic, []).append(member)
+    return {topic: tuple(takers[topic]) for topic in sorted(takers) if topic in counts}
+
+
+def _deal(
+    shares: dict[str, set[TopicPartition]],
+    free: Sequence[TopicPartition],
+    takers: Mapping[str, tuple[str, ...]],
+) -> None:
+    """Give each of `free` to whoever has least."""
+    heaps: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+    for place in free:
+        crowd = takers[place[0]]
+        if crowd not in heaps:
+            heaps[crowd] = sorted((len(shares[m]), m) for m in crowd)
+        heap = heaps[crowd]
+        # Another crowd may have given to the same member since: shares only grow here.
+        while heap[0][0] != len(shares[heap[0][1]]):
+            heapq.heapreplace(heap, (len(shares[heap[0][1]]), heap[0][1]))
+        _, member = heap[0]
+        shares[member].add(place)
+        heapq.heapreplace(heap, (len(shares[member]), member))
+
+
 def _level(
     shares: dict[str, set[TopicPartition]],
-    wanted: Mapping[str, set[str]],
-    kept: Mapping[str, set[TopicPartition]],
+    crowd: tuple[str, ...],
+    takers: Mapping[str, tuple[str, ...]],
+    kept: AbstractSet[tuple[str, TopicPartition]],
 ) -> bool:
-    """Move one partition to where it evens things out; return whether there was one."""
-    for giver in sorted(shares, key=lambda m: (-len(shares[m]), m)):
-        # What came just now moves rather than what was there before.
-        for place in sorted(shares[giver], key=lambda p: (p in kept[giver], p)):
-            takers = [m for m in shares if place[0] in wanted[m]]
-            taker = min(takers, key=lambda m: (len(shares[m]), m))
-            if len(shares[taker]) + 1 < len(shares[giver]):
-                shares[giver].discard(place)
-                shares[taker].add(place)
-                return True
-    return False
+    """Even out among `crowd` what only they want; return whether anything moved."""
+    spare = {m: [p for p in shares[m] if takers[p[0]] == crowd] for m in crowd}
+    for member, places in spare.items():
+        # The last one moves first: what came just now, rather than what was there before.
+        places.sort(key=lambda p: ((member, p) in kept, p), reverse=True)
+    least = sorted((len(shares[m]), m) for m in crowd)
+    most = sorted((-len(shares[m]), m) for m in crowd if spare[m])
+    moved = False
+    while most:
+        (few, taker), (many, giver) = least[0], most[0]
+        # What is said of a member before its last change is passed over.
+        if few != len(shares[taker]):
+            heapq.heappop(least)
+        elif -many != len(shares[giver]) or not spare[giver]:
+            heapq.heappop(most)
+        elif -many - few < 2:
+            break
+        else:
+            place = spare[giver].pop()
+            shares[giver].discard(place)
+            shares[taker].add(place)
+            spare[taker].append(place)
+            for member in (giver, taker):
+                heapq.heappush(least, (len(shares[member]), member))
+                heapq.heappush(most, (-len(shares[member]), member))
+            moved = True
+    return moved
 
 
 ASSIGNORS: Final[dict[str, Assignor]] = {
