@@ -5,30 +5,40 @@ partitions is few writes. A commit is one transaction with a check of the group 
 generation the member was checked against is still the current one when the offsets are written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from service.clock import World
-from service.groups import state
+from service.groups import sessions, state
 from service.groups.assignors import TopicPartition
-from service.groups.coordinator import ATTEMPTS_MAX, Coordinator, Known, parse_group_id
+from service.groups.coordinator import Coordinator
+from service.groups.items import LISTED_AT_ONCE, Known, parse_group_id, repeat
 from service.groups.state import Group
 from storage import frames, keys
 from storage.errors import (
-    Contended,
     Corrupt,
     GroupNotEmpty,
     IllegalGeneration,
     InvalidRequest,
-    MetadataConflict,
     OutcomeUnknown,
+    RiachoError,
+    UnknownGroup,
     UnknownMember,
     UnknownTopicOrPartition,
 )
-from storage.metadata import TRANSACT_OPS_MAX, Check, Delete, MetadataStore, Op, Put, Versioned
+from storage.metadata import (
+    TRANSACT_OPS_MAX,
+    VALUE_BYTES_MAX,
+    Check,
+    MetadataStore,
+    Op,
+    Put,
+    Versioned,
+)
 from storage.topics import Topic, Topics
 
 METADATA_CHARS_MAX: Final = 4096
@@ -63,10 +73,13 @@ class Committer:
     generation: int
 
 
+_Entry: TypeAlias = tuple[int, str, int]
+"""Offset, metadata, when."""
+
+
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
     topic_id: bytes
-    partitions: dict[int, tuple[int, str, int]]
-    """By partition: offset, metadata, when."""
+    partitions: dict[int, _Entry]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Stored)
@@ -87,7 +100,8 @@ class Offsets:
         """Record the offsets, all or none of them.
 
         Raises `IllegalGeneration` or `UnknownMember` if the committer is not who may commit
-        these partitions now, or if there is none though the group has members.
+        these partitions now, or if there is none though the group has members. A commit that
+        is overtaken by another one counts as made before it, and changes nothing any more.
         """
         parse_group_id(group_id)
         topics = await self._checked_topics(commits)
@@ -97,38 +111,46 @@ class Offsets:
                 f"offsets: these are of {len(items)} lanes, and one commit can cover"
                 f" {TRANSACT_OPS_MAX - 2}; send several"
             )
-        for attempt in range(ATTEMPTS_MAX):
+        now_ms = self._world.now_ms()
+        first: dict[str, Versioned] | None = None
+
+        async def attempt(is_in_doubt: bool) -> None:
+            nonlocal first
             known = await self._coordinator.read(group_id)
-            _check_committer(group_id, known, commits, committer)
             stored = await self._metadata.get_many(list(items))
-            ops: list[Op] = [_group_op(group_id, known)]
-            ops += [
-                self._put(key, topics[of[0].topic], of, stored.get(key))
-                for key, of in items.items()
-            ]
+            first = stored if first is None else first
+            puts: list[Op] = []
+            for key, of in items.items():
+                topic = topics[of[0].topic]
+                current = _kept(stored.get(key), topic)
+                left = _not_overtaken(of, _kept(first.get(key), topic), current)
+                if left:
+                    new = {one.partition: (one.offset, one.metadata, now_ms) for one in left}
+                    puts.append(_put(key, topic, {**current, **new}, stored.get(key)))
+            if not puts:
+                return  # All were written, by us without an answer, or were overtaken.
             try:
-                await self._metadata.transact(ops)
-            except (MetadataConflict, OutcomeUnknown):
-                # Writing the same offsets once more is harmless, if we still may.
-                await self._world.sleep(self._world.random() * 0.005 * min(attempt + 1, 10))
-                continue
-            return
-        raise Contended(f"group {group_id!r} is changed by others all the time; send it again")
+                _check_committer(group_id, known, commits, committer)
+            except RiachoError as error:
+                if is_in_doubt and stored != first:
+                    raise _Undecided(str(error)) from error
+                raise
+            await self._metadata.transact([_group_op(group_id, known), *puts])
+
+        try:
+            await repeat(self._world, f"group {group_id!r}", attempt)
+        except _Undecided as error:
+            raise OutcomeUnknown(f"these offsets may have been committed: {error}") from error
 
     async def read(self, group_id: str) -> list[Committed]:
         """Return all offsets of the group, by topic and partition."""
         parse_group_id(group_id)
-        prefix = f"offset/{group_id}/"
-        found: list[Committed] = []
-        after = None
-        while True:
-            page = await self._metadata.list(prefix, after=after)
-            for key, item in page:
-                name = key.removeprefix(prefix).rsplit("/", 1)[0]
-                found += await self._unpacked(name, item)
-            if len(page) < 1000:
-                return sorted(found, key=lambda one: (one.topic, one.partition))
-            after = page[-1][0]
+        found = [
+            one
+            async for name, item in self._stored(group_id)
+            for one in await self._unpacked(name, item)
+        ]
+        return sorted(found, key=lambda one: (one.topic, one.partition))
 
     async def read_some(
         self, group_id: str, places: Sequence[TopicPartition]
@@ -137,11 +159,13 @@ class Offsets:
         wanted: dict[str, list[TopicPartition]] = {}
         topics: dict[str, Topic] = {}
         for topic_name, partition in places:
-            if topic_name not in topics:
-                topics[topic_name] = await self._topics.get(topic_name)
-            lane, _ = topics[topic_name].lane_of(partition)
-            key = keys.group_offsets(group_id, topic_name, lane)
-            wanted.setdefault(key, []).append((topic_name, partition))
+            # One that is gone meanwhile has no offset, and is no reason to fail for the others.
+            with suppress(UnknownTopicOrPartition):
+                if topic_name not in topics:
+                    topics[topic_name] = await self._topics.get(topic_name)
+                lane, _ = topics[topic_name].lane_of(partition)
+                key = keys.group_offsets(group_id, topic_name, lane)
+                wanted.setdefault(key, []).append((topic_name, partition))
         items = await self._metadata.get_many(list(wanted))
         found: dict[TopicPartition, int] = {}
         for key, item in items.items():
@@ -153,29 +177,40 @@ class Offsets:
         return found
 
     async def expire(self, retention_ms: int) -> int:
-        """Forget offsets of groups without members that are older; return how many groups."""
+        """Forget groups that had no members and committed nothing for so long; return how many."""
         oldest_ms = self._world.now_ms() - retention_ms
+
+        def is_over(items: Sequence[Versioned]) -> bool:
+            stamps = [e[2] for item in items for e in _decode(item).partitions.values()]
+            return all(stamp_ms < oldest_ms for stamp_ms in stamps)
+
         ended = 0
         for group_id, group in (await self._coordinator.all()).items():
-            if group.members:
+            if group.members or await self._looked_ms(group_id) >= oldest_ms:
                 continue
-            committed = await self.read(group_id)
-            if committed and max(one.committed_ms for one in committed) < oldest_ms:
-                await self._coordinator.delete(group_id)
-                ended += 1
+            # All of them are asked before the first is deleted, and each once more when it is.
+            items = [item async for _, item in self._stored(group_id)]
+            with suppress(UnknownGroup, GroupNotEmpty):
+                if is_over(items) and await self._coordinator.delete(group_id, is_over):
+                    ended += 1
         return ended
 
-    async def delete(self, group_id: str, topic: str) -> None:
-        """Forget what the group has read of one topic."""
-        known = await self._coordinator.read(group_id)
-        if topic in known.group.named_topics():
-            raise GroupNotEmpty(f"members of group {group_id!r} read {topic!r}; stop them first")
-        prefix = f"offset/{group_id}/{topic}/"
-        while page := await self._metadata.list(prefix, limit=TRANSACT_OPS_MAX):
-            try:
-                await self._metadata.transact([Delete(key, item.version) for key, item in page])
-            except (MetadataConflict, OutcomeUnknown):
-                continue
+    async def _looked_ms(self, group_id: str) -> int:
+        """Return when the group last had members to look after."""
+        watch = await self._metadata.get(keys.group_watch(group_id))
+        return 0 if watch is None else sessions.decode(watch.value).looked_ms
+
+    async def _stored(self, group_id: str) -> AsyncIterator[tuple[str, Versioned]]:
+        """Yield all items of the group, each with the name of its topic."""
+        prefix = f"offset/{group_id}/"
+        after = None
+        while True:
+            page = await self._metadata.list(prefix, after=after, limit=LISTED_AT_ONCE)
+            for key, item in page:
+                yield key.removeprefix(prefix).rsplit("/", 1)[0], item
+            if len(page) < LISTED_AT_ONCE:
+                return
+            after = page[-1][0]
 
     async def _checked_topics(self, commits: Sequence[Commit]) -> dict[str, Topic]:
         if not commits:
@@ -198,17 +233,6 @@ class Offsets:
                 )
         return topics
 
-    def _put(
-        self, key: str, topic: Topic, commits: Sequence[Commit], stored: Versioned | None
-    ) -> Put:
-        before = None if stored is None else _decode(stored)
-        # What was committed to a topic of the same name that is gone means nothing here.
-        kept = before.partitions if before and before.topic_id == topic.topic_id else {}
-        now_ms = self._world.now_ms()
-        new = {commit.partition: (commit.offset, commit.metadata, now_ms) for commit in commits}
-        value = _encode(_Stored(topic.topic_id, {**kept, **new}))
-        return Put(key, value, None if stored is None else stored.version)
-
     async def _unpacked(self, topic_name: str, item: Versioned) -> list[Committed]:
         try:
             topic = await self._topics.get(topic_name)
@@ -227,6 +251,35 @@ class Offsets:
             )
             for partition, (offset, metadata, committed_ms) in stored.partitions.items()
         ]
+
+
+class _Undecided(Exception):
+    """Refused now, though an attempt before may have been applied."""
+
+
+def _kept(stored: Versioned | None, topic: Topic) -> Mapping[int, _Entry]:
+    """Return what is stored of this topic, and not of one of the same name that is gone."""
+    if stored is None:
+        return {}
+    decoded = _decode(stored)
+    return decoded.partitions if decoded.topic_id == topic.topic_id else {}
+
+
+def _not_overtaken(
+    commits: Sequence[Commit], first: Mapping[int, _Entry], current: Mapping[int, _Entry]
+) -> list[Commit]:
+    """Return those whose partition nobody committed since the first attempt of these."""
+    return [one for one in commits if first.get(one.partition) == current.get(one.partition)]
+
+
+def _put(key: str, topic: Topic, partitions: Mapping[int, _Entry], stored: Versioned | None) -> Put:
+    value = _encode(_Stored(topic.topic_id, dict(partitions)))
+    if len(value) > VALUE_BYTES_MAX:
+        raise InvalidRequest(
+            f"offsets: those of {topic.name!r} would take {len(value)} bytes, the limit is"
+            f" {VALUE_BYTES_MAX}; use shorter metadata"
+        )
+    return Put(key, value, None if stored is None else stored.version)
 
 
 def _check_committer(

@@ -87,11 +87,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 def join(group: Group, member_id: str, member: Member, existing: Mapping[str, int]) -> Group:
     """Return the group with the member in it; a static one takes the place of its former self."""
-    before = _static(group, member.instance_id)
+    before = static_member(group, member.instance_id)
     if before is not None:
         same = group.members[before]
         moved = _renamed(group, before, member_id, member)
-        if (same.topics, same.pattern) == (member.topics, member.pattern):
+        if (set(same.topics), same.pattern) == (set(member.topics), member.pattern):
             # The same instance, restarted: it goes on where it was, and nobody else notices.
             return moved
         return rebalance(moved, existing)
@@ -150,7 +150,8 @@ def is_outdated(group: Group, existing: Mapping[str, int]) -> bool:
     return {topic: existing[topic] for topic in wanted} != group.counts
 
 
-def _static(group: Group, instance_id: str | None) -> str | None:
+def static_member(group: Group, instance_id: str | None) -> str | None:
+    """Return who has this place in the group now."""
     if instance_id is None:
         return None
     return next(

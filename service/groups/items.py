@@ -1,0 +1,153 @@
+"""Groups as items of the metadata table: how they are read, and how they are changed.
+
+A change is a pure function of the group as it was read, written by compare-and-set together with
+whatever else must be true at the same moment. Who loses a race reads again and finds the other's
+change in place. Topics are listed after the group is read, never before: then a gateway that
+knows less of them than the last writer did loses the race, and cannot turn the clock back.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from service.clock import World
+from service.groups import state
+from service.groups.state import Group
+from storage import keys
+from storage.errors import (
+    Contended,
+    InvalidRequest,
+    MetadataConflict,
+    OutcomeUnknown,
+    Unavailable,
+)
+from storage.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
+from storage.topics import Topics
+
+ATTEMPTS_MAX: Final = 30
+"""Lost races on a group item before a call gives up."""
+
+BACKOFF_S: Final = 0.005
+BACKOFF_STEPS_MAX: Final = 10
+
+GROUP_ID_CHARS_MAX: Final = 249
+GROUPS_KEPT_MAX: Final = 256
+"""Groups whose last version is kept decoded."""
+
+LISTED_AT_ONCE: Final = 1000
+
+T = TypeVar("T")
+
+_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_id(text: str) -> bool:
+    return len(text) <= GROUP_ID_CHARS_MAX and _ID.fullmatch(text) is not None
+
+
+def parse_group_id(text: str) -> str:
+    """Return `text` if it can name a group, or raise `InvalidRequest`."""
+    if not is_id(text):
+        raise InvalidRequest(
+            f"group: {text[:300]!r} is not a name: use 1 to {GROUP_ID_CHARS_MAX} letters, digits,"
+            " dots, underscores and hyphens"
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A group as it was read."""
+
+    group: Group
+    version: str | None
+
+
+class GroupItems:
+    def __init__(self, metadata: MetadataStore, topics: Topics, world: World) -> None:
+        self._metadata = metadata
+        self._topics = topics
+        self._world = world
+        self._counts: tuple[dict[str, int], float] | None = None
+        self._decoded: dict[str, Known] = {}
+
+    async def read(self, group_id: str) -> Known:
+        """Return the group as it is now; an empty one without version if there is none."""
+        parse_group_id(group_id)
+        return self.known(group_id, await self._metadata.get(keys.group(group_id)))
+
+    def known(self, group_id: str, item: Versioned | None) -> Known:
+        """Return what `item` says; the last version of a group is decoded once."""
+        if item is None:
+            return Known(Group(), None)
+        known = self._decoded.pop(group_id, None)
+        if known is None or known.version != item.version:
+            known = Known(state.decode(item.value), item.version)
+        self._decoded[group_id] = known
+        if len(self._decoded) > GROUPS_KEPT_MAX:
+            del self._decoded[next(iter(self._decoded))]
+        return known
+
+    async def all(self) -> dict[str, Group]:
+        groups: dict[str, Group] = {}
+        after = None
+        while True:
+            page = await self._metadata.list("group/", after=after, limit=LISTED_AT_ONCE)
+            groups |= {k.removeprefix("group/"): state.decode(item.value) for k, item in page}
+            if len(page) < LISTED_AT_ONCE:
+                return groups
+            after = page[-1][0]
+
+    async def write(self, group_id: str, known: Known, new: Group, ops: Sequence[Op]) -> None:
+        """Put `new` in the place of `known`, and do `ops`, or raise what `transact` raises."""
+        value = state.encode(new)
+        if len(value) > VALUE_BYTES_MAX:
+            raise InvalidRequest(
+                f"group {group_id!r} would take {len(value)} bytes, the limit is"
+                f" {VALUE_BYTES_MAX}: use fewer members, or topics_pattern instead of many topics"
+            )
+        await self._metadata.transact([Put(keys.group(group_id), value, known.version), *ops])
+
+    async def changing(self, group_id: str, change: Callable[[Known, bool], Awaitable[T]]) -> T:
+        """Call `change` with the group as it is, again and again while others change it.
+
+        It is also told whether an earlier attempt may have been applied without our hearing
+        of it; what then fails for another reason is an `OutcomeUnknown`.
+        """
+
+        async def attempt(is_in_doubt: bool) -> T:
+            return await change(await self.read(group_id), is_in_doubt)
+
+        return await repeat(self._world, f"group {group_id!r}", attempt)
+
+    async def existing(self, age_max_s: float) -> Mapping[str, int]:
+        """Return the partition count of every topic, as of `age_max_s` ago at most."""
+        now_s = self._world.monotonic_s()
+        if self._counts is None or age_max_s <= 0 or now_s - self._counts[1] > age_max_s:
+            topics = await self._topics.all()
+            counts = {topic.name: topic.partition_count for topic in topics}
+            if self._counts is not None and counts == self._counts[0]:
+                counts = self._counts[0]  # The same object, for who remembers having seen it.
+            self._counts = (counts, now_s)
+        return self._counts[0]
+
+
+async def repeat(world: World, what: str, attempt: Callable[[bool], Awaitable[T]]) -> T:
+    """Return what `attempt` returns, after as many as it takes to win and to be sure."""
+    is_in_doubt = False
+    for number in range(ATTEMPTS_MAX):
+        try:
+            return await attempt(is_in_doubt)
+        except MetadataConflict:
+            pass
+        except OutcomeUnknown:
+            is_in_doubt = True
+        except Unavailable as error:
+            if is_in_doubt:
+                raise OutcomeUnknown(f"{what} may have changed: {error}") from error
+            raise
+        await world.sleep(world.random() * BACKOFF_S * min(number + 1, BACKOFF_STEPS_MAX))
+    if is_in_doubt:
+        raise OutcomeUnknown(f"{what} may have changed; look before trying again")
+    raise Contended(f"{what} is changed by others all the time; send it again")

@@ -1,0 +1,99 @@
+"""Whoever calls looks after the others: noting who is silent, and ending what is over."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from service.clock import World
+from service.groups import sessions, state
+from service.groups.items import GroupItems
+from service.groups.sessions import Watch
+from service.groups.state import Group
+from storage import keys
+from storage.errors import MetadataConflict, OutcomeUnknown
+from storage.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+
+MEMBERS_MAX: Final = 1_000
+
+
+class Lookout:
+    def __init__(self, metadata: MetadataStore, items: GroupItems, world: World) -> None:
+        self._metadata = metadata
+        self._items = items
+        self._world = world
+        self._seen: dict[str, tuple[str, float]] = {}
+        """By group: the version of its watch item, and when we first saw it."""
+
+    def is_due(self, group_id: str, group: Group, watch: Versioned | None) -> bool:
+        """Whether an interval has certainly passed since anyone looked."""
+        return self._passed_ms(group_id, group, watch) is not None
+
+    def forget_others(self, group_ids: Collection[str]) -> None:
+        """Keep in mind only these groups."""
+        self._seen = {g: seen for g, seen in self._seen.items() if g in group_ids}
+
+    async def look(self, group_id: str) -> bool:
+        """Note who is silent and remove whose session is over; return whether any was.
+
+        Does nothing unless a look is due, or if somebody else looks at the same time.
+        """
+        key = keys.group_watch(group_id)
+        items = await self._metadata.get_many([keys.group(group_id), key])
+        group = self._items.known(group_id, items.get(keys.group(group_id))).group
+        stored = items.get(key)
+        passed_ms = self._passed_ms(group_id, group, stored)
+        if not group.members or passed_ms is None:
+            return False
+        members = await self._member_items(group_id)
+        watch, over = sessions.look(
+            Watch() if stored is None else sessions.decode(stored.value),
+            group,
+            {member_id: item.version for member_id, item in members.items()},
+            passed_ms,
+            self._world.now_ms(),
+        )
+        put = Put(key, sessions.encode(watch), None if stored is None else stored.version)
+        try:
+            versions = await self._metadata.transact([put])
+        except (MetadataConflict, OutcomeUnknown):
+            return False
+        self._seen[group_id] = (versions[key], self._world.monotonic_s())
+        return bool(over) and await self._end(group_id, over, members)
+
+    def _passed_ms(self, group_id: str, group: Group, watch: Versioned | None) -> int | None:
+        """Return how long ago the last look was at least; None: too short to look again."""
+        if watch is None:
+            return 0
+        interval_ms = sessions.interval_ms(group)
+        now_s = self._world.monotonic_s()
+        seen = self._seen.get(group_id)
+        if seen is None or seen[0] != watch.version:
+            age_ms = self._world.now_ms() - sessions.decode(watch.value).looked_ms
+            is_old = age_ms >= interval_ms + sessions.SKEW_MS_MAX
+            seen = (watch.version, now_s - interval_ms / 1000 if is_old else now_s)
+            self._seen[group_id] = seen
+        passed_ms = round((now_s - seen[1]) * 1000)
+        return passed_ms if passed_ms >= interval_ms else None
+
+    async def _member_items(self, group_id: str) -> dict[str, Versioned]:
+        prefix = f"member/{group_id}/"
+        page = await self._metadata.list(prefix, limit=MEMBERS_MAX + 1)
+        return {key.removeprefix(prefix): item for key, item in page}
+
+    async def _end(
+        self, group_id: str, over: Sequence[str], items: Mapping[str, Versioned]
+    ) -> bool:
+        known = await self._items.read(group_id)
+        gone = [m for m in over if m in known.group.members][: TRANSACT_OPS_MAX - 2]
+        if not gone:
+            return True
+        # On condition that none of them has beaten since: then nothing happens, and the next
+        # look sees a version that moved.
+        ops: list[Op] = [
+            Delete(keys.member(group_id, m), items[m].version) for m in gone if m in items
+        ]
+        new = state.leave(known.group, gone, await self._items.existing(0))
+        try:
+            await self._items.write(group_id, known, new, ops)
+        except (MetadataConflict, OutcomeUnknown):
+            return False
+        return True
