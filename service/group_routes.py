@@ -9,9 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.access_log import request_id_of
-from service.gateway import Gateway
+from service.gateway import Gateway, Position
 from service.groups.assignors import TopicPartition
-from service.groups.coordinator import SESSION_TIMEOUT_MS_DEFAULT, Beat, Coordinator
+from service.groups.coordinator import (
+    SESSION_TIMEOUT_MS_DEFAULT,
+    Beat,
+    Coordinator,
+    check_generation,
+)
 from service.groups.offsets import Commit, Committer, Offsets
 from service.groups.progress import Progress, Reset, ResetTo
 from service.groups.state import Group, Member
@@ -143,15 +148,14 @@ class GroupRoutes:
         wait_ms_max = self._gateway.settings.wait_ms_max
         if body.max_wait_ms > wait_ms_max:
             raise InvalidRequest(f"max_wait_ms: must be from 0 to {wait_ms_max}")
-        group_id, member_id = _group(request), _member(request)
+        group_id = _group(request)
         beat = await self._beat(request, body.generation, body.owned)
-        known = await self._coordinator.read(group_id)
-        Coordinator.checked(known, group_id, member_id, body.generation)
+        check_generation(group_id, body.generation, beat.generation)
         items: bytes = b"[]"
         shares: list[Share] = []
         wait_ms = min(body.max_wait_ms, beat.session_timeout_ms // POLL_WAIT_SHARE)
         if beat.assignment:
-            wanted = await self._wanted(group_id, beat.assignment, body)
+            wanted, resets = await self._wanted(group_id, beat.assignment, body)
             fetch = FetchBody(
                 partitions=wanted,
                 max_records=body.max_records,
@@ -160,7 +164,7 @@ class GroupRoutes:
                 max_wait_ms=wait_ms,
                 value_format=body.value_format,
             )
-            items, shares = await self._several.fetch(fetch, request_id_of(request))
+            items, shares = await self._several.fetch(fetch, request_id_of(request), resets)
         elif wait_ms:
             # Nothing is assigned, and nobody shall ask again in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
@@ -175,22 +179,28 @@ class GroupRoutes:
 
     async def _wanted(
         self, group_id: str, assignment: Sequence[TopicPartition], body: PollBody
-    ) -> list[Wanted]:
-        """Return where to read: the caller's position, else what is committed, else the reset."""
+    ) -> tuple[list[Wanted], dict[TopicPartition, Position]]:
+        """Return where to read: the caller's position, else what is committed, else the reset.
+
+        Also where to go on if a committed offset is no longer, or not yet, in the log.
+        """
         given = {(spot.topic, spot.partition): spot.offset for spot in body.positions}
         missing = [place for place in assignment if place not in given]
         committed = await self._offsets.read_some(group_id, missing) if missing else {}
+        reset = None if body.auto_offset_reset == "none" else body.auto_offset_reset
+        # Not always the same partition first: one that is always full would starve the others.
+        turn = int(self._gateway.world.random() * len(assignment))
         wanted = []
-        for topic, partition in assignment:
+        for topic, partition in [*assignment[turn:], *assignment[:turn]]:
             offset = given.get((topic, partition), committed.get((topic, partition)))
-            if offset is None and body.auto_offset_reset == "none":
+            if offset is None and reset is None:
                 raise InvalidRequest(
                     f"{topic}/{partition} has no position and no committed offset, and"
                     " auto_offset_reset is none: give its position"
                 )
-            at = None if offset is not None else body.auto_offset_reset
+            at = None if offset is not None else reset
             wanted.append(Wanted(topic=topic, partition=partition, offset=offset, at=at))
-        return wanted
+        return wanted, {} if reset is None else dict.fromkeys(committed, Position(at=reset))
 
     async def leave(self, request: Request) -> Response:
         """Leave the group; what the member read goes to others at once."""

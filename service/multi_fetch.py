@@ -1,7 +1,7 @@
 """Fetching from several partitions with one wait and one budget of bytes."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -13,12 +13,14 @@ from service.gateway import FetchResult, Gateway, Position, Wait
 from service.metrics import Metrics
 from service.requests import OFFSET_MAX, ValueFormat, parse_place
 from service.shares import Share
-from storage.errors import InvalidRequest, RiachoError
+from storage.errors import InvalidRequest, OffsetOutOfRange, RiachoError
 from storage.reader import Budget
 
 FETCHES_AT_ONCE: Final = 16
 """Partitions of one `POST /v1/fetch` that are read at the same time. More would read beyond
 the budget, fewer would wait for the store more often."""
+
+NO_RESETS: Final[Mapping[tuple[str, int], Position]] = {}
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=OFFSET_MAX)]
 
@@ -54,16 +56,22 @@ class MultiFetch:
         self._gateway = gateway
         self._metrics = metrics
 
-    async def fetch(self, body: FetchBody, request_id: str) -> tuple[bytes, list[Share]]:
+    async def fetch(
+        self,
+        body: FetchBody,
+        request_id: str,
+        resets: Mapping[tuple[str, int], Position] = NO_RESETS,
+    ) -> tuple[bytes, list[Share]]:
         """Return the JSON array of what was found, waiting for `min_bytes` of it.
 
-        The shares are to be held until it is sent.
+        Where `resets` has a place to go to, an offset out of range is no error. The shares are
+        to be held until the array is sent.
         """
         now_s = self._gateway.world.monotonic_s
         deadline_s = now_s() + body.max_wait_ms / 1000
         positions: list[Position | None] = [None] * len(body.partitions)
         while True:
-            results = await self._fetch_each(body, positions)
+            results = await self._fetch_each(body, positions, resets)
             good = [result for result in results if isinstance(result, FetchResult)]
             for number, result in enumerate(results):
                 if isinstance(result, FetchResult):
@@ -80,7 +88,10 @@ class MultiFetch:
             await self._gateway.changed([result.watch for result in good], left_s)
 
     async def _fetch_each(
-        self, body: FetchBody, positions: Sequence[Position | None]
+        self,
+        body: FetchBody,
+        positions: Sequence[Position | None],
+        resets: Mapping[tuple[str, int], Position],
     ) -> list[FetchResult | RiachoError]:
         """Fetch from all partitions, some at a time, until the budget is used up."""
         settings = self._gateway.settings
@@ -99,6 +110,7 @@ class MultiFetch:
                             records_max=records if left > 0 else 0,
                             bytes_max=min(left, wanted.max_bytes or left),
                         ),
+                        resets.get((wanted.topic, wanted.partition)),
                     )
                     for number, wanted in enumerate(
                         body.partitions[start : start + FETCHES_AT_ONCE]
@@ -110,12 +122,14 @@ class MultiFetch:
         return results
 
     async def _fetch_one(
-        self, wanted: Wanted, position: Position | None, budget: Budget
+        self, wanted: Wanted, position: Position | None, budget: Budget, reset: Position | None
     ) -> FetchResult | RiachoError:
         try:
             return await self._gateway.fetch(
                 wanted.topic, wanted.partition, position or wanted.position(), budget, Wait()
             )
+        except OffsetOutOfRange as error:
+            return error if reset is None else await self._fetch_one(wanted, reset, budget, None)
         except RiachoError as error:
             return error
 

@@ -9,7 +9,13 @@ from service.gateway import Gateway, Position, Wait
 from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Commit, Committed, Offsets
-from storage.errors import GroupNotEmpty, InvalidRequest, UnknownGroup
+from storage.errors import (
+    GroupNotEmpty,
+    InvalidRequest,
+    OffsetOutOfRange,
+    UnknownGroup,
+    UnknownTopicOrPartition,
+)
 from storage.reader import Budget
 
 LOOKUPS_AT_ONCE: Final = 16
@@ -66,7 +72,7 @@ class Progress:
         }
         committed = {(c.topic, c.partition): c for c in await self._offsets.read(group_id)}
         places = sorted({*committed, *owners})
-        lags: list[Lag] = []
+        lags: list[Lag | None] = []
         for start in range(0, len(places), LOOKUPS_AT_ONCE):
             lags += await asyncio.gather(
                 *(
@@ -74,28 +80,22 @@ class Progress:
                     for place in places[start : start + LOOKUPS_AT_ONCE]
                 )
             )
-        return lags
+        return [lag for lag in lags if lag is not None]
 
     async def _lag(
         self, place: TopicPartition, committed: Committed | None, member_id: str | None
-    ) -> Lag:
+    ) -> Lag | None:
+        """Return how far behind one partition is; None if it is gone."""
         topic, partition = place
-        info = await self._gateway.partition(topic, partition)
+        try:
+            info = await self._gateway.partition(topic, partition)
+        except UnknownTopicOrPartition:
+            return None
         # What was never committed is read from the beginning of the log at the latest.
         offset = info.log_start_offset if committed is None else committed.offset
-        behind = max(0, info.high_watermark - max(offset, info.log_start_offset))
-        waiting_s = 0.0
-        if behind:
-            first = await self._gateway.fetch(
-                topic,
-                partition,
-                Position(offset=max(offset, info.log_start_offset)),
-                Budget(records_max=1, bytes_max=1),
-                Wait(),
-            )
-            [(_, batch)] = first.fetched.batches(1)
-            stamp_ms = batch.column(0)[0].as_py()
-            waiting_s = max(0.0, (self._gateway.world.now_ms() - stamp_ms) / 1000)
+        start = max(offset, info.log_start_offset)
+        behind = max(0, info.high_watermark - start)
+        waiting_s = await self._waiting_s(topic, partition, start) if behind else 0.0
         return Lag(
             topic=topic,
             partition=partition,
@@ -106,6 +106,23 @@ class Progress:
             lag_seconds=waiting_s,
             member_id=member_id,
         )
+
+    async def _waiting_s(self, topic: str, partition: int, offset: int) -> float:
+        """Return how old the record at `offset` is; 0 if it has gone meanwhile."""
+        try:
+            first = await self._gateway.fetch(
+                topic,
+                partition,
+                Position(offset=offset),
+                Budget(records_max=1, bytes_max=1),
+                Wait(),
+            )
+        except (OffsetOutOfRange, UnknownTopicOrPartition):
+            return 0.0
+        for _, batch in first.fetched.batches(1):
+            stamp_ms: int = batch.column(0)[0].as_py()
+            return max(0.0, (self._gateway.world.now_ms() - stamp_ms) / 1000)
+        return 0.0
 
     async def reset(self, group_id: str, reset: Reset, *, dry_run: bool) -> list[Moved]:
         """Move what the group has committed; return where to, which a dry run only tells."""
