@@ -19,8 +19,17 @@ class Hold:
         """Hold at least `size_bytes`, or raise `Overloaded` and keep what is held."""
         more = size_bytes - self._size_bytes
         if more > 0:
-            self._admission.take(more)
+            self._admission.check(more, mine=self._size_bytes)
+            self._admission.held_bytes += more
             self._size_bytes = size_bytes
+
+    def check(self, size_bytes: int) -> None:
+        """Raise `Overloaded` if `size_bytes` could not be held now, and hold nothing.
+
+        What is only announced is not held: whoever announces much and sends nothing would
+        keep everybody else out.
+        """
+        self._admission.check(size_bytes - self._size_bytes, mine=self._size_bytes)
 
     def __enter__(self) -> "Hold":
         return self
@@ -48,12 +57,13 @@ class Admission:
     def hold(self) -> Hold:
         return Hold(self)
 
-    def take(self, size_bytes: int) -> None:
+    def check(self, more: int, *, mine: int) -> None:
+        """Raise `Overloaded` if one who holds `mine` already cannot hold `more`."""
         # One request alone is always let in; its own limits bound it.
-        if self.held_bytes and self.held_bytes + size_bytes > self._held_bytes_max:
+        others = self.held_bytes - mine
+        if others and self.held_bytes + more > self._held_bytes_max:
             self.refused_count += 1
             raise Overloaded(
                 f"this gateway holds {self.held_bytes} bytes that are not yet durable, and at"
                 f" most {self._held_bytes_max}; send the same request again a little later"
             )
-        self.held_bytes += size_bytes

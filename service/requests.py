@@ -1,5 +1,6 @@
 """Reading requests: query strings, bodies with limits, what a client accepts."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, cast, get_args
 from urllib.parse import parse_qsl
@@ -10,6 +11,9 @@ from service.admission import Hold
 from service.compression import decompress
 from service.gateway import Place, Position
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
+
+BODY_S_MAX: Final = 60.0
+"""A body that takes longer to arrive is given up: what came of it is held meanwhile."""
 
 OFFSET_MAX: Final = 2**63 - 1
 PARTITION_MAX: Final = 2**31 - 1
@@ -117,14 +121,20 @@ async def read_body(
     declared = request.headers.get("content-length", "")
     if declared.isdigit():
         _check_size(int(declared), request_bytes_max)
-        hold.grow_to(int(declared))
+        hold.check(int(declared))
     chunks: list[bytes] = []
     size_bytes = 0
-    async for chunk in request.stream():
-        size_bytes += len(chunk)
-        _check_size(size_bytes, request_bytes_max)
-        hold.grow_to(size_bytes)
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            async for chunk in request.stream():
+                size_bytes += len(chunk)
+                _check_size(size_bytes, request_bytes_max)
+                hold.grow_to(size_bytes)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise InvalidRequest(
+            f"the body did not arrive within {BODY_S_MAX:.0f} s, only {size_bytes} bytes of it"
+        ) from None
     body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     encoding = request.headers.get("content-encoding")
     if encoding is not None:

@@ -73,3 +73,25 @@ def test_what_is_held_is_what_the_holds_hold(steps: list[tuple[int, int]]) -> No
     for hold in holds:
         hold.release()
     assert admission.held_bytes == 0
+
+
+def test_what_is_only_announced_is_not_held() -> None:
+    admission = Admission(100)
+
+    with admission.hold() as idle, admission.hold() as busy:
+        idle.check(90)
+        busy.grow_to(90)
+        with pytest.raises(Overloaded):
+            idle.check(90)
+
+        assert admission.held_bytes == 90
+
+
+def test_one_request_alone_may_grow_piece_by_piece() -> None:
+    admission = Admission(100)
+
+    with admission.hold() as hold:
+        for size_bytes in range(0, 1000, 50):
+            hold.grow_to(size_bytes)
+
+    assert admission.held_bytes == 0
