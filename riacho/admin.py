@@ -1,4 +1,4 @@
-"""Administration: topics, partitions and the cluster.
+"""Administration: topics, partitions, groups and the cluster.
 
 Nothing here is retried: whoever creates or deletes by hand wants to know at once. The flags
 of the error say whether trying again is safe.
@@ -6,13 +6,13 @@ of the error say whether trying again is safe.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from riacho.assignment import Start
 from riacho.background import Synchronous
-from riacho.errors import new_error
-from riacho.gateway import Gateway, Reply, gateway_url, topic_path
-from storage.errors import OutcomeUnknown
+from riacho.gateway import Gateway, gateway_url, topic_path
+from riacho.group_admin import AsyncGroupAdmin, GroupAdmin
+from riacho.replies import parsed
 
 if TYPE_CHECKING:
     import httpx
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Config: TypeAlias = Mapping[str, str | int | float]
 Cluster: TypeAlias = dict[str, Any]
 """Gateways, zones, controller and version, as the gateway lists them."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +53,8 @@ class OffsetAndTimestamp:
     """Of the record at the offset; -1 if there is none."""
 
 
-class AsyncAdmin:
-    """Manages topics; for programs with an event loop.
+class AsyncAdmin(AsyncGroupAdmin):
+    """Manages topics and groups; for programs with an event loop.
 
         async with AsyncAdmin("http://127.0.0.1:8080") as admin:
             await admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})
@@ -91,21 +89,21 @@ class AsyncAdmin:
             "replication_factor": replication_factor,
             "config": dict(config or {}),
         }
-        return _parsed(await self._gateway.request("POST", "/v1/topics", json=body), Topic)
+        return parsed(await self._gateway.request("POST", "/v1/topics", json=body), Topic)
 
     async def list_topics(self) -> list[Topic]:
         """Return all topics, by name."""
         reply = await self._gateway.request("GET", "/v1/topics")
-        return _parsed(reply, list[Topic], "topics")
+        return parsed(reply, list[Topic], "topics")
 
     async def describe_topic(self, topic: str) -> Topic:
         """Return one topic, or raise `UnknownTopicOrPartition`."""
-        return _parsed(await self._gateway.request("GET", topic_path(topic)), Topic)
+        return parsed(await self._gateway.request("GET", topic_path(topic)), Topic)
 
     async def partitions(self, topic: str) -> list[PartitionInfo]:
         """Return where every partition begins, ends and lives."""
         reply = await self._gateway.request("GET", topic_path(topic, "partitions"))
-        return _parsed(reply, list[PartitionInfo], "partitions")
+        return parsed(reply, list[PartitionInfo], "partitions")
 
     async def alter_topic(
         self,
@@ -121,7 +119,7 @@ class AsyncAdmin:
         if partitions is not None:
             change["partitions"] = partitions
         reply = await self._gateway.request("PATCH", topic_path(topic), json=change)
-        return _parsed(reply, Topic)
+        return parsed(reply, Topic)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic and every record in it."""
@@ -131,11 +129,11 @@ class AsyncAdmin:
         """Return the offset at "earliest", "latest", or the first of a time in ms."""
         path = topic_path(topic, "partitions", partition, "offsets")
         reply = await self._gateway.request("GET", path, params={"at": at})
-        return _parsed(reply, OffsetAndTimestamp)
+        return parsed(reply, OffsetAndTimestamp)
 
     async def cluster(self) -> Cluster:
         """Return the gateways, zones and controller."""
-        return _parsed(await self._gateway.request("GET", "/v1/cluster"), Cluster)
+        return parsed(await self._gateway.request("GET", "/v1/cluster"), Cluster)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -148,8 +146,8 @@ class AsyncAdmin:
         await self.close()
 
 
-class Admin(Synchronous):
-    """Manages topics; without an event loop.
+class Admin(GroupAdmin, Synchronous):
+    """Manages topics and groups; without an event loop.
 
         with Admin("http://127.0.0.1:8080") as admin:
             admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})
@@ -166,7 +164,9 @@ class Admin(Synchronous):
         request_timeout_ms: float = 30_000,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
-        self._admin = AsyncAdmin(url, request_timeout_ms=request_timeout_ms, transport=transport)
+        self._admin: AsyncAdmin = AsyncAdmin(
+            url, request_timeout_ms=request_timeout_ms, transport=transport
+        )
         super().__init__()
 
     def create_topic(
@@ -214,15 +214,3 @@ class Admin(Synchronous):
 
     async def _aclose(self) -> None:
         await self._admin.close()
-
-
-def _parsed(reply: Reply, kind: type[T], field: str | None = None) -> T:
-    """Return the body, or one `field` of it, as `kind`; fields we do not know are skipped."""
-    import msgspec
-
-    document = reply.json()
-    try:
-        return msgspec.convert(document if field is None else document[field], kind)
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
-        detail = f"the reply is not as expected; is the gateway newer than this client? {error}"
-        raise new_error(OutcomeUnknown, detail, retryable=False) from error

@@ -17,9 +17,10 @@ from riacho.cli.formats import (
     parse_origin,
     render_json,
 )
+from riacho.cli.group_consume import consume_in_group
 from riacho.cli.output import Url, bad_usage
 from riacho.gateway import DEFAULT_URL
-from storage.errors import NotSupported, UnknownTopicOrPartition
+from storage.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from riacho.admin import Admin, PartitionInfo
@@ -61,7 +62,15 @@ def consume(
     as_json: Annotated[
         bool, typer.Option("--json", "-J", help="One line of JSON per record.")
     ] = False,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Not available yet.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="Share the topic with the other members of this group, and commit what was"
+            " printed. -o says where to begin if nothing is committed: beginning or end.",
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Print the records of a topic, and then wait for more.
@@ -72,16 +81,21 @@ def consume(
     riacho consume orders -o -5 -e                # the last five of each partition
     riacho consume orders -o @2026-11-16T09:00Z -e -J | jq .value
     riacho consume orders -p 0 -o 42 -n 1 -f '%T %k=%v\\n'
+    riacho consume orders -g billing              # our share, from where the group has come to
+    riacho consume orders -g billing -e           # until the group has read all there is now
     """
     from riacho.admin import Admin
 
-    if group is not None:
-        raise NotSupported("consumer groups are not available yet; leave -g out")
     try:
         origin = parse_origin(offset)
     except ValueError as error:
         raise bad_usage(str(error), "--offset") from None
     render = _renderer(format_, as_json)
+    if group is not None:
+        if partition is not None:
+            raise bad_usage("the group says which partitions are read", "--partition")
+        consume_in_group(url, group, topic, origin, render, exit_at_end, count)
+        return
     with Admin(url) as admin:
         infos = _wanted(admin.partitions(topic), topic, partition)
         spans = [_span(admin, topic, info, origin) for info in infos]

@@ -121,7 +121,7 @@ def parse_origin(text: str) -> Origin:
     if text in ("end", "latest"):
         return Origin("end")
     if text.startswith("@"):
-        return Origin("time", _parse_time_ms(text[1:]))
+        return Origin("time", parse_time_ms(text[1:]))
     try:
         number = int(text)
     except ValueError:
@@ -132,7 +132,8 @@ def parse_origin(text: str) -> Origin:
     return Origin("last", -number) if text.startswith("-") else Origin("offset", number)
 
 
-def _parse_time_ms(text: str) -> int:
+def parse_time_ms(text: str) -> int:
+    """Return the time in ms that `text` says, in ms or ISO 8601, or raise `ValueError`."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:

@@ -1,4 +1,4 @@
-"""The command `riacho`: serve, topics, produce, consume, doctor.
+"""The command `riacho`: serve, topics, produce, consume, groups, doctor.
 
 Only what every command needs is imported here; the rest waits until a command runs, so that
 `riacho --help` appears at once. Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from riacho.cli import consume, doctor, produce, serve, topics
+from riacho.cli import consume, doctor, groups, produce, serve, topics
 from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json, print_table
 from riacho.gateway import DEFAULT_URL
 
@@ -41,6 +41,7 @@ Client commands find the gateway by --url or RIACHO_URL.
 """,
 )
 cli.add_typer(topics.commands, name="topic")
+cli.add_typer(groups.commands, name="group")
 cli.command("serve")(serve.serve)
 cli.command("produce")(produce.produce)
 cli.command("consume")(consume.consume)

@@ -247,12 +247,6 @@ def test_wrong_usage_is_exit_code_2(args: list[str]) -> None:
     riacho(*args, code=2)
 
 
-def test_what_is_not_available_yet_says_so(gateway: GatewayProcess, topic: str) -> None:
-    failed = riacho("consume", topic, "-g", "group", url=gateway.url, code=1)
-
-    assert b"groups are not available yet" in failed.stderr
-
-
 def test_an_offset_outside_the_log_is_explained(gateway: GatewayProcess, topic: str) -> None:
     failed = riacho("consume", topic, "-p", "0", "-o", "99", url=gateway.url, code=1)
 
