@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.simulation.group_rules import GROUP_RULES, GroupHistory
+
 Partition = int
 Value = str
 
@@ -38,11 +40,14 @@ class History:
     produced: list[Produced] = field(default_factory=list)
     fetched: list[Fetched] = field(default_factory=list)
     final: dict[Partition, list[tuple[int, Value]]] = field(default_factory=dict)
+    group: GroupHistory = field(default_factory=GroupHistory)
 
 
 def violations(history: History) -> list[str]:
     """Return every broken rule, in words."""
-    return [f"{rule.__name__}: {problem}" for rule in RULES for problem in rule(history)]
+    found = [(rule, problem) for rule in RULES for problem in rule(history)]
+    found += [(r, problem) for r in GROUP_RULES for problem in r(history.group, history.final)]
+    return [f"{rule.__name__}: {problem}" for rule, problem in found]
 
 
 def acked_records_are_at_their_offset(history: History) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Gateways, producers and readers in one process, on a virtual clock, from one seed.
+"""Gateways, producers, readers and a group in one process, on a virtual clock, from one seed.
 
 python -m tests.simulation.simulator --seed 7        replay one
 make sim SEEDS=200                                   run many
@@ -6,6 +6,7 @@ make sim SEEDS=200                                   run many
 
 import argparse
 import asyncio
+import contextlib
 import random
 import sys
 import time
@@ -13,13 +14,17 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from service.app import App
 from service.gateway import Gateway, Position, Wait
+from service.metrics import Metrics
+from service.registry import Registry
 from service.settings import Settings
 from storage.errors import RiachoError
 from storage.memory import MemoryMetadata, MemoryObjects
 from storage.reader import Budget
 from storage.records import record_batch
 from storage.zones import Zones
+from tests.simulation.members import GroupPlan, Members
 from tests.simulation.rules import Fetched, History, Produced, violations
 from tests.simulation.world import (
     Faults,
@@ -46,6 +51,7 @@ class Plan:
     faults: Faults
     kills: int
     quiet_after_s: float
+    group: GroupPlan
 
     @classmethod
     def of(cls, chance: random.Random) -> "Plan":
@@ -63,6 +69,7 @@ class Plan:
             ),
             kills=chance.randint(0, 3),
             quiet_after_s=chance.uniform(5, 30),
+            group=GroupPlan.of(chance),
         )
 
 
@@ -70,6 +77,7 @@ class Plan:
 class Process:
     gateway: Gateway
     link: FaultyLink
+    app: App
 
 
 @dataclass
@@ -86,28 +94,45 @@ class Simulation:
         self.objects = MemoryObjects()
         self.metadata = MemoryMetadata(lambda: store_chance.randbytes(12).hex())
         self.processes = [self._start() for _ in range(self.plan.gateways)]
-        self.calm = False
+        self.members = Members(
+            self.plan.group,
+            random.Random(self.seed + 2),
+            lambda: [process.app for process in self.processes],
+            self.loop.time,
+            self.trace,
+        )
+        self.history.group = self.members.history
 
     def _start(self) -> Process:
         chance = random.Random(self.chance.randrange(2**62))
         world = world_of(self.loop, chance, chance.randint(-300_000, 300_000))
         link = FaultyLink(chance, self.plan.faults)
-        gateway = Gateway(
-            Settings(batch_bytes_max=2000, linger_max_ms=50, flights_max=3, head_poll_ms=200),
-            Zones({"a": FaultyObjects(self.objects, link)}),
-            FaultyMetadata(self.metadata, link),
-            world,
+        settings = Settings(
+            batch_bytes_max=2000,
+            linger_max_ms=50,
+            flights_max=3,
+            head_poll_ms=200,
+            group_upkeep_s=5,
         )
-        return Process(gateway, link)
+        metadata = FaultyMetadata(self.metadata, link)
+        zones = Zones({"a": FaultyObjects(self.objects, link)})
+        gateway = Gateway(settings, zones, metadata, world)
+        app = App(gateway, Registry(settings, metadata, world), Metrics())
+        return Process(gateway, link, app)
 
     async def run(self) -> History:
         await self._create_topic()
         faults = asyncio.create_task(self._make_trouble())
         producers = [asyncio.create_task(self._produce(n)) for n in range(self.plan.producers)]
         readers = [asyncio.create_task(self._read(n)) for n in range(self.plan.readers)]
+        readers += self._start_group()
         await asyncio.gather(*producers)
+        if self.plan.group.members:
+            await asyncio.sleep(self.plan.group.restless_s)
         faults.cancel()
         self._calm_down()
+        if self.plan.group.members:
+            await self.members.drain(self._ends)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(faults, *readers, return_exceptions=True)
@@ -115,6 +140,37 @@ class Simulation:
         for process in self.processes:
             await process.gateway.aclose()
         return self.history
+
+    def _start_group(self) -> "list[asyncio.Task[None]]":
+        if not self.plan.group.members:
+            return []
+        tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self.members.look())]
+        if self.plan.group.grows:
+            tasks.append(asyncio.create_task(self._grow()))
+        numbers = range(self.plan.group.members)
+        return [*tasks, *(asyncio.create_task(self.members.live(n)) for n in numbers)]
+
+    async def _tick(self) -> None:
+        """End sessions now and then, as a schedule would."""
+        while True:
+            await asyncio.sleep(self.chance.uniform(1, 9))
+            with contextlib.suppress(RiachoError, TimeoutError):
+                async with asyncio.timeout(60):
+                    await self.chance.choice(self.processes).app._upkeep.tick()
+
+    async def _grow(self) -> None:
+        """Add partitions that nobody writes to, but that someone must own."""
+        for extra in (1, 3):
+            await asyncio.sleep(self.chance.uniform(1, 10))
+            with contextlib.suppress(RiachoError, TimeoutError):
+                async with asyncio.timeout(60):
+                    topics = self.chance.choice(self.processes).gateway.topics
+                    await topics.alter(TOPIC, partitions=self.plan.partitions + extra)
+
+    async def _ends(self) -> dict[int, int]:
+        """Return where every partition ends that has records."""
+        infos = await self.processes[0].gateway.partitions(TOPIC)
+        return {info.partition: info.high_watermark for info in infos if info.high_watermark}
 
     async def _create_topic(self) -> None:
         calm = self._start()

@@ -6,6 +6,7 @@ from tests.simulation.rules import Fetched, History, Produced, violations
 from tests.simulation.simulator import simulate
 
 SEEDS = range(12)
+SEED_OF_A_RESTLESS_GROUP = 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -14,6 +15,14 @@ def test_no_rule_is_broken(seed: int) -> None:
 
     assert any(call.base is not None for call in history.produced), "the seed proves nothing"
     assert violations(history) == []
+
+
+def test_the_seeds_have_groups_that_come_and_go() -> None:
+    history, _ = simulate(SEED_OF_A_RESTLESS_GROUP)
+
+    assert len({told.generation for told in history.group.told}) > 20
+    assert any(not commit.acked for commit in history.group.commits)
+    assert history.group.is_drained
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
