@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CLOSE_S: Final = 0.05
+"""What obstore's threads get to let go, before a process may end."""
+
 CONNECTIONS_MAX: Final = 64
 """Requests in flight; more wait here rather than in sockets."""
 
@@ -189,8 +192,10 @@ class S3Objects:
             return await obstore.sign_async(self._store, "GET", path, timedelta(seconds=expires_s))
 
     async def close(self) -> None:
-        # obstore closes its connections when the store is collected, and has no other way.
-        pass
+        # obstore closes its connections when the store is collected, and has no other way. Its
+        # threads may still hold on to what they just answered; a process that ends under them
+        # aborts, so they get a moment.
+        await self._sleep(CLOSE_S)
 
     def _path(self, key: str) -> str:
         check_key(key)
