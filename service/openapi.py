@@ -31,7 +31,7 @@ def problem_response(description: str) -> dict[str, Any]:
 
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     400: problem_response("The request is wrong; the detail says where and why"),
-    404: problem_response("There is no such topic or partition"),
+    404: problem_response("There is no such topic, partition, group or member"),
     409: problem_response("Someone else was first"),
     413: problem_response("The request is too large"),
     415: problem_response("This content type or encoding is not read here"),

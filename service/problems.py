@@ -27,6 +27,8 @@ from storage.errors import (
     RequestTooLarge,
     RiachoError,
     Unavailable,
+    UnknownGroup,
+    UnknownMember,
     UnknownTopicOrPartition,
     UnsupportedMediaType,
 )
@@ -42,6 +44,8 @@ lost a race need not wait at all."""
 _STATUS: Final[dict[type, HTTPStatus]] = {
     Rejected: HTTPStatus.BAD_REQUEST,
     UnknownTopicOrPartition: HTTPStatus.NOT_FOUND,
+    UnknownGroup: HTTPStatus.NOT_FOUND,
+    UnknownMember: HTTPStatus.NOT_FOUND,
     NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
     RecordTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     RequestTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
