@@ -24,7 +24,8 @@ LONG = 100
 
 _VOLATILE = {
     *("arrow_schema_base64", "beat_ms", "crc32c", "created_ms", "gateway", "host", "id"),
-    *("max_timestamp", "min_timestamp", "pid", "request_id", "started_ms", "timestamp", "url"),
+    *("committed_ms", "lag_seconds", "max_timestamp", "member_id", "min_timestamp", "pid"),
+    *("request_id", "started_ms", "timestamp", "url"),
 }
 _VOLATILE_HEADERS = {"x-request-id", "content-length"}
 _NOW = re.compile(r"\b1[0-9]{12}\b")
@@ -61,7 +62,13 @@ def comparable(text: str, kind: str) -> Any:
 def _stable(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: "<any>" if k in _VOLATILE else _stable(v) for k, v in value.items()}
-    return [_stable(item) for item in value] if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    items = [_stable(item) for item in value]
+    if items and all(isinstance(item, dict) and "records" in item for item in items):
+        # A poll of a group begins with another partition each time.
+        return sorted(items, key=lambda item: (item["topic"], item["partition"]))
+    return items
 
 
 def shown(text: str, kind: str, gateway: GatewayProcess) -> str:
