@@ -161,9 +161,9 @@ class Offsets:
         for topic_name, partition in places:
             # One that is gone meanwhile has no offset, and is no reason to fail for the others.
             with suppress(UnknownTopicOrPartition):
-                if topic_name not in topics:
-                    topics[topic_name] = await self._topics.get(topic_name)
-                lane, _ = topics[topic_name].lane_of(partition)
+                topic = await self._topic(topic_name, partition)
+                topics[topic_name] = topic
+                lane, _ = topic.lane_of(partition)
                 key = keys.group_offsets(group_id, topic_name, lane)
                 wanted.setdefault(key, []).append((topic_name, partition))
         items = await self._metadata.get_many(list(wanted))
@@ -218,9 +218,7 @@ class Offsets:
         topics: dict[str, Topic] = {}
         seen: set[TopicPartition] = set()
         for number, commit in enumerate(commits):
-            if commit.topic not in topics:
-                topics[commit.topic] = await self._topics.get(commit.topic)
-            topics[commit.topic].check_partition(commit.partition)
+            topics[commit.topic] = await self._topic(commit.topic, commit.partition)
             if (commit.topic, commit.partition) in seen:
                 raise InvalidRequest(f"offsets[{number}]: this partition is given twice")
             seen.add((commit.topic, commit.partition))
@@ -232,6 +230,14 @@ class Offsets:
                     f" {METADATA_CHARS_MAX}"
                 )
         return topics
+
+    async def _topic(self, name: str, partition: int) -> Topic:
+        """Return the topic, or raise `UnknownTopicOrPartition` if it has no such partition now."""
+        topic = await self._topics.get(name)
+        if partition >= topic.partition_count:
+            topic = await self._topics.read(name)  # It may have grown since we remember it.
+        topic.check_partition(partition)
+        return topic
 
     async def _unpacked(self, topic_name: str, item: Versioned) -> list[Committed]:
         try:

@@ -216,6 +216,21 @@ async def test_a_topic_made_anew_begins_anew() -> None:
     assert await offsets(gateway) == {("t", 0): 1}
 
 
+async def test_a_gateway_that_does_not_yet_know_a_new_partition_finds_out() -> None:
+    cluster = Cluster()
+    gateway, behind = await with_topic(cluster, 1), cluster.gateway()
+    await commit(behind, at(1))  # Now it remembers one partition.
+    await gateway.topics.alter("t", partitions=2)
+    await commit(gateway, at(5, 1))
+
+    assert await behind.offsets.read_some(GROUP, places(2)) == {("t", 0): 1, ("t", 1): 5}
+    other = cluster.gateway()
+    await commit(other, at(2))
+    await gateway.topics.alter("t", partitions=3)
+    await commit(other, at(7, 2))
+    assert await offsets(behind) == {("t", 0): 2, ("t", 1): 5, ("t", 2): 7}
+
+
 @pytest.mark.parametrize(
     ("commits", "error", "message"),
     [
