@@ -19,6 +19,7 @@ an object `a/b` exclude each other; our keys are never nested like that.
 import errno
 import fcntl
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -27,6 +28,7 @@ from typing import Final
 
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.objects import Body, ObjectInfo, check_key
+from storage.pace import Pace
 from storage.ranges import Range, cut, merged
 from storage.threads import Threads
 
@@ -34,6 +36,9 @@ THREADS_MAX: Final = 8
 """Enough for the disk to gather several flushes, few enough to cost nothing."""
 
 LIST_BATCH_MAX: Final = 1000
+
+HERE_BYTES_MAX: Final = 4096
+"""Up to here a put that is alone may be done on the caller's thread: see `storage/pace.py`."""
 
 CACHED_READ_BYTES_MAX: Final = 512 * 1024
 """Up to here a read that the page cache can answer is done on the caller's thread: copying
@@ -65,14 +70,33 @@ class DirectoryObjects:
         # A nameless file is linked through /proc, which a container may lack.
         possible = hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir()
         self._anonymous = anonymous and possible
+        self._pace = Pace()
+        self._puts = 0
+        """Puts that threads are at."""
         self._journals_names: bool | None = None
         self._made: set[Path] = set()
         self._threads = Threads(THREADS_MAX, "directory")
 
     async def put(self, key: str, body: Body) -> None:
         path = Path(self._path(key))
+        is_small = sum(map(len, body)) <= HERE_BYTES_MAX
         with _reporting(key):
-            await self._threads.run(lambda: self._put(key, path, body))
+            if is_small and not self._puts and self._pace.is_quick:
+                with self._pace.measured():
+                    self._put(key, path, body)
+                return
+            self._puts += 1
+            try:
+                took_s = await self._threads.run(lambda: self._put_timed(key, path, body))
+            finally:
+                self._puts -= 1
+            if is_small:
+                self._pace.took(took_s)
+
+    def _put_timed(self, key: str, path: Path, body: Body) -> float:
+        began_s = time.perf_counter()
+        self._put(key, path, body)
+        return time.perf_counter() - began_s
 
     async def get(self, key: str) -> bytes:
         [body] = await self._get(key, None)

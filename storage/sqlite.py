@@ -25,11 +25,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Final, TypeAlias
 
 from storage.errors import MetadataConflict, OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.metadata import Check, Delete, Op, Put, Versioned, check_ops, collection_of
+from storage.pace import Pace
 
 GROUP_MAX: Final = 512
 """Transactions that share a commit. More would make the first wait for the last."""
@@ -118,8 +119,13 @@ class SqliteMetadata:
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         check_ops(ops)
         waiting = _Waiting(ops, self._new_version(), asyncio.get_running_loop().create_future())
-        self._writer.enqueue(waiting)
-        return await waiting.future
+        outcome = self._writer.commit_here(waiting)
+        if outcome is None:
+            self._writer.enqueue(waiting)
+            return await waiting.future
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def close(self) -> None:
         """Commit what waits, then release the file."""
@@ -140,6 +146,26 @@ class _Writer(Thread):
         self._busy_s = busy_s
         self._queue: SimpleQueue[_Waiting | asyncio.Future[None]] = SimpleQueue()
         self._closed: asyncio.Future[None] | None = None
+        self._pace = Pace()
+        self._lock = Lock()
+        """Held by whoever uses the connection."""
+
+    def commit_here(self, waiting: _Waiting) -> Outcome | None:
+        """Commit on the caller's thread, if that is quick and nobody else waits; else None."""
+        if not self._pace.is_quick or self._closed is not None or self._queue.qsize():
+            return None
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error:
+                return None  # Another process writes. To wait for it is the thread's work.
+            with self._pace.measured():
+                [outcome] = self._commit([waiting])
+            return outcome
+        finally:
+            self._lock.release()
 
     def enqueue(self, waiting: _Waiting) -> None:
         if self._closed is not None:
@@ -160,7 +186,9 @@ class _Writer(Thread):
         while closed is None:
             group, closed = self._take_group()
             if group:
-                _settle(group, self._commit(group))
+                with self._lock:
+                    outcomes = self._begin_and_commit(group)
+                _settle(group, outcomes)
         self._db.close()
         with suppress(RuntimeError):  # The loop that asked is gone.
             closed.get_loop().call_soon_threadsafe(closed.set_result, None)
@@ -176,9 +204,18 @@ class _Writer(Thread):
                 group.append(arrived)
         return group, None
 
-    def _commit(self, group: Sequence[_Waiting]) -> list[Outcome]:
+    def _begin_and_commit(self, group: Sequence[_Waiting]) -> list[Outcome]:
         try:
             self._begin()
+        except sqlite3.Error as error:
+            self._roll_back()
+            return [_unavailable(self._path, error) for _ in group]
+        with self._pace.measured():
+            return self._commit(group)
+
+    def _commit(self, group: Sequence[_Waiting]) -> list[Outcome]:
+        """Do the transactions of `group`, all that can be done of them, and commit them."""
+        try:
             outcomes = [self._attempt(waiting) for waiting in group]
         except sqlite3.Error as error:
             self._roll_back()
