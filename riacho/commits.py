@@ -104,7 +104,6 @@ class Commits:
             for place in places:
                 found = committed.get(place.partition)
                 if found is None:
-                    self._committed.pop(place.partition, None)
                     self._assignment.restart(place, self._reset)
                 else:
                     self._committed[place.partition] = found.offset
@@ -143,6 +142,11 @@ class Commits:
                 raise ValueError(f"an offset is not negative: {one.offset} for {partition}")
         return found
 
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Believe nothing of what is committed for partitions that came or went."""
+        for partition in partitions:
+            self._committed.pop(partition, None)
+
     def handed_out(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return what is to be committed by itself for these partitions, if that is wanted."""
         if self._auto_interval_s is None:
@@ -163,8 +167,12 @@ class Commits:
             except RiachoError as error:
                 failed = error
                 log.warning("commit failed", extra={"code": error.code, "detail": str(error)})
-            if callback is not None:
+            if callback is None:
+                return
+            try:
                 callback({p: one.offset for p, one in offsets.items()}, failed)
+            except Exception:
+                log.exception("callback failed")
 
         self._keep(asyncio.create_task(run()))
 

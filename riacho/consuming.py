@@ -86,8 +86,10 @@ class Consuming(Positions):
         if partition_assignment_strategy not in (None, *STRATEGIES):
             names = ", ".join(STRATEGIES)
             raise ValueError(f"partition_assignment_strategy is one of {names}")
-        if not heartbeat_interval_ms * 2 <= session_timeout_ms:
+        if not 0 < heartbeat_interval_ms * 2 <= session_timeout_ms:
             raise ValueError("a session must last for two heartbeat_interval_ms at least")
+        if max_poll_records < 1:
+            raise ValueError("max_poll_records is 1 or more, or nothing would ever be returned")
         backoff = Backoff(first_ms=retry_backoff_ms, most_ms=retry_backoff_max_ms)
         settings = FetchSettings(
             reset=auto_offset_reset,
@@ -225,6 +227,7 @@ class Consuming(Positions):
         """Do what the group wants; return the callback to make before more can be done."""
         assert self._member is not None
         if (call := await self._member.advance()) is not None:
+            self._commits.forget(call.partitions)
             return call
         self._commits.begin(self._member.session)
         return None

@@ -72,6 +72,12 @@ class _Producing:
             raise ValueError(f"compression_type is one of {', '.join(COMPRESSIONS)}")
         if not 0 < batch_size <= buffer_memory:
             raise ValueError("batch_size must be positive, and fit into buffer_memory")
+        if max_in_flight < 1:
+            raise ValueError("max_in_flight is 1 or more, or nothing would ever be sent")
+        if min(retries, linger_ms, retry_backoff_ms, max_block_ms) < 0:
+            raise ValueError("retries, linger_ms, retry_backoff_ms and max_block_ms are 0 or more")
+        if min(delivery_timeout_ms, request_timeout_ms) <= 0:
+            raise ValueError("delivery_timeout_ms and request_timeout_ms are more than 0")
         delivery = Delivery(
             acks=_acks(acks),
             linger_s=linger_ms / 1000,

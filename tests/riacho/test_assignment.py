@@ -136,3 +136,46 @@ def test_reassigning_keeps_the_place_of_those_that_stay(assignment: Assignment) 
 def test_a_partition_that_is_not_assigned_is_named(assignment: Assignment) -> None:
     with pytest.raises(KeyError, match="u/3 is not assigned"):
         assignment.seek(TopicPartition("u", 3), 0)
+
+
+def test_what_is_held_is_not_handed_out(assignment: Assignment) -> None:
+    assignment.accept(assignment.place(P0), records(P0, 0, 5), 5)
+    assignment.hold(is_held=True)
+
+    assert not assignment.has_records()
+    assert assignment.take(10) == []
+    assignment.hold(is_held=False)
+    assert len(assignment.take(10)) == 5
+
+
+def test_what_is_taken_away_takes_its_records_along(assignment: Assignment) -> None:
+    place = assignment.place(P0)
+    assignment.accept(place, records(P0, 0, 5), 5)
+    assignment.remove([P0])
+    assignment.accept(place, records(P0, 5, 9), 9)
+    assignment.add([P0], "earliest")
+    assignment.accept(place, records(P0, 0, 5), 5)
+
+    assert assignment.take(10) == []
+    assert assignment.positions() == {P1: 0}
+
+
+def test_nothing_is_fetched_until_the_committed_offset_is_known(assignment: Assignment) -> None:
+    new = TopicPartition("t", 2)
+    assignment.add([new], "committed")
+    [place] = assignment.unsettled()
+
+    assert new not in [wanted.partition for wanted in assignment.wanted()]
+    assignment.settle_start(place, 7)
+    assert assignment.unsettled() == []
+    assert assignment.place(new).offset == 7
+
+
+def test_a_seek_wins_over_the_committed_offset(assignment: Assignment) -> None:
+    new = TopicPartition("t", 2)
+    assignment.add([new], "committed")
+    [place] = assignment.unsettled()
+    assignment.seek(new, 3)
+    assignment.settle_start(place, 7)
+
+    assert assignment.position(new) == 3

@@ -202,6 +202,41 @@ async def test_without_auto_commit_nothing_is_committed_but_by_hand(net: Network
     assert (await offsets(net))[0] == 5
 
 
+async def test_a_callback_that_fails_is_logged_and_the_commit_holds(
+    net: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    await write(net, 2)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async with member(net, enable_auto_commit=False) as reader:
+        reader.subscribe("t")
+        await read(reader, 2)
+        reader.commit_async(callback=fail)
+        await until(lambda: "callback failed" in caplog.text)
+
+    assert (await offsets(net))[0] == 2
+
+
+async def test_a_partition_that_comes_back_is_committed_anew(net: Network) -> None:
+    for partition in range(4):
+        await write(net, 10, partition)
+
+    async with member(net) as one:
+        one.subscribe("t")
+        await read(one, 40)
+        async with member(net, enable_auto_commit=False) as two:
+            two.subscribe("t")
+            await until(lambda: len(two.assignment()) == 2, one, two)
+            await two.commit(dict.fromkeys(two.assignment(), 3))
+        one.subscribe("t", on_assigned=lambda places: [one.seek(*p, 10) for p in places])
+        await until(lambda: len(one.assignment()) == 4, one)
+
+    # Ten was committed before the partitions went; three by whoever had them meanwhile.
+    assert await offsets(net) == {0: 10, 1: 10, 2: 10, 3: 10}
+
+
 async def test_seek_pause_and_position_in_a_group(net: Network) -> None:
     await write(net, 5)
 

@@ -4,6 +4,7 @@ A real gateway in this process, behind a network that loses and refuses on purpo
 """
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator
 
 import pytest
@@ -350,8 +351,40 @@ async def test_settings_are_checked(net: Network) -> None:
         producer(net, compression_type="snappy")
     with pytest.raises(ValueError, match="batch_size"):
         producer(net, batch_size=0)
+    with pytest.raises(ValueError, match="max_in_flight"):
+        producer(net, max_in_flight=0)
+    with pytest.raises(ValueError, match="retries"):
+        producer(net, retries=-1)
+    with pytest.raises(ValueError, match="delivery_timeout_ms"):
+        producer(net, delivery_timeout_ms=0)
     with pytest.raises(ValueError, match="begins with http"):
         AsyncProducer("localhost:8080")
+
+
+def test_defaults_are_those_that_kafka_users_know() -> None:
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(AsyncProducer.__init__).parameters.items()
+    }
+
+    assert defaults["acks"] == "all"
+    assert defaults["linger_ms"] == 5
+    assert defaults["retries"] == 2**31 - 1
+    assert (defaults["retry_backoff_ms"], defaults["retry_backoff_max_ms"]) == (100, 1000)
+    assert (defaults["delivery_timeout_ms"], defaults["request_timeout_ms"]) == (120_000, 30_000)
+    assert (defaults["max_in_flight"], defaults["buffer_memory"]) == (5, 32 * MIB)
+
+
+async def test_records_linger_for_company_unless_someone_flushes(net: Network) -> None:
+    async with producer(net, linger_ms=60_000) as sender:
+        for n in range(10):
+            await sender.send("t", str(n), partition=0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert net.produced == []
+        await sender.flush()
+
+    assert len(net.produced) == 1
 
 
 async def test_an_unreachable_gateway_is_asked_for_as_long_as_send_may_block() -> None:
