@@ -6,10 +6,12 @@ change in place. Topics are listed after the group is read, never before: then a
 knows less of them than the last writer did loses the race, and cannot turn the clock back.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 from service.clock import World
 from service.groups import state
@@ -71,6 +73,7 @@ class GroupItems:
         self._world = world
         self._counts: tuple[dict[str, int], float] | None = None
         self._decoded: dict[str, Known] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, group_id: str) -> Known:
         """Return the group as it is now; an empty one without version if there is none."""
@@ -113,13 +116,18 @@ class GroupItems:
         """Call `change` with the group as it is, again and again while others change it.
 
         It is also told whether an earlier attempt may have been applied without our hearing
-        of it; what then fails for another reason is an `OutcomeUnknown`.
+        of it; what then fails for another reason is an `OutcomeUnknown`. Calls of one process
+        take turns: only gateways race, however many members join at once.
         """
+        turn = self._turns.get(group_id)
+        if turn is None:
+            turn = self._turns[group_id] = asyncio.Lock()
 
         async def attempt(is_in_doubt: bool) -> T:
             return await change(await self.read(group_id), is_in_doubt)
 
-        return await repeat(self._world, f"group {group_id!r}", attempt)
+        async with turn:
+            return await repeat(self._world, f"group {group_id!r}", attempt)
 
     async def existing(self, age_max_s: float) -> Mapping[str, int]:
         """Return the partition count of every topic, as of `age_max_s` ago at most."""

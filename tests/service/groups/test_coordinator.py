@@ -231,6 +231,15 @@ async def test_many_join_at_once_through_many_gateways() -> None:
     assert {len(beat.assignment) for beat in beats} == {1, 2}
 
 
+async def test_calls_of_one_gateway_do_not_race_with_each_other() -> None:
+    counting = CountingMetadata(new_metadata())
+    gateway = await with_topic(Cluster(counting), 100)
+    counting.calls.clear()
+    await asyncio.gather(*(join(gateway) for _ in range(50)))
+
+    assert counting.calls["written group"] == 50
+
+
 # Answers that are lost
 
 LOST = pytest.mark.parametrize("fault", ["request lost", "reply lost"])
