@@ -4,7 +4,7 @@ import importlib
 import subprocess
 import sys
 
-NAMES = ("codec", "http", "slow_store", "lanes", "index_growth")
+NAMES = ("codec", "http", "slow_store", "lanes", "index_growth", "groups")
 
 
 def main(names: list[str]) -> int:
