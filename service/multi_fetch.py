@@ -149,7 +149,8 @@ class MultiFetch:
                 items.append(msgspec.json.encode({**place, "error": error}))
                 continue
             affordable = min(left, wanted.max_bytes or left, result.share.size_bytes)
-            batches = result.fetched.batches(affordable) if left > 0 else []
+            # What will not be sent need not be decoded either.
+            batches = result.fetched.batches(affordable) if left > 0 and records > 0 else []
             batches = _first_records(batches, records)
             for _, batch in batches:
                 left -= batch.nbytes
