@@ -188,7 +188,7 @@ async def test_a_stale_poll_is_refused_with_what_to_do() -> None:
         await api.call("DELETE", path, status=204)
         for call in ("heartbeat", "poll"):
             error = await api.refused("POST", f"{path}/{call}", {"generation": 2})
-            assert error["code"] == "UNKNOWN_MEMBER_ID"
+            assert (error["status"], error["code"]) == (404, "UNKNOWN_MEMBER_ID")
             assert error["detail"].endswith("join again")
 
 
