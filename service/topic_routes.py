@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from service.gateway import Gateway
-from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter
+from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter, problem_response
 from service.requests import OFFSET_MAX, PARTITION_MAX, Query, parse_partition, parse_place
 from storage import keys
 from storage.catalog import zone_names
@@ -194,6 +194,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get(
         "/{topic}/partitions/{partition}/segments",
+        responses={416: problem_response("The offset is outside the log")},
         openapi_extra={
             "parameters": [
                 parameter("query", "offset", OFFSET, "first offset; default: the log start"),
