@@ -33,6 +33,9 @@ OffsetsGiven: TypeAlias = Mapping[tuple[str, int], "int | tuple[int, str]"]
 
 CommitCallback: TypeAlias = Callable[[dict[TopicPartition, int], RiachoError | None], None]
 
+Turn: TypeAlias = tuple[asyncio.Future[None] | None, asyncio.Future[None]]
+"""A place in the line of commits: what to wait for, and what to tell who comes next."""
+
 GENERATIONS_MAX: Final = 5
 """New generations that a commit follows before it gives up."""
 
@@ -72,7 +75,7 @@ class Commits:
         self._backoff = backoff
         self._wake = wake
         self._committed: dict[TopicPartition, int] = {}
-        self._lock = asyncio.Lock()
+        self._last_turn: asyncio.Future[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: RiachoError | None = None
@@ -93,7 +96,8 @@ class Commits:
         if self._auto_interval_s is not None and time.monotonic() >= self._auto_due_s:
             self._auto_due_s = time.monotonic() + self._auto_interval_s
             if offsets := self._uncommitted(self._assignment.positions()):
-                self._keep(asyncio.create_task(self.commit_quietly(standing, offsets)))
+                turn = self._line_up()
+                self._keep(asyncio.create_task(self.commit_quietly(standing, offsets, turn)))
 
     # Where to begin
 
@@ -159,11 +163,12 @@ class Commits:
         self, standing: Standing, offsets: Offsets, callback: CommitCallback | None
     ) -> None:
         """Commit, and tell `callback` what came of it. On the loop."""
+        turn = self._line_up()
 
         async def run() -> None:
             failed: RiachoError | None = None
             try:
-                await self.commit(standing, offsets)
+                await self.commit(standing, offsets, turn)
             except RiachoError as error:
                 failed = error
                 log.warning("commit failed", extra={"code": error.code, "detail": str(error)})
@@ -176,25 +181,41 @@ class Commits:
 
         self._keep(asyncio.create_task(run()))
 
-    async def commit_quietly(self, standing: Standing, offsets: Offsets) -> None:
+    async def commit_quietly(
+        self, standing: Standing, offsets: Offsets, turn: Turn | None = None
+    ) -> None:
         """Commit; what goes wrong is logged, since the next commit covers it."""
-        if not offsets:
-            return
         try:
-            await self.commit(standing, offsets)
+            await self.commit(standing, offsets, turn)
         except RiachoError as error:
             log.warning("auto commit failed", extra={"code": error.code, "detail": str(error)})
 
-    async def commit(self, standing: Standing, offsets: Offsets) -> None:
-        """Record `offsets`. One at a time, so that no commit overtakes a later one.
+    async def commit(self, standing: Standing, offsets: Offsets, turn: Turn | None = None) -> None:
+        """Record `offsets`, when it is our `turn`; None: behind all who are in line now.
 
         A new generation is asked what is still ours, and that is committed. Raises
         `CommitFailed` if something was not.
         """
-        if not offsets:
-            return
-        async with self._lock:
-            await self._commit(standing, dict(offsets))
+        before, ours = turn or self._line_up()
+        try:
+            if before is not None:
+                await asyncio.wait({before})
+            if offsets:
+                await self._commit(standing, dict(offsets))
+        finally:
+            if before is None or before.done():
+                ours.set_result(None)
+            else:  # Cancelled: whoever is behind us goes on waiting for who is before us.
+                before.add_done_callback(lambda _: ours.set_result(None))
+
+    def _line_up(self) -> Turn:
+        """Take a place in the line, at the moment at which the offsets are taken.
+
+        A commit that merely starts late would otherwise undo one that came after it.
+        """
+        ours = asyncio.get_running_loop().create_future()
+        before, self._last_turn = self._last_turn, ours
+        return before, ours
 
     async def finish(self) -> None:
         """Wait for the commits that were begun."""

@@ -161,6 +161,20 @@ async def test_auto_commit_covers_what_earlier_polls_returned(net: Network) -> N
         await until(lambda: offsets_are(net, {0: 4, 1: 0, 2: 0, 3: 0}))
 
 
+async def test_an_automatic_commit_that_starts_late_does_not_undo_a_later_one(
+    net: Network,
+) -> None:
+    await write(net, 10)
+
+    async with member(net, auto_commit_interval_ms=0) as reader:
+        reader.subscribe("t")
+        await read(reader, 2)
+        # This poll begins to commit two, and returns before that has had a chance to run.
+        assert len(await reader.poll(max_records=2)) == 2
+
+    assert (await offsets(net))[0] == 4
+
+
 async def offsets_are(net: Network, expected: dict[int, int]) -> bool:
     return await offsets(net) == expected
 
