@@ -19,6 +19,7 @@ from service.groups import state
 from service.groups.assignors import ASSIGNORS, TopicPartition
 from service.groups.items import GroupItems, Known, is_id, parse_group_id
 from service.groups.lookout import MEMBERS_MAX, Lookout
+from service.groups.patterns import check_pattern
 from service.groups.state import Group, Member
 from storage import keys
 from storage.errors import (
@@ -39,7 +40,6 @@ SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
 SESSION_TIMEOUT_MS_MIN: Final = 1_000
 SESSION_TIMEOUT_MS_MAX: Final = 1_800_000
 
-PATTERN_CHARS_MAX: Final = 1_000
 
 TOPICS_AGE_MAX_S: Final = 5.0
 """New topics and partitions are noticed after this long at the latest."""
@@ -311,23 +311,12 @@ def _check_member(member: Member, assignor: str | None) -> None:
     if bool(member.topics) == (member.pattern is not None):
         raise InvalidRequest("give topics or topics_pattern: one of them, and not both")
     if member.pattern is not None:
-        _check_pattern(member.pattern)
+        check_pattern(member.pattern)
     if not SESSION_TIMEOUT_MS_MIN <= member.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
         raise InvalidRequest(
             f"session_timeout_ms: must be from {SESSION_TIMEOUT_MS_MIN} to"
             f" {SESSION_TIMEOUT_MS_MAX}, not {member.session_timeout_ms}"
         )
-
-
-def _check_pattern(pattern: str) -> None:
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise InvalidRequest(
-            f"topics_pattern: {len(pattern)} characters, the limit is {PATTERN_CHARS_MAX}"
-        )
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidRequest(f"topics_pattern: not a regular expression: {error}") from None
 
 
 def _encode_beat(beats: int, generation: int) -> bytes:

@@ -14,13 +14,13 @@ else was assigned in it: the old owner sees the new generation only with the par
 In a quiet group `held` is empty and nothing writes the group item.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from service.groups.assignors import ASSIGNORS, TopicPartition
+from service.groups.patterns import matching
 from storage import frames
 from storage.errors import Corrupt
 
@@ -40,8 +40,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def wants(self, existing: Mapping[str, int]) -> list[str]:
         if self.pattern is not None:
-            pattern = re.compile(self.pattern)
-            return [topic for topic in existing if pattern.fullmatch(topic)]
+            return matching(self.pattern, existing)
         return [topic for topic in self.topics if topic in existing]
 
 
