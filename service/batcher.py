@@ -116,6 +116,10 @@ class _LaneBuffer:
         return dict.fromkeys(append for chunks in self.chunks.values() for _, append in chunks)
 
     def settled(self, committed: "asyncio.Future[dict[int, int]]") -> None:
+        if committed.cancelled():
+            # Only when the process stops with the commit under way: then nobody knows.
+            self.fail(OutcomeUnknown("the commit was interrupted; it may have happened"))
+            return
         error = committed.exception()
         if error is None:
             self.landed(committed.result())
