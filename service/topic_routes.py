@@ -15,7 +15,7 @@ from pydantic import (
     StrictStr,
 )
 
-from service.gateway import Gateway
+from service.gateway import Gateway, PartitionInfo
 from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter, problem_response
 from service.requests import OFFSET_MAX, PARTITION_MAX, Query, parse_partition, parse_place
 from storage import keys
@@ -74,17 +74,6 @@ class TopicInfo(BaseModel):
 
 class TopicList(BaseModel):
     topics: list[TopicInfo]
-
-
-class PartitionInfo(BaseModel):
-    partition: int
-    leader: str | None
-    leader_epoch: int
-    replicas: list[str]
-    isr: list[str]
-    log_start_offset: int
-    high_watermark: int
-    size_bytes: int
 
 
 class PartitionList(BaseModel):
@@ -166,10 +155,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def list_partitions(topic: TopicName, request: Request) -> PartitionList:
         """Return where every partition begins, ends and lives."""
         Query(request, ())
-        infos = await gateway.partitions(topic)
-        return PartitionList(
-            partitions=[PartitionInfo.model_validate(info, from_attributes=True) for info in infos]
-        )
+        return PartitionList(partitions=await gateway.partitions(topic))
 
     @routes.get(
         "/{topic}/partitions/{partition}/offsets",

@@ -40,7 +40,6 @@ SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
 SESSION_TIMEOUT_MS_MIN: Final = 1_000
 SESSION_TIMEOUT_MS_MAX: Final = 1_800_000
 
-
 TOPICS_AGE_MAX_S: Final = 5.0
 """New topics and partitions are noticed after this long at the latest."""
 
