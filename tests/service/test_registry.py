@@ -1,0 +1,65 @@
+"""Who serves: beats that are lost, and gateways that die without a word."""
+
+import pytest
+
+from service.clock import World, real_world
+from service.registry import MISSED_BEATS_MAX, Registry
+from service.settings import Settings
+from storage.errors import OutcomeUnknown
+from storage.memory import MemoryMetadata
+from tests.storage.faults import FaultyMetadata
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = Settings(gateway_heartbeat_s=10)
+
+
+def new_metadata() -> FaultyMetadata:
+    return FaultyMetadata(MemoryMetadata(real_world().new_version))
+
+
+def at(now_ms: list[int]) -> World:
+    real = real_world()
+    return World(
+        now_ms=lambda: now_ms[0],
+        monotonic_s=real.monotonic_s,
+        sleep=real.sleep,
+        random=real.random,
+        random_bytes=real.random_bytes,
+    )
+
+
+@pytest.mark.parametrize("fault", ["reply lost", "request lost"])
+async def test_after_a_beat_without_an_answer_the_next_one_counts(fault: str) -> None:
+    metadata, now_ms = new_metadata(), [1_000]
+    registry = Registry(SETTINGS, metadata, at(now_ms))
+    metadata.faults.append(fault)
+
+    with pytest.raises(OutcomeUnknown):
+        await registry.beat()
+    now_ms[0] = 2_000
+    await registry.beat()
+
+    [item] = await registry.gateways()
+    assert (item.id, item.beat_ms) == (registry.gateway_id, 2_000)
+
+
+async def test_a_gateway_that_dies_without_a_word_is_not_shown_for_long() -> None:
+    metadata, now_ms = new_metadata(), [0]
+    dead, alive = (Registry(SETTINGS, metadata, at(now_ms)) for _ in range(2))
+    await dead.beat()
+
+    now_ms[0] = MISSED_BEATS_MAX * 10_000 + 1
+    await alive.beat()
+
+    assert [item.id for item in await alive.gateways()] == [alive.gateway_id]
+
+
+async def test_a_gateway_that_leaves_is_gone() -> None:
+    metadata = new_metadata()
+    registry = Registry(SETTINGS, metadata, at([0]))
+    await registry.beat()
+
+    await registry.leave()
+
+    assert await registry.gateways() == []
