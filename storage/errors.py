@@ -5,10 +5,12 @@
         InvalidRequest, InvalidTopic, InvalidConfig, InvalidPartitions,
         InvalidReplicationFactor, InvalidRecord, InvalidAcks, UnknownTopicOrPartition,
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
-        NotAcceptable, NotSupported, UnknownGroup, UnknownMember
+        NotAcceptable, NotSupported, UnknownGroup, UnknownMember, UnknownProducer,
+        UnknownTransaction, InvalidTransactionTimeout, TransactionTooLarge
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, InconsistentGroup,
-        GroupNotEmpty
+        GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence,
+        InvalidTransactionState, IdempotencyKeyReused
       Unavailable            nothing was written: send the same request later
         Overloaded, Contended, NotEnoughReplicas, StoreUnavailable, ShuttingDown
       OutcomeUnknown         it may have been written: retry only what is idempotent
@@ -135,6 +137,24 @@ class UnknownMember(Rejected):
     code = "UNKNOWN_MEMBER_ID"
 
 
+class UnknownProducer(Rejected):
+    code = "UNKNOWN_PRODUCER_ID"
+
+
+class UnknownTransaction(Rejected):
+    code = "TRANSACTIONAL_ID_NOT_FOUND"
+
+
+class InvalidTransactionTimeout(Rejected):
+    code = "INVALID_TRANSACTION_TIMEOUT"
+
+
+class TransactionTooLarge(Rejected):
+    """More than one metadata transaction, or one item of the table, can hold."""
+
+    code = "TRANSACTION_TOO_LARGE"
+
+
 class MetadataConflict(Conflict):
     """A condition did not hold, and the transaction certainly changed nothing.
 
@@ -159,6 +179,32 @@ class InconsistentGroup(Conflict):
 
 class GroupNotEmpty(Conflict):
     code = "NON_EMPTY_GROUP"
+
+
+class InvalidProducerEpoch(Conflict):
+    """A newer instance of the producer exists, or this epoch's transaction has ended."""
+
+    code = "INVALID_PRODUCER_EPOCH"
+
+
+class OutOfOrderSequence(Conflict):
+    """Records before these are missing: they were lost, or are still on their way."""
+
+    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class DuplicateSequence(Conflict):
+    """These were written so long ago that their offset is not remembered any more."""
+
+    code = "DUPLICATE_SEQUENCE_NUMBER"
+
+
+class InvalidTransactionState(Conflict):
+    code = "INVALID_TXN_STATE"
+
+
+class IdempotencyKeyReused(Conflict):
+    code = "IDEMPOTENCY_KEY_REUSED"
 
 
 class TopicExists(Conflict):

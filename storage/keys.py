@@ -8,13 +8,14 @@ split further by themselves), and a directory is made only 16 times:
     f/hot/<id>.seg                               slices of many partitions
     f/index/<topic id>/<lane>/<id>.page          entries of one lane
     f/index/<topic id>/<lane>/<id>.node|.root    what lists pages and nodes
+    f/index/<topic id>/<lane>/<id>.producers     windows of idempotent producers that are idle
 """
 
 from typing import Final, Literal
 
 ID_BYTES: Final = 16
 
-IndexKind = Literal["page", "node", "root"]
+IndexKind = Literal["page", "node", "root", "producers"]
 
 
 def hot_segment(object_id: bytes) -> str:
@@ -53,3 +54,31 @@ def group_watch(group_id: str) -> str:
 
 def group_offsets(group_id: str, topic_name: str, lane: int) -> str:
     return f"offset/{group_id}/{topic_name}/{lane:05d}"
+
+
+def producer_ids() -> str:
+    return "counter/producer-ids"
+
+
+def producer(producer_id: int) -> str:
+    return f"producer/{producer_id}"
+
+
+def transaction(transactional_id: str) -> str:
+    return f"txn/{transactional_id}"
+
+
+def atomic_producer(producer_id: int) -> str:
+    return f"atomic/{producer_id}"
+
+
+def idempotency_key(digest: str) -> str:
+    return f"idempotency/{digest}"
+
+
+def lease(name: str) -> str:
+    return f"lease/{name}"
+
+
+def zone(name: str) -> str:
+    return f"zone/{name}"
