@@ -85,6 +85,23 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
 _DECODER: Final = msgspec.msgpack.Decoder(_Stored)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """Offsets to record, checked as far as they can be before the group is read."""
+
+    group_id: str
+    commits: Sequence[Commit]
+    committer: Committer | None
+    topics: Mapping[str, Topic]
+    items: Mapping[str, list[Commit]]
+    """By the key of the item that holds them."""
+
+    @property
+    def op_count(self) -> int:
+        """How many items are written or checked: those of the offsets, and the group's."""
+        return len(self.items) + 1
+
+
 class Offsets:
     def __init__(
         self, metadata: MetadataStore, topics: Topics, coordinator: Coordinator, world: World
@@ -103,9 +120,8 @@ class Offsets:
         these partitions now, or if there is none though the group has members. A commit that
         is overtaken by another one counts as made before it, and changes nothing any more.
         """
-        parse_group_id(group_id)
-        topics = await self._checked_topics(commits)
-        items = _by_item(group_id, commits, topics)
+        planned = await self.planned(group_id, commits, committer)
+        topics, items = planned.topics, planned.items
         if len(items) > TRANSACT_OPS_MAX - 2:
             raise InvalidRequest(
                 f"offsets: these are of {len(items)} lanes, and one commit can cover"
@@ -141,6 +157,38 @@ class Offsets:
             await repeat(self._world, f"group {group_id!r}", attempt)
         except _Undecided as error:
             raise OutcomeUnknown(f"these offsets may have been committed: {error}") from error
+
+    async def planned(
+        self, group_id: str, commits: Sequence[Commit], committer: Committer | None
+    ) -> Planned:
+        """Return what `ops` needs to record the offsets together with something else."""
+        parse_group_id(group_id)
+        topics = await self._checked_topics(commits)
+        return Planned(
+            group_id=group_id,
+            commits=commits,
+            committer=committer,
+            topics=topics,
+            items=_by_item(group_id, commits, topics),
+        )
+
+    async def ops(self, planned: Planned) -> list[Op]:
+        """Return what records the offsets, as part of a transaction that happens once.
+
+        The group and the offsets are read now, and the transaction fails if they change before
+        it: then ask again. Raises as `commit` does if the committer may not commit these.
+        """
+        known = await self._coordinator.read(planned.group_id)
+        _check_committer(planned.group_id, known, planned.commits, planned.committer)
+        stored = await self._metadata.get_many(list(planned.items))
+        now_ms = self._world.now_ms()
+        ops: list[Op] = [_group_op(planned.group_id, known)]
+        for key, of in planned.items.items():
+            topic = planned.topics[of[0].topic]
+            new = {one.partition: (one.offset, one.metadata, now_ms) for one in of}
+            current = _kept(stored.get(key), topic)
+            ops.append(_put(key, topic, {**current, **new}, stored.get(key)))
+        return ops
 
     async def read(self, group_id: str) -> list[Committed]:
         """Return all offsets of the group, by topic and partition."""
