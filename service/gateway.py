@@ -17,6 +17,7 @@ from service.batcher import Batcher, BatchLimits
 from service.clock import World
 from service.settings import Settings
 from service.shares import Share, Shares
+from storage.atomic import AtomicCommits
 from storage.catalog import Catalog
 from storage.entries import Entry
 from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
@@ -26,6 +27,7 @@ from storage.partitioner import Spreader, assign
 from storage.reader import Budget, Fetched, LogReader
 from storage.records import RECORD_SCHEMA
 from storage.topics import Topic, Topics
+from storage.windows import WindowPages
 from storage.zones import Zones
 
 VIEW_AGE_MAX_S: Final = 1.0
@@ -99,8 +101,12 @@ class Gateway:
             sleep=world.sleep,
             random=world.random,
             poll_interval_s=settings.head_poll_ms / 1000,
+            window_pages=WindowPages(zones, world.new_id, settings.index_cache_bytes // 4),
+            now_ms=world.now_ms,
+            producer_expiration_ms=settings.producer_id_expiration_ms,
         )
         self.lanes = Lanes(self._lane_runtime)
+        self.atomic = AtomicCommits(self.lanes, self._lane_runtime, zones)
         self.reader = LogReader(zones, catalog, settings.slice_cache_bytes)
         self.batcher = Batcher(
             zones,
@@ -125,7 +131,7 @@ class Gateway:
         """Append the records; return (base offset, count) by partition, once durable."""
 
         async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
-            parts = self._assigned(topic, batch, wanted)
+            parts = self.assigned(topic, batch, wanted)
             bases = await self.batcher.append(topic, parts, size_bytes)
             return {p: (bases[p], part.num_rows) for p, part in parts.items()}
 
@@ -137,13 +143,13 @@ class Gateway:
         """Choose partitions only: return the count by partition, and the append still to do."""
 
         async def attempt(topic: Topic) -> tuple[Topic, Mapping[int, pa.RecordBatch]]:
-            return topic, self._assigned(topic, batch, wanted)
+            return topic, self.assigned(topic, batch, wanted)
 
         topic, parts = await self._with_topic(topic_name, attempt)
         counts = {p: part.num_rows for p, part in parts.items()}
         return counts, lambda: self.batcher.append(topic, parts, size_bytes)
 
-    def _assigned(
+    def assigned(
         self, topic: Topic, batch: pa.RecordBatch, wanted: Wanted
     ) -> Mapping[int, pa.RecordBatch]:
         if topic.config.is_compacted and batch.column(1).null_count:

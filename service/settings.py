@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     group_upkeep_s: NonNegativeFloat = 30
     """How often this gateway ends sessions that no member's call has met; 0: never."""
 
+    producer_id_expiration_ms: PositiveInt = 86_400_000
+    """An idempotent producer that writes nothing to a partition for so long is forgotten there."""
+
     offsets_retention_minutes: PositiveInt = 10_080
     """Offsets of a group without members are forgotten after this long: Kafka's 7 days."""
 

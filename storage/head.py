@@ -7,6 +7,7 @@ followed by one compare-and-set. Nothing else assigns offsets.
 
     head  = next offset, log start and size of every partition, replicas, ISR, epoch, root
             runs, oldest first
+            windows of idempotent producers (storage/producers.py), and pages with more of them
     run   = slices that lie next to each other in one object, committed together
     slice = [partition, records, bytes, ms after the run's base, span in ms, crc32c]
 
@@ -17,7 +18,7 @@ Partitions are numbered within the lane here: 0 is the lane's first. Fields are 
 at the end, with a default, so that older heads still decode.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ import msgspec
 from storage import frames
 from storage.entries import Entry, Kind
 from storage.errors import Corrupt
+from storage.producers import Key, Window
 
 _MAGIC: Final = b"RHD1"
 
@@ -56,6 +58,16 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
     kind: int = int(Kind.ARROW)
 
 
+class WindowPage(msgspec.Struct, array_like=True, frozen=True):
+    """An object that holds windows of producers which wrote nothing for a while."""
+
+    object_id: bytes
+    level: int
+    count: int
+    first_producer_id: int
+    last_producer_id: int
+
+
 class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     topic_id: bytes
     lane: int
@@ -73,6 +85,10 @@ class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     leader_epoch: int = 0
     root: bytes = b""
     runs: tuple[Run, ...] = ()
+    producers: tuple[Window, ...] = ()
+    """Windows of idempotent producers, those used last at the end."""
+    producer_pages: tuple[WindowPage, ...] = ()
+    """Where the windows are that no longer fit in here, newest last."""
 
     @property
     def partition_count(self) -> int:
@@ -142,6 +158,12 @@ def base_offsets(head: Head, runs: Sequence[Run]) -> list[dict[int, int]]:
 def drop_runs(head: Head, count: int, root: bytes) -> Head:
     """Return the head without its `count` oldest runs, which `root` now lists."""
     return msgspec.structs.replace(head, runs=head.runs[count:], root=root)
+
+
+def with_windows(head: Head, changed: Mapping[Key, Window]) -> Head:
+    """Return the head with `changed` in the place of what it had, as those used last."""
+    kept = [window for window in head.producers if window.key not in changed]
+    return msgspec.structs.replace(head, producers=(*kept, *changed.values()))
 
 
 def inline_bytes(head: Head) -> int:

@@ -9,16 +9,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from storage import head as heads
 from storage.catalog import Catalog
-from storage.errors import RiachoError, UnknownTopicOrPartition
+from storage.errors import Contended, MetadataConflict, RiachoError, UnknownTopicOrPartition
 from storage.head import Head
 from storage.metadata import MetadataStore, Versioned
 from storage.tasks import shared
 
+if TYPE_CHECKING:
+    from storage.windows import WindowPages
+
 BACK_OFF_S_MAX: Final = 0.05
+
+COMMIT_S_MAX: Final = 15.0
+"""How long a commit goes on losing races before it gives up. One of n writers wins each round,
+so a time limit is what a caller feels; a number of attempts would only punish the unlucky."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,10 @@ class LaneRuntime:
     sleep: Callable[[float], Awaitable[None]]
     random: Callable[[], float]
     poll_interval_s: float
+    window_pages: "WindowPages"
+    now_ms: Callable[[], int]
+    producer_expiration_ms: int = 86_400_000
+    """A producer that wrote nothing for so long is forgotten: Kafka's day."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
@@ -48,8 +59,13 @@ class LaneRuntime:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def back_off(self, attempt: int) -> None:
-        """Wait a little, at random, longer after each lost race, so that writers take turns."""
+    async def next_attempt(self, attempt: int, give_up_s: float) -> None:
+        """Wait a little, at random, longer after each lost race, so that writers take turns.
+
+        Raises `Contended` if it is later than `give_up_s`.
+        """
+        if self.monotonic_s() > give_up_s:
+            raise Contended(f"others committed first for {COMMIT_S_MAX:.0f} s; send it again")
         if attempt > 0:
             await self.sleep(self.random() * min(BACK_OFF_S_MAX, 0.001 * 2 ** min(attempt, 10)))
 
@@ -95,9 +111,9 @@ class WatchedHead:
             await asyncio.wait([previous])
         self._reading, self._read_next = self._read_next, None
         began_s = self._runtime.monotonic_s()
-        return self._adopt(await self._runtime.metadata.get(self.key), began_s)
+        return self.adopt(await self._runtime.metadata.get(self.key), began_s)
 
-    def _adopt(self, item: Versioned | None, began_s: float) -> LaneView:
+    def adopt(self, item: Versioned | None, began_s: float) -> LaneView:
         if item is None:
             self._view = None
             self.wake()
@@ -105,6 +121,12 @@ class WatchedHead:
         if self._view and self._view.version == item.version:
             return self._know(LaneView(self._view.head, item.version, began_s))
         return self._know(LaneView(heads.decode(item.value), item.version, began_s))
+
+    def adopted(self, view: LaneView, conflict: MetadataConflict) -> LaneView:
+        """Return the head that a conflict found, or `view` if it was not about the head."""
+        if self.key not in conflict.current:
+            return view
+        return self.adopt(conflict.current[self.key], self._runtime.monotonic_s())
 
     def _know(self, view: LaneView) -> LaneView:
         # Answers may overtake each other; what is known never goes back.

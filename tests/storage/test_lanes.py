@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from storage import head as heads
-from storage import keys, lanes
+from storage import keys, lanes, rolls
 from storage.errors import (
     NotEnoughReplicas,
     OutcomeUnknown,
@@ -18,8 +18,9 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.head import Run
-from storage.lanes import FLIGHT_MAX_S, Lane, Lanes
+from storage.lanes import Lane, Lanes
 from storage.metadata import Delete, Op, Put
+from storage.rolls import FLIGHT_MAX_S
 from tests.storage.faults import FaultyMetadata, TestObjects
 from tests.storage.logs import numbered_ids, run_of
 from tests.storage.worlds import (
@@ -295,7 +296,7 @@ async def test_while_rolls_fail_commits_go_on_up_to_the_hard_limit() -> None:
         await fill()
 
     inline = heads.inline_bytes((await lane.view(0)).head)
-    assert lanes.INLINE_BYTES_HARD_MAX < inline < lanes.INLINE_BYTES_HARD_MAX * 1.1
+    assert rolls.INLINE_BYTES_HARD_MAX < inline < rolls.INLINE_BYTES_HARD_MAX * 1.1
     objects.failing_puts = 0
     ticket = lane.enqueue()
     ticket.ready(run(committed))
@@ -350,7 +351,7 @@ async def test_a_roll_that_its_process_failed_to_make_is_made_by_another() -> No
 
     head = (await ours.view(0)).head
     assert head.root
-    assert heads.inline_bytes(head) < 1.1 * lanes.INLINE_BYTES_OVERDUE
+    assert heads.inline_bytes(head) < 1.1 * rolls.INLINE_BYTES_OVERDUE
 
 
 async def test_a_roll_onto_an_index_that_was_rewritten_meanwhile_is_dropped() -> None:

@@ -14,6 +14,7 @@ from storage.lanes import LaneRuntime
 from storage.memory import MemoryMetadata, MemoryObjects
 from storage.metadata import MetadataStore, Put
 from storage.objects import ObjectStore
+from storage.windows import WindowPages
 from storage.zones import Zones
 
 TOPIC_ID = bytes(range(16))
@@ -94,6 +95,8 @@ def new_runtime(
         sleep=clock.sleep,
         random=random.Random(seed).random,
         poll_interval_s=0.05,
+        window_pages=WindowPages(zones, new_ids(seed + 1_000_000), index_cache_bytes),
+        now_ms=lambda: int(clock.monotonic_s() * 1000),
     )
 
 

@@ -1,0 +1,187 @@
+"""Committing to many lanes at once: all or nothing.
+
+Runs of any number of lanes, and whatever else must change with them (group offsets, the item of
+a transaction), become visible by one metadata transaction over the heads and those items.
+Before it, nothing was in the log; after it, everything is.
+
+The order is that of arrival here too: a place is taken in the queue of every lane at once, so
+that two of these meet in all lanes in the same order and never wait for each other in a ring.
+
+What goes wrong is dealt with as for one lane (storage/commits.py). Whatever has an item of its
+own in the transaction finds there whether an unanswered attempt has happened.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+import msgspec
+
+from storage import head as heads
+from storage import keys
+from storage.catalog import zone_names
+from storage.commits import Bases as RunBases
+from storage.commits import told
+from storage.errors import (
+    MetadataConflict,
+    OutcomeUnknown,
+    RiachoError,
+    TransactionTooLarge,
+)
+from storage.head import Head, Run
+from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
+from storage.metadata import TRANSACT_OPS_MAX, VALUE_BYTES_MAX, Op, Put
+from storage.watch import COMMIT_S_MAX
+from storage.zones import Zones
+
+LaneKey: TypeAlias = tuple[bytes, int]
+Bases: TypeAlias = Mapping[LaneKey, list[RunBases]]
+"""By topic id and lane: for each run, the first offset of each partition within the lane."""
+
+Plan: TypeAlias = Callable[[Bases], Awaitable[Sequence[Op]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRuns:
+    """What is staged for one lane, in the order of arrival."""
+
+    topic_id: bytes
+    lane: int
+    runs: tuple[Run, ...]
+
+    @property
+    def key(self) -> LaneKey:
+        return self.topic_id, self.lane
+
+
+def joined(staged: Sequence[LaneRuns]) -> list[LaneRuns]:
+    """Return `staged` with one item for each lane."""
+    runs: dict[LaneKey, tuple[Run, ...]] = {}
+    for each in staged:
+        runs[each.key] = runs.get(each.key, ()) + each.runs
+    return [LaneRuns(*key, of_lane) for key, of_lane in runs.items()]
+
+
+class AtomicCommits:
+    def __init__(self, lanes: Lanes, runtime: LaneRuntime, zones: Zones) -> None:
+        self._lanes = lanes
+        self._runtime = runtime
+        self._zones = zones
+
+    async def commit(self, staged: Sequence[LaneRuns], plan: Plan) -> Bases:
+        """Append all that is staged and do what `plan` returns, or nothing of it.
+
+        `plan` is called in every attempt, after the heads were read: it reads its own items
+        and returns what is to be done with them, or raises to end it all, because it must not
+        be done or was done already.
+
+        Raises `TransactionTooLarge`, `Contended`, `UnknownTopicOrPartition` if a topic is gone,
+        what `plan` and the stores raise, and `OutcomeUnknown`.
+        """
+        parts = joined(staged)
+        check_width(len(parts))
+        lanes = [self._lanes.lane(*part.key) for part in parts]
+        # All at once, with no pause in between: see above.
+        turns = [lane.take_turn() for lane in lanes]
+        try:
+            for turn in turns:
+                await turn.reached
+            return await self._commit(lanes, parts, plan)
+        finally:
+            for turn in turns:
+                turn.give_back()
+
+    async def _commit(self, lanes: Sequence[Lane], parts: list[LaneRuns], plan: Plan) -> Bases:
+        doubt: list[LaneView] | None = None
+        try:
+            give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
+            views = [lane.known(COMMIT_S_MAX) or await lane.view(0) for lane in lanes]
+            for attempt in count():
+                try:
+                    return await self._try(lanes, views, parts, plan)
+                except MetadataConflict as conflict:
+                    pairs = zip(lanes, views, strict=True)
+                    views = [lane.adopted(view, conflict) for lane, view in pairs]
+                except OutcomeUnknown:
+                    doubt = views
+                    views = [await lane.view(0) for lane in lanes]
+                if doubt and doubt[0].version != views[0].version:
+                    if await lanes[0].landed(doubt[0].head, parts[0].runs, views[0].head):
+                        return _bases(parts, [view.head for view in doubt])
+                    doubt = None
+                await self._runtime.next_attempt(attempt, give_up_s)
+            raise AssertionError("attempts end by an error")
+        except RiachoError as error:
+            raise told(error, is_in_doubt=doubt is not None) from error
+
+    async def _try(
+        self,
+        lanes: Sequence[Lane],
+        views: Sequence[LaneView],
+        parts: list[LaneRuns],
+        plan: Plan,
+    ) -> Bases:
+        began_s = self._runtime.monotonic_s()
+        before = [await lane.ready(view.head) for lane, view in zip(lanes, views, strict=True)]
+        for number, head in enumerate(before):
+            parts[number] = await self._covering(head, parts[number])
+        news = [heads.append(h, part.runs) for h, part in zip(before, parts, strict=True)]
+        puts: list[Op] = []
+        for lane, view, new in zip(lanes, views, news, strict=True):
+            value = heads.encode(new)
+            if len(value) > VALUE_BYTES_MAX:
+                raise TransactionTooLarge(
+                    f"these are {len(new.runs)} writes to one lane, more than can be committed at"
+                    " once; use fewer and larger requests, or smaller transactions"
+                )
+            puts.append(Put(lane.key, value, view.version))
+        bases = _bases(parts, before)
+        ops = [*puts, *await plan(bases)]
+        check_ops_count(len(puts), len(ops))
+        if not ops:
+            return bases
+        versions = await self._runtime.metadata.transact(ops)
+        for lane, old, new in zip(lanes, before, news, strict=True):
+            lane.committed(old, LaneView(new, versions[lane.key], began_s))
+        return bases
+
+    async def _covering(self, head: Head, part: LaneRuns) -> LaneRuns:
+        """Return `part` with every run in every zone that is in sync by now.
+
+        Between staging and commit a zone may have come in: it must hold everything.
+        """
+        runs = []
+        for run in part.runs:
+            missing = head.isr & ~run.zones
+            if missing:
+                key = keys.hot_segment(run.object_id)
+                body = await self._zones.get(key, zone_names(head, run.zones))
+                await self._zones.put(key, [body], zone_names(head, missing))
+                run = msgspec.structs.replace(run, zones=run.zones | missing)
+            runs.append(run)
+        return LaneRuns(part.topic_id, part.lane, tuple(runs))
+
+
+def check_width(lane_count: int, other_ops: int = 0) -> None:
+    """Raise `TransactionTooLarge` if so many lanes and other items do not fit into one."""
+    check_ops_count(lane_count, lane_count + other_ops)
+
+
+def check_ops_count(lane_count: int, op_count: int) -> None:
+    if op_count > TRANSACT_OPS_MAX:
+        raise TransactionTooLarge(
+            f"{lane_count} lanes and {op_count - lane_count} other items would be committed"
+            f" together, and the metadata table can change {TRANSACT_OPS_MAX} items at once; use"
+            " fewer partitions in one transaction, or topics with a larger lane.partitions"
+        )
+
+
+def _bases(parts: Sequence[LaneRuns], before: Sequence[Head]) -> Bases:
+    return {
+        part.key: heads.base_offsets(head, part.runs)
+        for part, head in zip(parts, before, strict=True)
+    }
+
+
+__all__ = ["AtomicCommits", "Bases", "LaneRuns", "check_width", "joined"]

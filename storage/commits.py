@@ -1,0 +1,251 @@
+"""Committing to a head: one compare-and-set, and certainty about what became of it.
+
+What can go wrong, and what is done:
+
+- *Someone else committed first.* The conflict carries the new head; append to that one.
+- *No answer.* The write may have happened. If it did, our first slice sits exactly where the
+  old head ended, because the write was conditional on that head; so one look at that offset
+  tells. Until it has been told, nothing is reported: neither an error nor an offset.
+- *A late duplicate.* Every attempt is conditional on one version of the head, so at most one
+  of them lands. After an unanswered attempt every later conflict is checked for it.
+- *The head is gone.* The topic was deleted, and nothing can be appended to it any more.
+- *Some of it must not be appended.* Batches of idempotent producers are judged against the
+  head they would be appended to. Records of one that is a duplicate, or comes too early, lie
+  in the same slices as others', so the rest is written anew without them: rare, and exact.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+from storage import head as heads
+from storage import producers
+from storage.entries import Kind
+from storage.errors import (
+    MetadataConflict,
+    NotEnoughReplicas,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    RiachoError,
+    StoreUnavailable,
+    UnknownTopicOrPartition,
+)
+from storage.head import Head, Run
+from storage.metadata import Check, Put
+from storage.producers import Claim, Key, Verdict, Window
+from storage.rolls import FLIGHT_MAX_S, Rolls
+from storage.watch import COMMIT_S_MAX, LaneRuntime, LaneView, WatchedHead
+from storage.windows import Spills
+
+Bases: TypeAlias = dict[int, int]
+"""The first offset of every partition (within the lane) of a run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A run whose object is durable, and the claims of the idempotent batches in it."""
+
+    run: Run | None
+    """None: nothing is left of it."""
+    claims: tuple[Claim, ...] = ()
+    without: "Callable[[Mapping[int, Verdict]], Awaitable[Offer]] | None" = None
+    """Tells why these claims are not appended, and returns what is left, written anew."""
+    checks: tuple[Check, ...] = ()
+    """What else must hold at the moment of the commit; `Fenced` if it does not."""
+
+
+class Fenced(Exception):
+    """A check of an offer did not hold. Nothing was committed."""
+
+    def __init__(self, failed: frozenset[str]) -> None:
+        super().__init__(f"changed: {', '.join(sorted(failed))}")
+        self.keys = failed
+
+
+class CommittingHead(WatchedHead):
+    """The head of one lane, and how this process changes it."""
+
+    def __init__(self, key: str, runtime: LaneRuntime) -> None:
+        super().__init__(key, runtime)
+        self._rolls = Rolls(runtime, self._commit_idle)
+        self._spills = Spills(runtime, runtime.window_pages, self._commit_idle)
+
+    @property
+    def is_committing(self) -> bool:
+        raise NotImplementedError
+
+    async def commit(self, runs: Sequence[Run], born_s: float) -> list[Bases]:
+        """Append `runs`, as `commit_offers` does."""
+        return await self.commit_offers([Offer(run) for run in runs], born_s)
+
+    async def commit_offers(self, offered: Sequence[Offer], born_s: float) -> list[Bases]:
+        """Append what may be appended of `offered`; return the first offsets of each.
+
+        `born_s` is when the oldest of their objects began. Raises `Contended` if others were
+        always faster, `UnknownTopicOrPartition` if the topic is gone, `Fenced` if a check of
+        an offer did not hold, what the stores raised, or `OutcomeUnknown` if an attempt was
+        not answered and may still count.
+        """
+        offers = list(offered)
+        doubt: tuple[LaneView, list[Run]] | None = None
+        try:
+            view = self._view or await self._fresh()
+            give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
+            for attempt in count():
+                view, changed = await self._admitted(view, offers)
+                fenced: frozenset[str] = frozenset()
+                try:
+                    return _by_offer(offers, await self._try(view, offers, changed, born_s))
+                except MetadataConflict as conflict:
+                    fenced = _failed_checks(offers, conflict)
+                    view = self.adopted(view, conflict)
+                except OutcomeUnknown:
+                    doubt = view, _runs(offers)
+                    view = await self._fresh()
+                if doubt is not None and doubt[0].version != view.version:
+                    if await self.landed(doubt[0].head, doubt[1], view.head):
+                        return _by_offer(offers, heads.base_offsets(doubt[0].head, doubt[1]))
+                    # Its version of the head is gone, so it cannot land any more either.
+                    doubt = None
+                if fenced:
+                    # An unanswered attempt had the same check, so it cannot land any more.
+                    raise Fenced(fenced)
+                await self._runtime.next_attempt(attempt, give_up_s)
+            raise AssertionError("attempts end by an error")
+        except RiachoError as error:
+            raise told(error, is_in_doubt=doubt is not None) from error
+
+    async def _admitted(
+        self, view: LaneView, offers: list[Offer]
+    ) -> tuple[LaneView, dict[Key, Window]]:
+        """Rewrite offers in place until every claim comes next; return the windows to change."""
+        is_fresh = False
+        while any(offer.claims for offer in offers):
+            verdicts, changed = await self._judged(view.head, offers)
+            if not any(verdicts):
+                return view, changed
+            if not is_fresh and _has_gap(verdicts):
+                # Another process may have filled it since we last looked.
+                view, is_fresh = await self._fresh(), True
+                continue
+            for number, rejected in enumerate(verdicts):
+                if rejected:
+                    without = offers[number].without
+                    assert without is not None, "claims need someone who can do without them"
+                    offers[number] = await without(rejected)
+        return view, {}
+
+    async def _judged(
+        self, head: Head, offers: Sequence[Offer]
+    ) -> tuple[list[dict[int, Verdict]], dict[Key, Window]]:
+        minute = producers.minute_of(self._runtime.now_ms())
+        wanted = {claim.key for offer in offers for claim in offer.claims}
+        known = {window.key: window for window in head.producers if window.key in wanted}
+        if head.producer_pages and len(known) < len(wanted):
+            elsewhere = wanted - known.keys()
+            known |= await self._runtime.window_pages.find(head, elsewhere)
+        kept = producers.unexpired(known.values(), minute, self._runtime.producer_expiration_ms)
+        bases = _by_offer(offers, heads.base_offsets(head, _runs(offers)))
+        return producers.settle(kept, [offer.claims for offer in offers], bases, minute)
+
+    async def _try(
+        self, view: LaneView, offers: Sequence[Offer], changed: Mapping[Key, Window], born_s: float
+    ) -> list[Bases]:
+        runs = _runs(offers)
+        if not runs:
+            return []
+        head = await self.ready(view.head)
+        began_s = self._runtime.monotonic_s()
+        if began_s - born_s > FLIGHT_MAX_S:
+            raise too_late()
+        if any(head.isr & ~run.zones for run in runs):
+            # Where it was written is decided before it is committed, and a zone came in sync
+            # in between: it must hold everything, and does not hold this.
+            raise NotEnoughReplicas("a zone came in sync while it was written; send it again")
+        new = heads.append(head, runs)
+        if changed:
+            new = heads.with_windows(new, changed)
+        checks = {check.key: check for offer in offers for check in offer.checks}
+        put = Put(self.key, heads.encode(new), view.version)
+        versions = await self._runtime.metadata.transact([put, *checks.values()])
+        self.committed(head, LaneView(new, versions[self.key], began_s))
+        return heads.base_offsets(head, runs)
+
+    async def landed(self, old: Head, runs: Sequence[Run], now: Head) -> bool:
+        """Whether an unanswered attempt to append `runs` to `old` is part of `now`."""
+        piece = runs[0].slices[0]
+        base = old.next_offsets[piece.partition]
+        if now.next_offsets[piece.partition] <= base:
+            return False
+        found = await self._runtime.catalog.after(now, piece.partition, base)
+        if not found or found[0].kind != Kind.ARROW or found[0].base_offset != base:
+            raise OutcomeUnknown("the log was rewritten before the commit could be recognised")
+        return found[0].object_id == runs[0].object_id
+
+    async def ready(self, head: Head) -> Head:
+        """Return `head` as it may be appended to: with room, if it had too little."""
+        return await self._spills.ready(await self._rolls.ready(head))
+
+    def committed(self, before: Head, view: LaneView) -> None:
+        """Take note of a commit by this process."""
+        self._know(view)
+        self._rolls.begin_if_large(before, view.head)
+        self._spills.begin_if_large(before, view.head)
+
+    async def _commit_idle(self) -> None:
+        """Make a finished roll count though nobody appends, before it looks like an orphan."""
+        view = self._view
+        if view is None or self.is_committing:
+            return
+        head = self._spills.applied(self._rolls.applied(view.head))
+        if head is view.head:
+            return
+        new = heads.append(head, [])
+        try:
+            versions = await self._runtime.metadata.transact(
+                [Put(self.key, heads.encode(new), view.version)]
+            )
+        except RiachoError:
+            return
+        self._know(LaneView(new, versions[self.key], self._runtime.monotonic_s()))
+
+
+def _runs(offers: Sequence[Offer]) -> list[Run]:
+    return [offer.run for offer in offers if offer.run is not None]
+
+
+def _failed_checks(offers: Sequence[Offer], conflict: MetadataConflict) -> frozenset[str]:
+    """Return the keys of those checks of `offers` that did not hold."""
+    failed = set()
+    for check in [check for offer in offers for check in offer.checks]:
+        if check.key in conflict.current:
+            current = conflict.current[check.key]
+            if (None if current is None else current.version) != check.expected:
+                failed.add(check.key)
+    return frozenset(failed)
+
+
+def _has_gap(verdicts: Sequence[Mapping[int, Verdict]]) -> bool:
+    return any(
+        isinstance(verdict, OutOfOrderSequence)
+        for rejected in verdicts
+        for verdict in rejected.values()
+    )
+
+
+def _by_offer(offers: Sequence[Offer], bases: Sequence[Bases]) -> list[Bases]:
+    """Return the bases of every offer; none for those of which nothing was left."""
+    given = iter(bases)
+    return [{} if offer.run is None else next(given) for offer in offers]
+
+
+def told(error: RiachoError, *, is_in_doubt: bool) -> RiachoError:
+    """Return what a caller may be told of `error`, if an attempt may have landed or not."""
+    if not is_in_doubt or isinstance(error, (UnknownTopicOrPartition, OutcomeUnknown)):
+        return error
+    return OutcomeUnknown(f"the commit was sent, its outcome is unknown: {error}")
+
+
+def too_late() -> RiachoError:
+    return StoreUnavailable("the write took too long and was given up")

@@ -1,0 +1,84 @@
+"""Rolling a head: what no longer fits in it goes into index objects.
+
+A roll is prepared beside the appends: it writes objects that nothing mentions, and the next
+commit makes them count by naming them in the head. One that was overtaken, by another process
+or by compaction, is dropped and leaves orphans. Only when the head has grown far beyond its
+size do commits wait for it.
+
+Of all processes only the one whose commit crosses the limit begins, as only one roll can count;
+if it fails, whoever comes next does.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from storage import head as heads
+from storage.catalog import Roll
+from storage.errors import RiachoError
+from storage.head import Head
+from storage.watch import LaneRuntime
+
+FLIGHT_MAX_S: Final = 600.0
+"""An object older than this is not committed any more: the sweeper takes what is unreferenced
+and a good deal older for an orphan, and a process may have been asleep in between."""
+
+INLINE_BYTES_OVERDUE: Final = 2 * heads.INLINE_BYTES_MAX
+"""Beyond this, whoever was to roll the head has failed, and any process does."""
+
+INLINE_BYTES_HARD_MAX: Final = 8 * heads.INLINE_BYTES_MAX
+"""Beyond this, commits wait for the roll: the head may not grow without bound."""
+
+
+class Rolls:
+    """The rolls of one lane by this process."""
+
+    def __init__(self, runtime: LaneRuntime, finished: Callable[[], Awaitable[None]]) -> None:
+        self._runtime = runtime
+        self._finished = finished
+        """Called when there is something to apply, for the case that nobody commits."""
+        self._running: asyncio.Task[None] | None = None
+        self._done: tuple[Roll, float] | None = None
+
+    def begin_if_large(self, before: Head, new: Head) -> None:
+        """Begin a roll if the head has just become too large, or is so for long."""
+        new_bytes = heads.inline_bytes(new)
+        has_crossed = heads.inline_bytes(before) <= heads.INLINE_BYTES_MAX < new_bytes
+        if not has_crossed and new_bytes <= INLINE_BYTES_OVERDUE:
+            return
+        # A roll that was finished meanwhile will do; another one would be thrown away.
+        if self._running is None and self.applied(new) is new:
+            self._running = self._runtime.spawn(self._roll(new))
+
+    async def _roll(self, head: Head) -> None:
+        try:
+            born_s = self._runtime.monotonic_s()
+            self._done = (await self._runtime.catalog.roll(head), born_s)
+        except RiachoError:
+            # The head is still whole. The next commit tries again.
+            return
+        finally:
+            self._running = None
+        await self._finished()
+
+    async def ready(self, head: Head) -> Head:
+        """Return `head` with what is finished applied; wait for it if the head is far too large."""
+        if heads.inline_bytes(head) > INLINE_BYTES_HARD_MAX:
+            if self._running is not None:
+                await asyncio.wait([self._running])
+            if self.applied(head) is head:
+                self._done = (await self._runtime.catalog.roll(head), self._runtime.monotonic_s())
+        return self.applied(head)
+
+    def applied(self, head: Head) -> Head:
+        """Return `head` with the finished roll applied, or `head` itself if there is none."""
+        if self._done is None:
+            return head
+        roll, born_s = self._done
+        count = roll.run_count - (head.run_count - len(head.runs))
+        too_old = self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S
+        if roll.old_root != head.root or not 0 < count <= len(head.runs) or too_old:
+            # Someone else rolled or compacted meanwhile; ours stays an orphan.
+            self._done = None
+            return head
+        return heads.drop_runs(head, count, roll.new_root)

@@ -1,0 +1,198 @@
+"""Windows that left the head: pages of them, how they are found, and how they get there.
+
+    head ── windows of the producers that wrote last
+         └─ pages, newest last ── level 0  windows that left the head together
+                               ── level 1  merged from eight of level 0, and so on
+
+A window that leaves the head stays the truth about its producer until a newer one is in the
+head or in a newer page. Pages are immutable objects, written before a commit names them, so a
+crash leaves orphans and nothing else, and any process finds a producer of yesterday by reading
+a few small objects that it keeps. Windows that have expired are dropped when pages are merged.
+
+However many producers write to a lane, the head keeps some kilobytes of windows and the
+names of a few pages for each level.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+
+from storage import frames, keys, producers
+from storage.cache import ByteCache
+from storage.catalog import zone_names
+from storage.errors import Corrupt, RiachoError
+from storage.head import Head, WindowPage
+from storage.producers import Key, Window
+from storage.rolls import FLIGHT_MAX_S
+from storage.watch import LaneRuntime
+from storage.zones import Zones
+
+_MAGIC: Final = b"RPW1"
+
+INLINE_BYTES_MAX: Final = 4096
+"""Windows beyond about this size make half of them leave. A write of the table is charged by
+the kilobyte, a page by the request: here they cost about the same."""
+
+INLINE_BYTES_OVERDUE: Final = 2 * INLINE_BYTES_MAX
+INLINE_BYTES_HARD_MAX: Final = 8 * INLINE_BYTES_MAX
+FANOUT: Final = 8
+
+_WINDOW_BYTES: Final = 200
+"""About what a window takes in memory."""
+
+Windows: TypeAlias = dict[Key, Window]
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Pages that are written and wait to be committed."""
+
+    old_pages: tuple[WindowPage, ...]
+    new_pages: tuple[WindowPage, ...]
+    windows: Windows
+    """What is in the new pages, or has expired. Those used since stay in the head."""
+
+
+class WindowPages:
+    """Reads and writes the pages of all lanes."""
+
+    def __init__(self, zones: Zones, new_id: Callable[[], bytes], cache_bytes_max: int) -> None:
+        self._zones = zones
+        self._new_id = new_id
+        self._cache = ByteCache[bytes, Windows](
+            cache_bytes_max, lambda windows: _WINDOW_BYTES * (1 + len(windows))
+        )
+
+    async def find(self, head: Head, wanted: Collection[Key]) -> Windows:
+        """Return the windows of `wanted` that are in pages; what the head has is newer."""
+        refs = [page for page in head.producer_pages if _may_hold(page, wanted)]
+        found: Windows = {}
+        # Newest last, so that the newest counts.
+        for page in await asyncio.gather(*(self._page(head, ref) for ref in refs)):
+            found.update((key, page[key]) for key in wanted if key in page)
+        return found
+
+    async def spill(self, head: Head, minute: int, expiration_ms: int) -> Spill:
+        """Write the half of the head's windows that were used least lately into pages."""
+        leaving = head.producers[: (len(head.producers) + 1) // 2]
+        kept = producers.unexpired(leaving, minute, expiration_ms)
+        pages = list(head.producer_pages)
+        if kept:
+            level, windows = 0, kept
+            # The new page and seven of its level become one of the next, and so on.
+            while len(same := [page for page in pages if page.level == level]) + 1 >= FANOUT:
+                older = await asyncio.gather(*(self._page(head, page) for page in same))
+                windows = _merged([*older, windows], minute, expiration_ms)
+                pages = [page for page in pages if page.level != level]
+                level += 1
+            if windows:
+                pages.append(await self._write(head, level, windows))
+            pages.sort(key=lambda page: -page.level)
+        left = {window.key: window for window in leaving}
+        return Spill(head.producer_pages, tuple(pages), left)
+
+    async def _write(self, head: Head, level: int, windows: Windows) -> WindowPage:
+        object_id = self._new_id()
+        key = keys.index_object(head.topic_id, head.lane, object_id, "producers")
+        data = encode(windows.values())
+        await self._zones.put(key, [data], zone_names(head, head.isr))
+        self._cache.put(object_id, windows)
+        ids = [producer_id for producer_id, _ in windows]
+        return WindowPage(object_id, level, len(windows), min(ids), max(ids))
+
+    async def _page(self, head: Head, page: WindowPage) -> Windows:
+        async def load() -> Windows:
+            key = keys.index_object(head.topic_id, head.lane, page.object_id, "producers")
+            return decode(await self._zones.get(key, zone_names(head, head.isr)))
+
+        return await self._cache.get_or_load(page.object_id, load)
+
+
+class Spills:
+    """The windows of one lane that this process moves out of its head."""
+
+    def __init__(
+        self, runtime: LaneRuntime, pages: WindowPages, finished: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._runtime = runtime
+        self._pages = pages
+        self._finished = finished
+        self._running: asyncio.Task[None] | None = None
+        self._done: tuple[Spill, float] | None = None
+
+    def begin_if_large(self, before: Head, new: Head) -> None:
+        """Begin to move windows if they have just become too many, or are so for long."""
+        if not new.producers:
+            return
+        new_bytes = producers.inline_bytes(new.producers)
+        has_crossed = producers.inline_bytes(before.producers) <= INLINE_BYTES_MAX < new_bytes
+        if not has_crossed and new_bytes <= INLINE_BYTES_OVERDUE:
+            return
+        if self._running is None and self.applied(new) is new:
+            self._running = self._runtime.spawn(self._spill(new))
+
+    async def _spill(self, head: Head) -> None:
+        try:
+            self._done = await self._spilled(head)
+        except RiachoError:
+            return  # They are all still in the head. The next commit tries again.
+        finally:
+            self._running = None
+        await self._finished()
+
+    async def _spilled(self, head: Head) -> tuple[Spill, float]:
+        born_s = self._runtime.monotonic_s()
+        minute = producers.minute_of(self._runtime.now_ms())
+        spill = await self._pages.spill(head, minute, self._runtime.producer_expiration_ms)
+        return spill, born_s
+
+    async def ready(self, head: Head) -> Head:
+        """Return `head` with what was finished applied; wait for it if there are far too many."""
+        if producers.inline_bytes(head.producers) > INLINE_BYTES_HARD_MAX:
+            if self._running is not None:
+                await asyncio.wait([self._running])
+            if self.applied(head) is head:
+                self._done = await self._spilled(head)
+        return self.applied(head)
+
+    def applied(self, head: Head) -> Head:
+        """Return `head` without the windows that were moved, or `head` itself if none were."""
+        if self._done is None:
+            return head
+        spill, born_s = self._done
+        too_old = self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S
+        left = [window for window in head.producers if spill.windows.get(window.key) != window]
+        if spill.old_pages != head.producer_pages or too_old or len(left) == len(head.producers):
+            # Someone else moved them meanwhile; ours stays an orphan.
+            self._done = None
+            return head
+        return msgspec.structs.replace(head, producers=tuple(left), producer_pages=spill.new_pages)
+
+
+def _may_hold(page: WindowPage, wanted: Iterable[Key]) -> bool:
+    return any(page.first_producer_id <= key[0] <= page.last_producer_id for key in wanted)
+
+
+def _merged(pages: Sequence[Windows], minute: int, expiration_ms: int) -> Windows:
+    merged: Windows = {}
+    for page in pages:
+        merged.update(page)
+    return producers.unexpired(merged.values(), minute, expiration_ms)
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(list[Window])
+
+
+def encode(windows: Iterable[Window]) -> bytes:
+    return frames.seal(_MAGIC, msgspec.msgpack.encode(list(windows)))
+
+
+def decode(data: bytes) -> Windows:
+    """Return the windows, or raise `Corrupt` if `data` is not what `encode` gave."""
+    try:
+        return {window.key: window for window in _DECODER.decode(frames.unseal(_MAGIC, data))}
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a page of producers does not decode: {error}") from error
