@@ -23,14 +23,17 @@ from typing import Final
 
 import pyarrow as pa
 
+from service.lane_buffers import NO_CLAIMS, Append, BufferKey, Claims, LaneBuffer
+from service.sequences import Sequences, already_written
 from storage import keys, writer
-from storage.catalog import zone_names
-from storage.errors import OutcomeUnknown, RiachoError, ShuttingDown
-from storage.lanes import Lane, Lanes, LaneView, Ticket
+from storage.atomic import LaneRuns
+from storage.errors import RiachoError, ShuttingDown
+from storage.head import Run
+from storage.lanes import Lanes, LaneView, Ticket
 from storage.reader import LogReader
 from storage.tasks import drop_error
 from storage.topics import Topic
-from storage.writer import BuiltSegment, LanePart
+from storage.writer import BuiltSegment
 from storage.zones import Zones
 
 VIEW_AGE_MAX_S: Final = 5.0
@@ -50,102 +53,8 @@ class BatchLimits:
 
 
 @dataclass(slots=True, eq=False)
-class _Append:
-    """One request: waits for all its lanes."""
-
-    lanes_left: int
-    done: "asyncio.Future[dict[int, int]]"
-    bases: dict[int, int] = field(default_factory=dict)
-    error: Exception | None = None
-
-    def landed(self, bases: Mapping[int, int]) -> None:
-        self.bases.update(bases)
-        self._settle()
-
-    def fail(self, error: Exception) -> None:
-        if self.error is None or isinstance(error, OutcomeUnknown):
-            self.error = error
-        self._settle()
-
-    def _settle(self) -> None:
-        """Answer when every lane has: only then is it known whether anything was written."""
-        self.lanes_left -= 1
-        if self.lanes_left or self.done.done():
-            return
-        if self.error is None:
-            self.done.set_result(self.bases)
-        elif self.bases and isinstance(self.error, RiachoError):
-            mixed = OutcomeUnknown(f"some partitions were written, others not: {self.error}")
-            self.done.set_exception(mixed)
-        else:
-            self.done.set_exception(self.error)
-
-
-@dataclass(slots=True, eq=False)
-class _LaneBuffer:
-    topic: Topic
-    number: int
-    lane: Lane
-    view: LaneView
-    chunks: dict[int, list[tuple[pa.RecordBatch, _Append]]] = field(default_factory=dict)
-    """Record batches by partition within the lane, in order of arrival."""
-    sizes: dict[int, int] = field(default_factory=dict)
-    """About how many bytes each of these partitions has."""
-
-    @property
-    def first_partition(self) -> int:
-        return self.number * self.topic.lane_partitions
-
-    def zone_names(self) -> list[str]:
-        return zone_names(self.view.head, self.view.head.isr)
-
-    def part(self) -> LanePart:
-        return LanePart(
-            topic_id=self.topic.topic_id,
-            first_partition=self.first_partition,
-            codec=self.topic.config.codec,
-            zones=self.view.head.isr,
-            batches=[
-                (partition, [batch for batch, _ in chunks], self.sizes[partition])
-                for partition, chunks in self.chunks.items()
-            ],
-        )
-
-    def appends(self) -> Iterable[_Append]:
-        # A dictionary, because a set would answer in any order.
-        return dict.fromkeys(append for chunks in self.chunks.values() for _, append in chunks)
-
-    def settled(self, committed: "asyncio.Future[dict[int, int]]") -> None:
-        if committed.cancelled():
-            # Only when the process stops with the commit under way: then nobody knows.
-            self.fail(OutcomeUnknown("the commit was interrupted; it may have happened"))
-            return
-        error = committed.exception()
-        if error is None:
-            self.landed(committed.result())
-        else:
-            assert isinstance(error, Exception), error
-            self.fail(error)
-
-    def fail(self, error: Exception) -> None:
-        for append in self.appends():
-            append.fail(error)
-
-    def landed(self, bases: Mapping[int, int]) -> None:
-        """Tell every append of this lane which offsets its records got."""
-        offsets: dict[_Append, dict[int, int]] = {append: {} for append in self.appends()}
-        for partition, chunks in self.chunks.items():
-            offset = bases[partition]
-            for batch, append in chunks:
-                offsets[append][self.first_partition + partition] = offset
-                offset += batch.num_rows
-        for append, given in offsets.items():
-            append.landed(given)
-
-
-@dataclass(slots=True, eq=False)
 class _Buffer:
-    lanes: dict[tuple[bytes, int], _LaneBuffer] = field(default_factory=dict)
+    lanes: dict[BufferKey, LaneBuffer] = field(default_factory=dict)
     size_bytes: int = 0
     linger: asyncio.TimerHandle | None = None
     has_gathered: bool = False
@@ -160,12 +69,14 @@ class Batcher:
         reader: LogReader,
         limits: BatchLimits,
         new_id: Callable[[], bytes],
+        sequences: Sequences | None = None,
     ) -> None:
         self._zones = zones
         self._lanes = lanes
         self._reader = reader
         self._limits = limits
         self._new_id = new_id
+        self._sequences = sequences or Sequences(lanes)
         self._open: _Buffer | None = None
         self._sealed: deque[_Buffer] = deque()
         self._flights: set[asyncio.Task[None]] = set()
@@ -176,31 +87,49 @@ class Batcher:
         self.flushed_bytes = 0
 
     async def append(
-        self, topic: Topic, batches: Mapping[int, pa.RecordBatch], size_bytes: int
+        self,
+        topic: Topic,
+        batches: Mapping[int, pa.RecordBatch],
+        size_bytes: int,
+        claims: Claims = NO_CLAIMS,
     ) -> dict[int, int]:
         """Return the first offset given in each partition, once all records are durable.
 
-        `size_bytes` is about what all batches have together. Raises `ShuttingDown`, or what
-        the write raised. To stop waiting does not withdraw the records.
+        `size_bytes` is about what all batches have together. Batches with a claim are appended
+        once, however often they come; one that was appended before gets the offset of then.
+        Raises `ShuttingDown`, what a claim is refused for, or what the write raised. To stop
+        waiting does not withdraw the records.
         """
         if not batches:
             return {}
+        if claims.by_partition:
+            await self._sequences.in_turn(topic, claims.by_partition)
         views = await self._views_in_turn(topic, batches)
         if self._closing:
             raise ShuttingDown("this gateway is shutting down; send it to another")
-        append = _Append(len(views), asyncio.get_running_loop().create_future())
+        known: dict[int, int] = {}
+        if claims.by_partition:
+            known = already_written(topic, views, claims.by_partition)
+            batches = {p: batch for p, batch in batches.items() if p not in known}
+            if not batches:
+                return known
+        append = Append(0, asyncio.get_running_loop().create_future(), known)
         buffer = self._open or self._open_buffer()
         record_bytes = size_bytes / sum(batch.num_rows for batch in batches.values())
+        touched: set[LaneBuffer] = set()
         for partition, batch in batches.items():
             number, local = topic.lane_of(partition)
-            key = topic.topic_id, number
+            key = topic.topic_id, number, claims.fence
             waiting = buffer.lanes.get(key)
             if waiting is None:
-                lane = self._lanes.lane(*key)
-                waiting = buffer.lanes[key] = _LaneBuffer(topic, number, lane, views[number])
-            waiting.chunks.setdefault(local, []).append((batch, append))
-            grown = waiting.sizes.get(local, 0) + int(batch.num_rows * record_bytes)
-            waiting.sizes[local] = grown
+                lane = self._lanes.lane(topic.topic_id, number)
+                waiting = buffer.lanes[key] = LaneBuffer(
+                    topic, number, lane, views[number], claims.fence
+                )
+            claim = claims.by_partition.get(partition)
+            waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim)
+            touched.add(waiting)
+        append.lanes_left = len(touched)
         buffer.size_bytes += size_bytes
         if buffer.size_bytes >= self._limits.batch_bytes_max:
             self._seal()
@@ -211,6 +140,28 @@ class Batcher:
         except asyncio.CancelledError:
             append.done.add_done_callback(drop_error)
             raise
+
+    async def stage(
+        self, appends: Sequence[tuple[Topic, Mapping[int, pa.RecordBatch]]], size_bytes: int
+    ) -> list[LaneRuns]:
+        """Write all records as one object, and commit nothing: nobody can see them yet.
+
+        Raises what the write raised. What is never committed is an orphan for the sweeper.
+        """
+        buffers: dict[tuple[bytes, int], LaneBuffer] = {}
+        for topic, batches in appends:
+            views = await self._views(topic, batches)
+            for partition, batch in batches.items():
+                number, local = topic.lane_of(partition)
+                key = topic.topic_id, number
+                if key not in buffers:
+                    lane = self._lanes.lane(*key)
+                    buffers[key] = LaneBuffer(topic, number, lane, views[number], None)
+                buffers[key].add(local, batch, None, batch.nbytes, None)
+        if not buffers:
+            return []
+        segment = await self._write(list(buffers.values()), size_bytes)
+        return [LaneRuns(*key, (run,)) for key, run in zip(buffers, segment.runs, strict=True)]
 
     async def _views_in_turn(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
         """Return what `_views` returns, but not before those who came earlier have it.
@@ -311,14 +262,14 @@ class Batcher:
         self._flights.discard(flight)
         self._take_off()
 
-    async def _fly(self, buffer: _Buffer, tickets: list[tuple[_LaneBuffer, Ticket]]) -> None:
+    async def _fly(self, buffer: _Buffer, tickets: list[tuple[LaneBuffer, Ticket]]) -> None:
         """Write the segment, then commit it.
 
         In that order, so that a crash in between leaves an object that nothing mentions, and
         nothing else.
         """
         try:
-            segment = await self._write(buffer, [waiting for waiting, _ in tickets])
+            segment = await self._write([waiting for waiting, _ in tickets], buffer.size_bytes)
         except Exception as error:  # noqa: BLE001
             for waiting, ticket in tickets:
                 ticket.withdraw()
@@ -327,15 +278,19 @@ class Batcher:
         for (waiting, ticket), run in zip(tickets, segment.runs, strict=True):
             # By a callback, so that no lane waits for the others.
             ticket.committed.add_done_callback(waiting.settled)
-            ticket.ready(run)
+            ticket.ready(waiting.offer(run, self._write_again))
         for _, ticket in tickets:
             with suppress(RiachoError):
                 await ticket.committed
 
-    async def _write(self, buffer: _Buffer, lanes: Sequence[_LaneBuffer]) -> BuiltSegment:
+    async def _write_again(self, waiting: LaneBuffer) -> Run:
+        segment = await self._write([waiting], sum(waiting.sizes.values()))
+        return segment.runs[0]
+
+    async def _write(self, lanes: Sequence[LaneBuffer], size_bytes: int) -> BuiltSegment:
         object_id = self._new_id()
         parts = [waiting.part() for waiting in lanes]
-        if buffer.size_bytes <= ENCODE_INLINE_BYTES_MAX:
+        if size_bytes <= ENCODE_INLINE_BYTES_MAX:
             segment = writer.build(object_id, parts)
         else:
             segment = await asyncio.to_thread(writer.build, object_id, parts)

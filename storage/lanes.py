@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from storage import keys
 from storage.commits import Bases, CommittingHead, Fenced, Offer, too_late
-from storage.errors import InvalidProducerEpoch, OutcomeUnknown, RiachoError, ShuttingDown
+from storage.errors import Contended, OutcomeUnknown, RiachoError, ShuttingDown
 from storage.head import Run
 from storage.rolls import FLIGHT_MAX_S
 from storage.watch import LaneRuntime, LaneView
@@ -166,7 +166,7 @@ def _unfenced(tickets: list[Ticket], fenced: Fenced) -> list[Ticket]:
     for ticket in tickets:
         checks = () if ticket.offer is None else ticket.offer.checks
         if any(check.key in fenced.keys for check in checks):
-            _fail(ticket, InvalidProducerEpoch("the producer was changed while this was written"))
+            _fail(ticket, Contended("the producer changed while this was written; send it again"))
         else:
             left.append(ticket)
     return left

@@ -1,0 +1,131 @@
+"""Requests of one idempotent producer, in turn.
+
+A producer with several requests in the air sends them over several connections, and one may
+overtake another on the way. Refusing it costs a round trip and a retry, so one that comes too
+early waits a moment for those before it. Nothing depends on this for correctness: the commit
+judges every sequence against the head.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from storage.errors import OutOfOrderSequence
+from storage.head import Head
+from storage.lanes import Lanes, LaneView
+from storage.producers import SEQUENCES, Claim, judge
+from storage.topics import Topic
+
+WAIT_S: Final = 0.2
+"""So long an early request waits for those before it."""
+
+LOOK_EVERY_S: Final = 0.05
+"""How often one that waits looks whether they came to another gateway."""
+
+PRODUCERS_KEPT_MAX: Final = 20_000
+
+_Key: TypeAlias = tuple[bytes, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Arrived:
+    """How far the requests of a producer for one partition have come to this gateway."""
+
+    epoch: int
+    next_sequence: int
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def move(self, epoch: int, next_sequence: int) -> None:
+        self.epoch, self.next_sequence = epoch, next_sequence
+        self.moved.set()
+        self.moved = asyncio.Event()
+
+
+class Sequences:
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._arrived: OrderedDict[_Key, _Arrived] = OrderedDict()
+
+    async def in_turn(self, topic: Topic, claims: Mapping[int, Claim]) -> None:
+        """Return when requests before these have arrived, or after a moment."""
+        for partition, claim in claims.items():
+            key = topic.topic_id, partition, claim.producer_id
+            arrived = self._arrived.get(key)
+            if arrived is None or _is_early(claim, arrived):
+                arrived = await self._caught_up(topic, partition, claim, key)
+            if not _is_behind(claim, arrived):
+                arrived.move(claim.epoch, (claim.sequence + claim.record_count) % SEQUENCES)
+
+    async def _caught_up(self, topic: Topic, partition: int, claim: Claim, key: _Key) -> _Arrived:
+        """Wait until the claim is not early any more, but not for long."""
+        arrived = self._kept(key, claim.epoch)
+        number, _ = topic.lane_of(partition)
+        lane = self._lanes.lane(topic.topic_id, number)
+        for _ in range(int(WAIT_S / LOOK_EVERY_S)):
+            if not _is_early(claim, arrived):
+                break
+            view = lane.known(LOOK_EVERY_S) or await lane.view(0)
+            _catch_up(arrived, view.head, claim)
+            if _is_early(claim, arrived):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await arrived.moved.wait()
+        return arrived
+
+    def _kept(self, key: _Key, epoch: int) -> _Arrived:
+        arrived = self._arrived.get(key)
+        if arrived is None:
+            arrived = self._arrived[key] = _Arrived(epoch, 0)
+        self._arrived.move_to_end(key)
+        if len(self._arrived) > PRODUCERS_KEPT_MAX:
+            self._arrived.popitem(last=False)
+        return arrived
+
+
+def _catch_up(arrived: _Arrived, head: Head, claim: Claim) -> None:
+    """Take over what the head knows of the producer, if that is more."""
+    window = next((w for w in reversed(head.producers) if w.key == claim.key), None)
+    if window is None:
+        if head.producer_pages:
+            # It may be in a page. Waiting is not worth looking there.
+            arrived.move(claim.epoch, claim.sequence)
+        return
+    ahead = (window.next_sequence - arrived.next_sequence) % SEQUENCES
+    if window.epoch > arrived.epoch or ahead < SEQUENCES // 2:
+        arrived.move(window.epoch, window.next_sequence)
+
+
+def already_written(
+    topic: Topic, views: Mapping[int, LaneView], claims: Mapping[int, Claim]
+) -> dict[int, int]:
+    """Return the offsets of those batches that a known head says were written before.
+
+    Raises `InvalidProducerEpoch` or `DuplicateSequence` if it can tell so already.
+    """
+    found: dict[int, int] = {}
+    for partition, claim in claims.items():
+        number, _ = topic.lane_of(partition)
+        for window in views[number].head.producers:
+            if window.key == claim.key:
+                verdict = judge(window, claim)
+                if isinstance(verdict, int):
+                    found[partition] = verdict
+                elif verdict is not None and not isinstance(verdict, OutOfOrderSequence):
+                    # What looks like a gap may have been filled since.
+                    raise verdict
+    return found
+
+
+def _is_early(claim: Claim, arrived: _Arrived) -> bool:
+    ahead = (claim.sequence - arrived.next_sequence) % SEQUENCES
+    return claim.epoch == arrived.epoch and 0 < ahead < SEQUENCES // 2
+
+
+def _is_behind(claim: Claim, arrived: _Arrived) -> bool:
+    behind = (arrived.next_sequence - claim.sequence) % SEQUENCES
+    return claim.epoch < arrived.epoch or (
+        claim.epoch == arrived.epoch and 0 < behind < SEQUENCES // 2
+    )
