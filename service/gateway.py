@@ -15,6 +15,7 @@ import pyarrow as pa
 from service.admission import Admission
 from service.batcher import Batcher, BatchLimits
 from service.clock import World
+from service.numbering import Numbered, claims_of
 from service.settings import Settings
 from service.shares import Share, Shares
 from storage.atomic import AtomicCommits
@@ -23,7 +24,7 @@ from storage.entries import Entry
 from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
 from storage.metadata import MetadataStore
-from storage.partitioner import Spreader, assign
+from storage.partitioner import Keeper, Spreader, assign
 from storage.reader import Budget, Fetched, LogReader
 from storage.records import RECORD_SCHEMA
 from storage.topics import Topic, Topics
@@ -126,16 +127,25 @@ class Gateway:
     # Producing
 
     async def produce(
-        self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
+        self,
+        topic_name: str,
+        batch: pa.RecordBatch,
+        size_bytes: int,
+        wanted: Wanted,
+        numbered: Numbered | None = None,
     ) -> dict[int, tuple[int, int]]:
-        """Append the records; return (base offset, count) by partition, once durable."""
+        """Append the records; return (base offset, count) by partition, once durable.
+
+        Records that a producer `numbered` are appended once, however often they are sent.
+        """
 
         async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
-            parts = self.assigned(topic, batch, wanted)
-            bases = await self.batcher.append(topic, parts, size_bytes)
+            parts = self.assigned(topic, batch, wanted, numbered)
+            claims = claims_of(topic, parts, numbered)
+            bases = await self.batcher.append(topic, parts, size_bytes, claims)
             return {p: (bases[p], part.num_rows) for p, part in parts.items()}
 
-        return await self._with_topic(topic_name, attempt)
+        return await self.with_topic(topic_name, attempt)
 
     async def produce_later(
         self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
@@ -145,13 +155,18 @@ class Gateway:
         async def attempt(topic: Topic) -> tuple[Topic, Mapping[int, pa.RecordBatch]]:
             return topic, self.assigned(topic, batch, wanted)
 
-        topic, parts = await self._with_topic(topic_name, attempt)
+        topic, parts = await self.with_topic(topic_name, attempt)
         counts = {p: part.num_rows for p, part in parts.items()}
         return counts, lambda: self.batcher.append(topic, parts, size_bytes)
 
     def assigned(
-        self, topic: Topic, batch: pa.RecordBatch, wanted: Wanted
+        self,
+        topic: Topic,
+        batch: pa.RecordBatch,
+        wanted: Wanted,
+        numbered: Numbered | None = None,
     ) -> Mapping[int, pa.RecordBatch]:
+        """Return the records of each partition of the topic, as they are to be stored."""
         if topic.config.is_compacted and batch.column(1).null_count:
             row = batch.column(1).is_null().to_pylist().index(True)
             raise InvalidRecord(
@@ -163,6 +178,8 @@ class Gateway:
         if isinstance(wanted, int):
             topic.check_partition(wanted)
             return {wanted: batch}
+        if numbered is not None:
+            return assign(batch, wanted, topic.partition_count, Keeper(numbered.producer_id // 2))
         spreader = self._spreaders.get(topic.topic_id)
         if spreader is None:
             # Not all gateways begin with partition 0.
@@ -170,7 +187,7 @@ class Gateway:
             spreader = self._spreaders[topic.topic_id] = Spreader(cursor)
         return assign(batch, wanted, topic.partition_count, spreader)
 
-    async def _with_topic(self, name: str, call: Callable[[Topic], Awaitable[T]]) -> T:
+    async def with_topic(self, name: str, call: Callable[[Topic], Awaitable[T]]) -> T:
         """Call with the topic; once more if what was known of it turned out to be old."""
         topic = await self.topics.get(name)
         try:
@@ -203,7 +220,7 @@ class Gateway:
         async def attempt(topic: Topic) -> FetchResult:
             return await self._fetch(topic, partition, position, budget, wait)
 
-        return await self._with_topic(topic_name, attempt)
+        return await self.with_topic(topic_name, attempt)
 
     async def _fetch(
         self, topic: Topic, partition: int, position: Position, budget: Budget, wait: Wait
@@ -277,7 +294,7 @@ class Gateway:
             _check_width(view, local)
             return await self._resolve(view, local, at)
 
-        return await self._with_topic(topic_name, attempt)
+        return await self.with_topic(topic_name, attempt)
 
     async def locate(
         self, topic_name: str, partition: int, offset: int | None, end: int | None
@@ -296,7 +313,7 @@ class Gateway:
 
         if end is not None and offset is not None and end < offset:
             raise InvalidRequest(f"end: {end} is before offset {offset}")
-        return await self._with_topic(topic_name, attempt)
+        return await self.with_topic(topic_name, attempt)
 
     async def changed(self, watched: Sequence[tuple[Lane, LaneView]], timeout_s: float) -> None:
         """Return when any of the lanes changed, or after `timeout_s`."""
@@ -317,7 +334,7 @@ class Gateway:
             _check_width(view, local)
             return _info(partition, local, view)
 
-        return await self._with_topic(topic_name, attempt)
+        return await self.with_topic(topic_name, attempt)
 
     async def partitions(self, topic_name: str) -> list[PartitionInfo]:
         async def attempt(topic: Topic) -> list[PartitionInfo]:
@@ -331,7 +348,7 @@ class Gateway:
                 infos.append(_info(partition, local, views[number]))
             return infos
 
-        return await self._with_topic(topic_name, attempt)
+        return await self.with_topic(topic_name, attempt)
 
     def _lane(self, topic: Topic, partition: int) -> tuple[Lane, int]:
         number, local = topic.lane_of(partition)

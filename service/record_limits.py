@@ -8,6 +8,8 @@ import pyarrow.compute as pc
 
 from storage.errors import InvalidRecord, InvalidRequest, RecordTooLarge, RequestTooLarge
 
+PARTITION_MAX: Final = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:

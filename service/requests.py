@@ -10,13 +10,13 @@ from starlette.requests import Request
 from service.admission import Hold
 from service.compression import decompress
 from service.gateway import Place, Position
+from service.record_limits import PARTITION_MAX
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
 
 BODY_S_MAX: Final = 60.0
 """A body that takes longer to arrive is given up: what came of it is held meanwhile."""
 
 OFFSET_MAX: Final = 2**63 - 1
-PARTITION_MAX: Final = 2**31 - 1
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"

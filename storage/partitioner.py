@@ -103,6 +103,19 @@ class Spreader:
         return records if min(records, count) <= RUNS_MAX else _coprime_step(count)
 
 
+class Keeper(Spreader):
+    """Keeps all keyless records together, in the partition that a number stands for.
+
+    What is sent again goes where it went before, which only then can be recognised.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+
+    def runs(self, records: int, count: int) -> list[tuple[int, int]]:
+        return [(self._cursor % count, records)] if records else []
+
+
 def assign(
     batch: pa.RecordBatch, explicit: Explicit, count: int, spreader: Spreader
 ) -> dict[int, pa.RecordBatch]:
