@@ -1,0 +1,133 @@
+"""Producer ids: numbers that are given out once, in blocks, without a bare increment.
+
+A gateway takes a block of ids by compare-and-set on one counter and gives them out from memory.
+A block whose write was not answered is not used: a hole in the numbers is harmless, a number
+given out twice is not. Even ids are plain idempotent producers, which have no item of their own;
+odd ids belong to a transactional id, and an item of each says to which.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from service.clock import World
+from service.groups.items import GROUP_ID_CHARS_MAX, is_id, repeat
+from storage import frames, keys
+from storage.errors import Corrupt, InvalidRequest, UnknownProducer
+from storage.metadata import MetadataStore, Put, Versioned
+
+BLOCK_IDS: Final = 1000
+FIRST_ID: Final = 1
+
+OWNERS_KEPT_MAX: Final = 1024
+"""Ids whose transactional id is remembered; it never changes."""
+
+_COUNTER_MAGIC: Final = b"RPC1"
+_OWNER_MAGIC: Final = b"RPR1"
+
+
+def parse_transactional_id(text: str) -> str:
+    """Return `text` if it can be a transactional id, or raise `InvalidRequest`."""
+    if not is_id(text):
+        raise InvalidRequest(
+            f"transactional_id: {text[:300]!r} is not a name: use 1 to {GROUP_ID_CHARS_MAX}"
+            " letters, digits, dots, underscores and hyphens"
+        )
+    return text
+
+
+def is_transactional(producer_id: int) -> bool:
+    return producer_id % 2 == 1
+
+
+def owner_op(producer_id: int, transactional_id: str) -> Put:
+    """Return the write that makes a new odd id belong to `transactional_id`."""
+    value = frames.seal(_OWNER_MAGIC, transactional_id.encode())
+    return Put(keys.producer(producer_id), value, None)
+
+
+def decode_owner(value: bytes) -> str:
+    return str(frames.unseal(_OWNER_MAGIC, value), "utf-8")
+
+
+class ProducerIds:
+    def __init__(self, metadata: MetadataStore, world: World) -> None:
+        self._metadata = metadata
+        self._world = world
+        self._free: dict[bool, list[int]] = {False: [], True: []}
+        """Ids to give out, the next one last; by whether they are transactional."""
+        self._taking = asyncio.Lock()
+        self._issued_below = FIRST_ID
+        self._owners: dict[int, str] = {}
+
+    async def plain(self) -> int:
+        """Return an id that nobody had before, for an idempotent producer."""
+        return await self._next(False)
+
+    async def transactional(self) -> int:
+        """Return an id that nobody had before; write its `owner_op` with what uses it."""
+        return await self._next(True)
+
+    async def check_issued(self, producer_id: int) -> None:
+        """Raise `UnknownProducer` if nobody can have been given this id."""
+        if producer_id >= self._issued_below:
+            item = await self._metadata.get(keys.producer_ids())
+            self._issued_below = max(self._issued_below, _decode_counter(item))
+        if not FIRST_ID <= producer_id < self._issued_below:
+            raise _unknown(producer_id)
+
+    async def owner(self, producer_id: int) -> str:
+        """Return the transactional id that `producer_id` belongs to, or raise `UnknownProducer`."""
+        found = self._owners.get(producer_id)
+        if found is None:
+            item = await self._metadata.get(keys.producer(producer_id))
+            if item is None:
+                raise _unknown(producer_id)
+            found = self._owners[producer_id] = decode_owner(item.value)
+            if len(self._owners) > OWNERS_KEPT_MAX:
+                del self._owners[next(iter(self._owners))]
+        return found
+
+    async def _next(self, transactional: bool) -> int:
+        free = self._free[transactional]
+        while not free:
+            async with self._taking:
+                if not free:
+                    await self._take_block()
+        return free.pop()
+
+    async def _take_block(self) -> None:
+        async def attempt(_: bool) -> int:
+            # After an attempt without an answer another block is taken: see above.
+            item = await self._metadata.get(keys.producer_ids())
+            start = _decode_counter(item)
+            value = frames.seal(_COUNTER_MAGIC, msgspec.msgpack.encode(start + BLOCK_IDS))
+            version = None if item is None else item.version
+            await self._metadata.transact([Put(keys.producer_ids(), value, version)])
+            return start
+
+        start = await repeat(self._world, "the counter of producer ids", attempt)
+        self._issued_below = max(self._issued_below, start + BLOCK_IDS)
+        for transactional, free in self._free.items():
+            # The other half may not be used up yet; then this one's is left out.
+            if not free:
+                ids = range(start, start + BLOCK_IDS)
+                free += [i for i in reversed(ids) if is_transactional(i) == transactional]
+
+
+def _decode_counter(item: Versioned | None) -> int:
+    if item is None:
+        return FIRST_ID
+    try:
+        payload = frames.unseal(_COUNTER_MAGIC, item.value)
+        return msgspec.msgpack.decode(payload, type=int)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the counter of producer ids does not decode: {error}") from error
+
+
+def _unknown(producer_id: int) -> UnknownProducer:
+    return UnknownProducer(
+        f"producer id {producer_id} was not given out, or was not used for long and is forgotten;"
+        " get one with POST /v1/producers"
+    )

@@ -1,0 +1,163 @@
+"""Transactions as items of the metadata table: how they are read, and how they are changed.
+
+The item of a transactional id is the arbiter of all that becomes of its transactions. Every
+change is a compare-and-set on it; who loses a race reads again and decides again. Whoever meets
+a transaction that is overdue ends it first, so that nobody has to wait for the upkeep.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from service.clock import World
+from service.groups.items import LISTED_AT_ONCE, is_id, repeat
+from service.transactions import state
+from service.transactions.ids import ProducerIds, owner_op
+from service.transactions.state import Outcome, Ref, Results, Transaction
+from storage import keys
+from storage.errors import OutcomeUnknown
+from storage.metadata import MetadataStore, Op, Put, Versioned
+
+ITEMS_KEPT_MAX: Final = 256
+"""Items whose last version is kept decoded."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A transactional id as it was read; None: there is none."""
+
+    txn: Transaction | None
+    version: str | None
+    size_bytes: int = 0
+
+
+class Undecided(Exception):
+    """Refused now, though an attempt before may have been applied."""
+
+
+class TransactionItems:
+    def __init__(self, metadata: MetadataStore, ids: ProducerIds, world: World) -> None:
+        self._metadata = metadata
+        self._ids = ids
+        self._world = world
+        self._kept: dict[str, Known] = {}
+
+    async def read(self, transactional_id: str) -> Known:
+        """Return the item as it is now."""
+        if not is_id(transactional_id):
+            return Known(None, None)
+        item = await self._metadata.get(keys.transaction(transactional_id))
+        return self._keep(transactional_id, self._known(transactional_id, item))
+
+    async def current(self, transactional_id: str) -> Known:
+        """Return the item as it is now, with no transaction in it that is overdue."""
+
+        async def attempt(_: bool) -> Known:
+            known = await self.read(transactional_id)
+            return (
+                known
+                if not self.is_overdue(known.txn)
+                else await self._time_out(transactional_id, known)
+            )
+
+        return await repeat(self._world, f"transactional id {transactional_id!r}", attempt)
+
+    async def hopeful(self, ref: Ref) -> Known:
+        """Return the item as seen last if the transaction was open in it, else as it is now.
+
+        For writes that build on it: if it has changed since, they meet a conflict.
+        """
+        kept = self._kept.get(ref.transactional_id)
+        if kept is not None and state.is_open(kept.txn, ref) and not self.is_overdue(kept.txn):
+            return kept
+        return await self.current(ref.transactional_id)
+
+    def forget(self, transactional_id: str) -> None:
+        """Look again next time: something was written that is not known here."""
+        self._kept.pop(transactional_id, None)
+
+    def is_overdue(self, txn: Transaction | None) -> bool:
+        return txn is not None and bool(txn.open and txn.open.is_overdue(self._world.now_ms()))
+
+    async def _time_out(self, transactional_id: str, known: Known) -> Known:
+        assert known.txn is not None, transactional_id
+        next_id = await self.next_id(known.txn)
+        new = state.end(known.txn, Outcome.TIMED_OUT, next_id, self._world.now_ms())
+        return await self.write(transactional_id, known, new)
+
+    async def next_id(self, txn: Transaction) -> int:
+        """Return the producer id of the next epoch: nearly always the same."""
+        return await self._ids.transactional() if txn.is_last_epoch else txn.producer_id
+
+    def committed(
+        self, txn: Transaction, next_id: int, results: Results, digest: bytes = b""
+    ) -> Transaction:
+        now_ms = self._world.now_ms()
+        return state.end(txn, Outcome.COMMITTED, next_id, now_ms, results=results, digest=digest)
+
+    async def changing(
+        self, transactional_id: str, change: Callable[[Known, bool], Awaitable[T]]
+    ) -> T:
+        """Call `change` with the item as it is, again and again while others change it.
+
+        It is also told whether an earlier attempt may have been applied without our hearing of
+        it. What then cannot be decided it raises as `Undecided`: an `OutcomeUnknown`.
+        """
+
+        async def attempt(is_in_doubt: bool) -> T:
+            return await change(await self.current(transactional_id), is_in_doubt)
+
+        return await self.repeating(transactional_id, attempt)
+
+    async def repeating(self, transactional_id: str, attempt: Callable[[bool], Awaitable[T]]) -> T:
+        try:
+            return await repeat(self._world, f"transactional id {transactional_id!r}", attempt)
+        except Undecided as error:
+            raise OutcomeUnknown(f"this may have been done: {error}") from error
+
+    async def write(self, transactional_id: str, known: Known, new: Transaction) -> Known:
+        """Put `new` in the place of `known`, or raise what `transact` raises."""
+        ops = self.ops(transactional_id, known, new)
+        self._kept.pop(transactional_id, None)
+        versions = await self._metadata.transact(ops)
+        key = keys.transaction(transactional_id)
+        size_bytes = sum(len(op.value) for op in ops if isinstance(op, Put) and op.key == key)
+        return self._keep(transactional_id, Known(new, versions[key], size_bytes))
+
+    def ops(self, transactional_id: str, known: Known, new: Transaction) -> list[Op]:
+        """Return what puts `new` in the place of `known`."""
+        put = Put(keys.transaction(transactional_id), state.encode(new), known.version)
+        if known.txn is not None and known.txn.producer_id == new.producer_id:
+            return [put]
+        return [put, owner_op(new.producer_id, transactional_id)]
+
+    async def all(self) -> list[tuple[str, Known]]:
+        """Return every transactional id there is."""
+        found: list[tuple[str, Known]] = []
+        after = None
+        while True:
+            page = await self._metadata.list("txn/", after=after, limit=LISTED_AT_ONCE)
+            for key, item in page:
+                transactional_id = key.removeprefix("txn/")
+                found.append((transactional_id, self._known(transactional_id, item)))
+            if len(page) < LISTED_AT_ONCE:
+                return found
+            after = page[-1][0]
+
+    def _known(self, transactional_id: str, item: Versioned | None) -> Known:
+        if item is None:
+            return Known(None, None)
+        kept = self._kept.get(transactional_id)
+        if kept is not None and kept.version == item.version:
+            return kept
+        return Known(state.decode(item.value), item.version, len(item.value))
+
+    def _keep(self, transactional_id: str, known: Known) -> Known:
+        self._kept.pop(transactional_id, None)
+        if known.version is not None:
+            self._kept[transactional_id] = known
+            if len(self._kept) > ITEMS_KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+        return known

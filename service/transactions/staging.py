@@ -1,0 +1,207 @@
+"""Staging: records of a transaction become durable, but not yet part of the log.
+
+The object comes first, then the item that mentions it. A crash in between leaves an object that
+nothing mentions. Objects of one transaction may be written side by side; their places in the
+transaction are taken in the order in which the requests came, because the order of records in a
+partition is the order of their runs in the item.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+
+from service.gateway import Gateway, Wanted
+from service.numbering import Numbered, sequences_of
+from service.transactions import state
+from service.transactions.items import Known, TransactionItems, Undecided
+from service.transactions.state import Outcome, Ref, Sequences
+from storage.atomic import LaneRuns
+from storage.errors import (
+    Conflict,
+    InvalidRequest,
+    MetadataConflict,
+    OutOfOrderSequence,
+    TransactionTooLarge,
+)
+from storage.metadata import TRANSACT_OPS_MAX
+from storage.topics import Topic
+
+ITEM_BYTES_MAX: Final = 128 * 1024
+"""The item is written anew with every request: beyond this it would cost more than it is worth."""
+
+OTHER_OPS: Final = 10
+"""Left free for what is committed besides: the transaction, a group and its offsets."""
+
+LANES_MAX: Final = TRANSACT_OPS_MAX - OTHER_OPS
+
+GAP_WAIT_S: Final = 0.2
+"""A predecessor that is on its way is waited for this long, looking so often:"""
+GAP_LOOKS: Final = 10
+
+_RUN_BYTES: Final = 64
+_SLICE_BYTES: Final = 32
+_SLICED_AT_BYTES: Final = 256 * 1024
+
+
+class Staging:
+    def __init__(self, gateway: Gateway, items: TransactionItems) -> None:
+        self._gateway = gateway
+        self._items = items
+        self._last: dict[str, asyncio.Future[None]] = {}
+        """By transactional id: done when the request that came last has its place."""
+
+    async def stage(
+        self,
+        transaction_id: str,
+        topic_name: str,
+        batch: pa.RecordBatch,
+        size_bytes: int,
+        wanted: Wanted,
+        producer: tuple[int, int] | None = None,
+        sequences: Mapping[int, int] | int | None = None,
+    ) -> dict[int, int]:
+        """Write the records as part of the transaction; return how many go to each partition.
+
+        With `sequences`, a copy of a request is answered as the first and staged once. Raises
+        `InvalidTransactionState` or `InvalidProducerEpoch` if the transaction is not open (any
+        more), `OutOfOrderSequence`, and `TransactionTooLarge` before anything is written.
+        """
+        ref = state.parse_ref(transaction_id)
+        if producer is not None and producer != (ref.producer_id, ref.epoch):
+            raise InvalidRequest(
+                f"producer id {producer[0]} and epoch {producer[1]} are not those of transaction"
+                f" {ref}; leave the headers out, they follow from it"
+            )
+
+        async def attempt(topic: Topic) -> dict[int, int]:
+            parts = self._gateway.assigned(topic, batch, wanted, sender)
+            counts = {p: part.num_rows for p, part in parts.items()}
+            numbers = {} if sequences is None else sequences_of(parts, sequences)
+            known = await self._items.hopeful(ref)
+            opened = state.find_open(known.txn, ref)
+            # What comes too early now may be right when it is its turn.
+            with suppress(OutOfOrderSequence):
+                if state.is_staged(opened, topic.name, numbers, counts):
+                    return counts
+            _check_room(known, topic, parts, size_bytes)
+            written = await self._gateway.batcher.stage([(topic, parts)], size_bytes)
+            await self._add(turn, ref, topic, written, numbers, counts)
+            return counts
+
+        sender = None
+        if sequences is not None:
+            # Their records without a key go where a copy of the request would send them too.
+            sender = Numbered(producer_id=ref.producer_id, epoch=ref.epoch, sequence=sequences)
+        turn = _Turn(self._last, ref.transactional_id)
+        try:
+            return await self._gateway.with_topic(topic_name, attempt)
+        finally:
+            turn.give_back()
+
+    async def _add(
+        self,
+        turn: "_Turn",
+        ref: Ref,
+        topic: Topic,
+        written: Sequence[LaneRuns],
+        numbers: Sequences,
+        counts: Mapping[int, int],
+    ) -> None:
+        """Make what was written part of the transaction, in turn."""
+
+        async def attempt(is_in_doubt: bool) -> None:
+            known = await self._items.hopeful(ref)
+            try:
+                opened = state.find_open(known.txn, ref)
+            except Conflict as error:
+                if is_in_doubt and _may_hold(known, ref):
+                    raise Undecided(str(error)) from error
+                raise
+            if state.holds_object(opened, written):
+                return  # An unanswered attempt of ours did it.
+            if state.is_staged(opened, topic.name, numbers, counts):
+                return  # A copy of this request was faster.
+            assert known.txn is not None, ref
+            new = state.stage(known.txn, topic, written, numbers, counts)
+            try:
+                await self._items.write(ref.transactional_id, known, new)
+            except MetadataConflict:
+                self._items.forget(ref.transactional_id)
+                raise
+
+        await turn.reached()
+        for look in range(GAP_LOOKS + 1):
+            try:
+                return await self._items.repeating(ref.transactional_id, attempt)
+            except OutOfOrderSequence:
+                if look == GAP_LOOKS:
+                    raise
+            # What is missing may be right behind us, or at another gateway.
+            turn.give_back()
+            await self._gateway.world.sleep(GAP_WAIT_S / GAP_LOOKS)
+            self._items.forget(ref.transactional_id)
+        return None
+
+
+class _Turn:
+    """A place in the order of arrival."""
+
+    def __init__(self, last: dict[str, "asyncio.Future[None]"], transactional_id: str) -> None:
+        self._last = last
+        self._transactional_id = transactional_id
+        self._before = last.get(transactional_id)
+        self._mine = last[transactional_id] = asyncio.get_running_loop().create_future()
+
+    async def reached(self) -> None:
+        if self._before is not None:
+            await asyncio.shield(self._before)
+
+    def give_back(self) -> None:
+        """Let the next one go on, after all those before."""
+        if self._before is None or self._before.done():
+            self._done()
+        else:
+            self._before.add_done_callback(lambda _: self._done())
+
+    def _done(self) -> None:
+        if not self._mine.done():
+            self._mine.set_result(None)
+        if self._last.get(self._transactional_id) is self._mine:
+            del self._last[self._transactional_id]
+
+
+def _may_hold(known: Known, ref: Ref) -> bool:
+    """Whether what was written without an answer may be in the log by now."""
+    if known.txn is None:
+        return False
+    for ended in known.txn.ends:
+        if (ended.producer_id, ended.epoch) == (ref.producer_id, ref.epoch):
+            return ended.outcome is Outcome.COMMITTED
+    return True
+
+
+def _check_room(
+    known: Known, topic: Topic, parts: Mapping[int, pa.RecordBatch], size_bytes: int
+) -> None:
+    """Raise `TransactionTooLarge` if it cannot be committed with so much more in it."""
+    assert known.txn is not None, topic.name
+    assert known.txn.open is not None, topic.name
+    lanes = {(each.topic_id, each.lane) for each in known.txn.open.staged}
+    more = {(topic.topic_id, topic.lane_of(partition)[0]) for partition in parts}
+    if len(lanes | more) > LANES_MAX:
+        raise TransactionTooLarge(
+            f"the transaction would write to {len(lanes | more)} lanes, and can to {LANES_MAX}: it"
+            f" is committed by one change of at most {TRANSACT_OPS_MAX} items of the metadata"
+            f" table, {OTHER_OPS} of which are for the transaction, a group and its offsets; use"
+            " fewer partitions, or topics with a larger lane.partitions"
+        )
+    slice_count = len(parts) + size_bytes // _SLICED_AT_BYTES
+    item_bytes = known.size_bytes + _RUN_BYTES * len(more) + _SLICE_BYTES * slice_count
+    if item_bytes > ITEM_BYTES_MAX:
+        raise TransactionTooLarge(
+            f"the transaction would take {item_bytes} bytes of metadata, and can take"
+            f" {ITEM_BYTES_MAX}: commit more often, or send more records with each request"
+        )

@@ -1,0 +1,345 @@
+"""The transaction item of a transactional id, and what may happen to it. Pure.
+
+    init                    the next epoch; an open transaction ends: fenced
+    begin                   a transaction of the current epoch is open
+    stage                   more slices belong to it, in the order of their arrival
+    commit, abort, timeout  it has ended, and the next epoch is the current one
+
+A transaction is named by producer id and epoch. As every end makes a new epoch, whatever arrives
+late can only name a transaction that has ended, and finds there how. The last ten ends are kept,
+and the offsets given by the last commit: that is all a repeated call needs to be told what the
+first one was. After the last epoch there is (Kafka's int16) follows a new producer id.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from storage import frames
+from storage.atomic import Bases, LaneRuns
+from storage.errors import (
+    Corrupt,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    UnknownTransaction,
+)
+from storage.head import Run
+from storage.producers import EPOCH_MAX, SEQUENCES
+from storage.topics import Topic
+
+ENDS_KEPT: Final = 10
+
+_MAGIC: Final = b"RTX1"
+
+
+class Outcome(StrEnum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    TIMED_OUT = "timed out"
+    FENCED = "fenced"
+
+
+Results: TypeAlias = dict[str, tuple[tuple[int, int, int], ...]]
+"""By topic: partition, first offset and count, in the order of partitions."""
+
+Sequences: TypeAlias = Mapping[int, int]
+"""By partition, the number of the first record."""
+
+
+class Staged(msgspec.Struct, array_like=True, frozen=True):
+    """What a transaction has written to one lane."""
+
+    topic: str
+    topic_id: bytes
+    lane: int
+    first_partition: int
+    runs: tuple[Run, ...]
+
+    def counts(self) -> dict[int, int]:
+        """Return the number of records by partition of the topic."""
+        counts: dict[int, int] = {}
+        for run in self.runs:
+            for piece in run.slices:
+                partition = self.first_partition + piece.partition
+                counts[partition] = counts.get(partition, 0) + piece.count
+        return counts
+
+
+class Open(msgspec.Struct, array_like=True, frozen=True):
+    started_ms: int
+    timeout_ms: int
+    staged: tuple[Staged, ...] = ()
+    """One for each lane."""
+    sequences: dict[str, dict[int, int]] = {}
+    """By topic and partition, the sequence that comes next."""
+
+    def is_overdue(self, now_ms: int) -> bool:
+        return now_ms > self.started_ms + self.timeout_ms
+
+    def lane_runs(self) -> list[LaneRuns]:
+        return [LaneRuns(each.topic_id, each.lane, each.runs) for each in self.staged]
+
+
+class End(msgspec.Struct, array_like=True, frozen=True):
+    producer_id: int
+    epoch: int
+    outcome: Outcome
+    next_producer_id: int
+    digest: bytes = b""
+    """Of the request, if all of the transaction was one."""
+
+    @property
+    def next_epoch(self) -> int:
+        return self.epoch + 1 if self.next_producer_id == self.producer_id else 0
+
+
+class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    producer_id: int
+    epoch: int
+    changed_ms: int
+    open: Open | None = None
+    ends: tuple[End, ...] = ()
+    """The last ones, oldest first."""
+    results: Results = {}
+    """Of the last commit."""
+    results_of: tuple[int, int] | None = None
+    """Producer id and epoch of the last commit."""
+
+    @property
+    def is_last_epoch(self) -> bool:
+        return self.epoch == EPOCH_MAX
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """Which transaction is meant."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}.{self.producer_id}.{self.epoch}"
+
+
+def parse_ref(text: str) -> Ref:
+    """Return what a transaction id means, or raise `UnknownTransaction`."""
+    parts = text.rsplit(".", 2)
+    if len(parts) == 3 and all(_is_number(part) for part in parts[1:]):
+        return Ref(parts[0], int(parts[1]), int(parts[2]))
+    raise UnknownTransaction(
+        f"{text[:300]!r} is no transaction id; POST /v1/transactions begins one and names it"
+    )
+
+
+def _is_number(text: str) -> bool:
+    # As written by `Ref`, so that a transaction has one name only.
+    is_decimal = text.isascii() and text.isdigit() and len(text) <= 18
+    return is_decimal and (text == "0" or not text.startswith("0"))
+
+
+# What may happen
+
+
+def create(producer_id: int, now_ms: int) -> Transaction:
+    return Transaction(producer_id=producer_id, epoch=0, changed_ms=now_ms)
+
+
+def renew(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
+    """Return the item for a new instance: all before it are fenced.
+
+    `next_id` is the producer id of the next epoch: another one if this is the last.
+    """
+    if txn.open is not None:
+        return end(txn, Outcome.FENCED, next_id, now_ms)
+    return _advanced(txn, next_id, now_ms)
+
+
+def begin(txn: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
+    assert txn.open is None, txn
+    return replace(txn, open=Open(now_ms, timeout_ms), changed_ms=now_ms)
+
+
+def stage(
+    txn: Transaction,
+    topic: Topic,
+    written: Sequence[LaneRuns],
+    sequences: Sequences,
+    counts: Mapping[int, int],
+) -> Transaction:
+    """Return the item with more of one topic in its open transaction."""
+    assert txn.open is not None, txn
+    staged = {(each.topic_id, each.lane): each for each in txn.open.staged}
+    for lane in written:
+        before = staged.get(lane.key)
+        staged[lane.key] = Staged(
+            topic.name,
+            lane.topic_id,
+            lane.lane,
+            lane.lane * topic.lane_partitions,
+            lane.runs if before is None else before.runs + lane.runs,
+        )
+    following = dict(txn.open.sequences)
+    if sequences:
+        after = {p: (first + counts[p]) % SEQUENCES for p, first in sequences.items()}
+        following[topic.name] = {**following.get(topic.name, {}), **after}
+    opened = replace(txn.open, staged=tuple(staged.values()), sequences=following)
+    return replace(txn, open=opened)
+
+
+def end(
+    txn: Transaction,
+    outcome: Outcome,
+    next_id: int,
+    now_ms: int,
+    *,
+    results: Results | None = None,
+    digest: bytes = b"",
+) -> Transaction:
+    """Return the item after its current epoch has ended: `results` if by a commit."""
+    assert (results is not None) == (outcome is Outcome.COMMITTED), outcome
+    ended = End(txn.producer_id, txn.epoch, outcome, next_id, digest)
+    new = replace(_advanced(txn, next_id, now_ms), ends=(*txn.ends, ended)[-ENDS_KEPT:])
+    if results is not None:
+        new = replace(new, results=results, results_of=(txn.producer_id, txn.epoch))
+    return new
+
+
+def _advanced(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
+    assert (next_id != txn.producer_id) == txn.is_last_epoch, (txn, next_id)
+    epoch = 0 if txn.is_last_epoch else txn.epoch + 1
+    return replace(txn, producer_id=next_id, epoch=epoch, changed_ms=now_ms, open=None)
+
+
+# What is to be said of it
+
+
+def find(txn: Transaction | None, ref: Ref) -> Open | End:
+    """Return the transaction that `ref` names: open, or how it ended.
+
+    Raises `UnknownTransaction` if there never was one, `InvalidTransactionState` if it has not
+    begun, and `InvalidProducerEpoch` if it is so long ago that nobody knows how it ended.
+    """
+    if txn is None:
+        raise UnknownTransaction(
+            f"there is no transactional id {ref.transactional_id!r}; POST /v1/transactions begins"
+            " a transaction"
+        )
+    for ended in reversed(txn.ends):
+        if (ended.producer_id, ended.epoch) == (ref.producer_id, ref.epoch):
+            return ended
+    if (ref.producer_id, ref.epoch) == (txn.producer_id, txn.epoch):
+        if txn.open is None:
+            raise InvalidTransactionState(
+                f"transaction {ref} has not begun; begin it with POST /v1/transactions"
+            )
+        return txn.open
+    is_former = ref.producer_id == txn.producer_id and ref.epoch < txn.epoch
+    if is_former or any(ended.producer_id == ref.producer_id for ended in txn.ends):
+        raise fenced(ref, txn)
+    raise UnknownTransaction(f"there is no transaction {ref}")
+
+
+def is_open(txn: Transaction | None, ref: Ref) -> bool:
+    if txn is None or txn.open is None:
+        return False
+    return (ref.producer_id, ref.epoch) == (txn.producer_id, txn.epoch)
+
+
+def find_open(txn: Transaction | None, ref: Ref) -> Open:
+    """Return the open transaction, or raise what there is to say of it instead."""
+    found = find(txn, ref)
+    if isinstance(found, Open):
+        return found
+    assert txn is not None, ref
+    raise refusal(txn, ref, found)
+
+
+def refusal(
+    txn: Transaction, ref: Ref, ended: End
+) -> InvalidProducerEpoch | InvalidTransactionState:
+    """Return the error for a call that came after the end."""
+    if ended.outcome is Outcome.FENCED:
+        return fenced(ref, txn)
+    if ended.outcome is Outcome.TIMED_OUT:
+        return InvalidTransactionState(
+            f"transaction {ref} timed out and was aborted: nothing of it was written; begin"
+            " another one, with a longer timeout_ms if it needs more time"
+        )
+    return InvalidTransactionState(f"transaction {ref} was {ended.outcome} already")
+
+
+def fenced(ref: Ref, txn: Transaction) -> InvalidProducerEpoch:
+    return InvalidProducerEpoch(
+        f"{ref.transactional_id!r} is at producer id {txn.producer_id} and epoch {txn.epoch}, and"
+        f" this is of producer id {ref.producer_id} and epoch {ref.epoch}: a newer instance has"
+        " taken over, or the transaction ended; POST /v1/producers takes over from it in turn"
+    )
+
+
+def is_staged(opened: Open, topic: str, sequences: Sequences, counts: Mapping[int, int]) -> bool:
+    """Whether records with these numbers are staged already.
+
+    Raises `OutOfOrderSequence` if others should come before them.
+    """
+    known = opened.sequences.get(topic, {})
+    repeated = []
+    for partition, first in sequences.items():
+        expected = known.get(partition, 0)
+        behind = (expected - first) % SEQUENCES
+        if counts[partition] <= behind <= SEQUENCES // 2:
+            repeated.append(partition)
+        elif behind:
+            raise OutOfOrderSequence(
+                f"sequence {first} for {topic}/{partition}, and {expected} comes next in this"
+                " transaction; it begins with 0"
+            )
+    if repeated and len(repeated) < len(sequences):
+        raise OutOfOrderSequence(
+            f"the records for {topic}/{repeated[0]} are in this transaction already, those for"
+            " other partitions of the same request are not"
+        )
+    return bool(repeated)
+
+
+def holds_object(opened: Open, written: Sequence[LaneRuns]) -> bool:
+    """Whether what was written is staged: objects are written once, so one run tells."""
+    mine = written[0].runs[0].object_id
+    return any(
+        run.object_id == mine
+        for each in opened.staged
+        if (each.topic_id, each.lane) == written[0].key
+        for run in each.runs
+    )
+
+
+def results_of(staged: Iterable[Staged], bases: Bases) -> Results:
+    """Return what everybody got, given the offsets of each run."""
+    found: dict[str, dict[int, tuple[int, int, int]]] = {}
+    for lane in staged:
+        firsts: dict[int, int] = {}
+        for base in bases[lane.topic_id, lane.lane]:
+            # All runs of a lane are appended together, so the later ones follow the first.
+            firsts = {**base, **firsts}
+        of_topic = found.setdefault(lane.topic, {})
+        for partition, count in lane.counts().items():
+            of_topic[partition] = (partition, firsts[partition - lane.first_partition], count)
+    return {t: tuple(rows[p] for p in sorted(rows)) for t, rows in sorted(found.items())}
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Transaction)
+
+
+def encode(txn: Transaction) -> bytes:
+    return frames.seal(_MAGIC, msgspec.msgpack.encode(txn))
+
+
+def decode(value: bytes) -> Transaction:
+    """Return the item, or raise `Corrupt` if `value` is not what `encode` gave."""
+    try:
+        return _DECODER.decode(frames.unseal(_MAGIC, value))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a transaction does not decode: {error}") from error

@@ -1,0 +1,311 @@
+"""Transactions at work: beginning, committing, aborting, over the metadata table.
+
+Nothing is kept in the process but what saves reads: any gateway answers any call. A commit is one
+metadata transaction: the heads of all lanes that were written to, the group's offsets, and the
+transaction item, which says from then on that it happened and where everything went. So whoever
+asks again, for whatever reason and however late, is told what became of it the first time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from service.gateway import Gateway
+from service.groups.offsets import Commit, Committer, Offsets, Planned
+from service.transactions import state
+from service.transactions.ids import ProducerIds, parse_transactional_id
+from service.transactions.items import Known, TransactionItems, Undecided
+from service.transactions.state import End, Open, Outcome, Ref, Results, Transaction
+from service.transactions.views import View, latest, view
+from storage.atomic import Bases, check_width
+from storage.errors import (
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    MetadataConflict,
+    OutcomeUnknown,
+    RiachoError,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+from storage.metadata import Op
+
+TIMEOUT_MS_DEFAULT: Final = 60_000
+TIMEOUT_MS_MAX: Final = 900_000
+"""Kafka's transaction.max.timeout.ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """Who a producer is: its id, and the epoch that tells it from instances before it."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommit:
+    """Offsets that are recorded if and when the transaction commits."""
+
+    group_id: str
+    commits: Sequence[Commit]
+    committer: Committer | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    ref: Ref
+    outcome: Outcome
+    producer_id: int
+    epoch: int
+    """The next one, which is now the current one unless more has happened since."""
+    results: Results | None
+    """None: it committed, but another commit has been made since, and they are not kept."""
+
+
+class Moved(Exception):
+    """The transaction is not what it was when its commit was prepared: prepare it again."""
+
+
+class Transactions:
+    def __init__(
+        self, gateway: Gateway, offsets: Offsets, ids: ProducerIds, items: TransactionItems
+    ) -> None:
+        self._ids = ids
+        self._items = items
+        self._gateway = gateway
+        self._world = gateway.world
+        self._offsets = offsets
+
+    async def init(self, transactional_id: str) -> Instance:
+        """Return a new instance of the transactional id; all before it are fenced.
+
+        To ask twice does no harm: the instance that nobody heard of is fenced by the next.
+        """
+        parse_transactional_id(transactional_id)
+
+        async def change(known: Known, _: bool) -> Instance:
+            new = await self._renewed(known)
+            await self._items.write(transactional_id, known, new)
+            return Instance(producer_id=new.producer_id, epoch=new.epoch)
+
+        return await self._items.changing(transactional_id, change)
+
+    async def begin(
+        self, transactional_id: str, timeout_ms: int, instance: Instance | None
+    ) -> View:
+        """Begin a transaction; without `instance`, as a new one that fences all before it."""
+        parse_transactional_id(transactional_id)
+        if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
+            raise InvalidTransactionTimeout(
+                f"timeout_ms: must be from 1 to {TIMEOUT_MS_MAX}, not {timeout_ms}"
+            )
+
+        async def change(known: Known, _: bool) -> View:
+            txn = known.txn
+            if instance is None:
+                txn = await self._renewed(known)
+            else:
+                ref = Ref(transactional_id, instance.producer_id, instance.epoch)
+                txn = _checked(txn, ref)
+                if txn.open is not None:
+                    return _begun_before(ref, txn.open)
+            txn = state.begin(txn, timeout_ms, self._world.now_ms())
+            await self._items.write(transactional_id, known, txn)
+            assert txn.open is not None, txn
+            return view(Ref(transactional_id, txn.producer_id, txn.epoch), txn.open)
+
+        return await self._items.changing(transactional_id, change)
+
+    async def _renewed(self, known: Known) -> Transaction:
+        now_ms = self._world.now_ms()
+        if known.txn is None:
+            return state.create(await self._ids.transactional(), now_ms)
+        return state.renew(known.txn, await self._items.next_id(known.txn), now_ms)
+
+    async def commit(self, ref: Ref, offsets: GroupCommit | None) -> Ended:
+        """Make all that is staged part of the log, with `offsets`, or nothing of it.
+
+        Raises `InvalidTransactionState` if it was aborted or timed out, `InvalidProducerEpoch`
+        if a newer instance has fenced it, `TransactionTooLarge`, and what a commit of offsets
+        raises; except after the first two the transaction is still open, to be aborted.
+        """
+
+        async def attempt(is_in_doubt: bool) -> Ended:
+            known = await self._items.hopeful(ref)
+            try:
+                found = state.find(known.txn, ref)
+                if isinstance(found, Open):
+                    return await self._commit(ref, known, found, offsets)
+            except (MetadataConflict, OutcomeUnknown, Unavailable):
+                self._items.forget(ref.transactional_id)
+                raise
+            except RiachoError as error:
+                if is_in_doubt:
+                    raise Undecided(str(error)) from error
+                raise
+            return answer(known.txn, ref, found, Outcome.COMMITTED)
+
+        return await self._items.repeating(ref.transactional_id, attempt)
+
+    async def _commit(
+        self, ref: Ref, known: Known, opened: Open, offsets: GroupCommit | None
+    ) -> Ended:
+        planned = None
+        if offsets is not None:
+            planned = await self._offsets.planned(
+                offsets.group_id, offsets.commits, offsets.committer
+            )
+        finish = _Finish(self._items, self._offsets, ref, known, opened, planned)
+        check_width(len(opened.staged), finish.op_count)
+        try:
+            bases = await self._gateway.atomic.commit(opened.lane_runs(), finish.plan)
+        except Moved as moved:
+            raise MetadataConflict({}) from moved
+        except UnknownTopicOrPartition as error:
+            raise await self._deleted(ref, opened, error) from error
+        self._items.forget(ref.transactional_id)
+        return finish.ended(bases)
+
+    async def _deleted(self, ref: Ref, opened: Open, error: RiachoError) -> RiachoError:
+        """Return what to say when a head was gone at the commit."""
+        known = await self._items.read(ref.transactional_id)
+        if not state.is_open(known.txn, ref):
+            # An unanswered attempt did it, before the topic was deleted.
+            return MetadataConflict({})
+        gone = []
+        for lane in {each.topic_id: each for each in opened.staged}.values():
+            try:
+                if (await self._gateway.topics.read(lane.topic)).topic_id != lane.topic_id:
+                    gone.append(lane.topic)
+            except UnknownTopicOrPartition:
+                gone.append(lane.topic)
+        names = ", ".join(sorted(map(repr, gone)))
+        if not names:
+            return error
+        return UnknownTopicOrPartition(
+            f"transaction {ref} wrote to a topic that was deleted since, {names}, and cannot be"
+            " committed any more; abort it"
+        )
+
+    async def abort(self, ref: Ref) -> Ended:
+        """End the transaction; nothing of it was or will be in the log."""
+
+        async def change(known: Known, _: bool) -> Ended:
+            found = state.find(known.txn, ref)
+            if isinstance(found, Open):
+                assert known.txn is not None, ref
+                next_id = await self._items.next_id(known.txn)
+                new = state.end(known.txn, Outcome.ABORTED, next_id, self._world.now_ms())
+                await self._items.write(ref.transactional_id, known, new)
+                found = new.ends[-1]
+            return answer(known.txn, ref, found, Outcome.ABORTED)
+
+        return await self._items.changing(ref.transactional_id, change)
+
+    # Looking
+
+    async def describe(self, ref: Ref) -> View:
+        known = await self._items.current(ref.transactional_id)
+        txn = known.txn
+        if txn and not txn.open and (ref.producer_id, ref.epoch) == (txn.producer_id, txn.epoch):
+            return View(ref=ref, state="empty")
+        return view(ref, state.find(txn, ref))
+
+    async def all(self) -> list[View]:
+        """Return for every transactional id its open transaction, or else the last one."""
+        return [
+            latest(transactional_id, known.txn)
+            for transactional_id, known in await self._items.all()
+            if known.txn is not None
+        ]
+
+
+class _Finish:
+    """The end of a transaction by a commit, planned anew in every attempt."""
+
+    def __init__(
+        self,
+        items: TransactionItems,
+        offsets: Offsets,
+        ref: Ref,
+        known: Known,
+        opened: Open,
+        planned: Planned | None,
+    ) -> None:
+        assert known.txn is not None, ref
+        self._items = items
+        self._offsets = offsets
+        self._ref = ref
+        self._known: Known | None = known
+        self._opened = opened
+        self._planned = planned
+        self._next_id: int | None = None
+        self.op_count = 1 + known.txn.is_last_epoch + (planned.op_count if planned else 0)
+
+    async def plan(self, bases: Bases) -> list[Op]:
+        ref = self._ref
+        # What was read already will do, once: if it has changed, the next attempt sees it.
+        known = self._known or await self._items.read(ref.transactional_id)
+        self._known = None
+        txn = known.txn
+        if txn is None or txn.open is None or not state.is_open(txn, ref):
+            raise Moved
+        if self._items.is_overdue(txn) or txn.open.staged != self._opened.staged:
+            raise Moved
+        if self._next_id is None:
+            self._next_id = await self._items.next_id(txn)
+        results = state.results_of(self._opened.staged, bases)
+        new = self._items.committed(txn, self._next_id, results)
+        ops = self._items.ops(ref.transactional_id, known, new)
+        return ops if self._planned is None else ops + await self._offsets.ops(self._planned)
+
+    def ended(self, bases: Bases) -> Ended:
+        assert self._next_id is not None, self._ref
+        ended = End(self._ref.producer_id, self._ref.epoch, Outcome.COMMITTED, self._next_id)
+        return Ended(
+            ref=self._ref,
+            outcome=Outcome.COMMITTED,
+            producer_id=self._next_id,
+            epoch=ended.next_epoch,
+            results=state.results_of(self._opened.staged, bases),
+        )
+
+
+def answer(txn: Transaction | None, ref: Ref, ended: End, wanted: Outcome) -> Ended:
+    """Return what is said to a call that wants the transaction to end, once it has."""
+    assert txn is not None, ref
+    outcome = Outcome.ABORTED if ended.outcome is Outcome.TIMED_OUT else ended.outcome
+    if outcome is not wanted:
+        raise state.refusal(txn, ref, ended)
+    results: Results | None = {}
+    if wanted is Outcome.COMMITTED:
+        is_last = txn.results_of == (ref.producer_id, ref.epoch)
+        results = txn.results if is_last else None
+    return Ended(
+        ref=ref,
+        outcome=wanted,
+        producer_id=ended.next_producer_id,
+        epoch=ended.next_epoch,
+        results=results,
+    )
+
+
+def _checked(txn: Transaction | None, ref: Ref) -> Transaction:
+    """Return the item, or raise unless `ref` is its current instance."""
+    if txn is None:
+        raise InvalidProducerEpoch(
+            f"there is no transactional id {ref.transactional_id!r}, or it was not used for long"
+            " and is forgotten; POST /v1/producers makes it"
+        )
+    if (ref.producer_id, ref.epoch) != (txn.producer_id, txn.epoch):
+        raise state.fenced(ref, txn)
+    return txn
+
+
+def _begun_before(ref: Ref, opened: Open) -> View:
+    if opened.staged:
+        raise InvalidTransactionState(
+            f"transaction {ref} is open and holds records already; commit or abort it first"
+        )
+    return view(ref, opened)
