@@ -39,6 +39,10 @@ from service.problems import response_to
 from service.produce_routes import ProduceRoutes
 from service.registry import Registry, stop
 from service.settings import Settings
+from service.transactions.fences import Fences
+from service.transactions.ids import ProducerIds
+from service.transactions.items import TransactionItems
+from service.transactions.staging import Staging
 from service.version import VERSION
 from storage.errors import InvalidConfig, RequestTooLarge, RiachoError
 from storage.metadata import MetadataStore
@@ -66,7 +70,14 @@ class App:
     ) -> None:
         self.gateway = gateway
         self._registry = registry
-        self._produce = ProduceRoutes(gateway, metrics)
+        producer_ids = ProducerIds(gateway.metadata, gateway.world)
+        transaction_items = TransactionItems(gateway.metadata, producer_ids, gateway.world)
+        self._produce = ProduceRoutes(
+            gateway,
+            Staging(gateway, transaction_items),
+            Fences(producer_ids, transaction_items),
+            metrics,
+        )
         fetch = FetchRoutes(gateway, metrics)
         coordinator = Coordinator(gateway.metadata, gateway.topics, gateway.world)
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from service.requests import ARROW, JSON, NDJSON, OFFSET_MAX, PARTITION_MAX, SSE
+from service.record_limits import PARTITION_MAX
+from service.requests import ARROW, JSON, NDJSON, OFFSET_MAX, SSE
 
 TOPIC_NAME: Final = {"type": "string", "pattern": r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"}
 OFFSET: Final = {"type": "integer", "format": "int64", "minimum": 0, "maximum": OFFSET_MAX}

@@ -15,21 +15,17 @@ from service.admission import Hold
 from service.bodies import decode_produce
 from service.gateway import Gateway, Wanted
 from service.metrics import Metrics
+from service.numbering import EPOCH, ID, NOBODY, SEQUENCE, Numbered, Sender, parse_sender
 from service.record_limits import RecordLimits
 from service.requests import Query, partition_of, read_body
-from storage.errors import InvalidAcks, InvalidRequest, NotSupported, RiachoError
+from service.transactions.fences import Fences
+from service.transactions.staging import Staging
+from storage.errors import InvalidAcks, InvalidRequest, RiachoError
 
 log = logging.getLogger("riacho.error")
 
 NO_OFFSET: Final = -1
-"""What `acks=0` is told, as in Kafka: the offset is not known yet."""
-
-_NOT_YET: Final = (
-    "riacho-producer-id",
-    "riacho-producer-epoch",
-    "riacho-sequence",
-    "riacho-transaction",
-)
+"""What `acks=0` is told, as in Kafka, and whoever stages: the offset is not known yet."""
 
 
 class Result(msgspec.Struct, gc=False):
@@ -39,8 +35,12 @@ class Result(msgspec.Struct, gc=False):
 
 
 class ProduceRoutes:
-    def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
+    def __init__(
+        self, gateway: Gateway, staging: Staging, fences: Fences, metrics: Metrics
+    ) -> None:
         self._gateway = gateway
+        self._staging = staging
+        self._fences = fences
         self._metrics = metrics
         self._unacknowledged: set[asyncio.Task[None]] = set()
 
@@ -59,24 +59,56 @@ class ProduceRoutes:
 
     async def _produce(self, request: Request, partition: int | None) -> Response:
         acks = _acks(Query(request, ["acks"]))
-        for name in _NOT_YET:
-            if name in request.headers:
-                raise NotSupported(
-                    f"header {name}: idempotent and transactional produce are not available yet;"
-                    " leave the header out"
-                )
+        sender = parse_sender(request.headers)
+        if acks == "0" and sender is not NOBODY:
+            raise InvalidAcks(
+                "query: acks=0 does not wait, so nothing can be said of a sequence or transaction;"
+                " use acks=all, or leave the producer's headers out"
+            )
         topic = request.path_params["topic"]
+        numbered = await self._numbered(sender)
         with self._gateway.admission.hold() as hold:
             batch, wanted = await self._read(request, topic, partition, hold)
             if acks == "0":
                 return await self._without_ack(topic, batch, wanted, hold)
             size_bytes = batch.nbytes
             hold.grow_to(size_bytes)
-            placed = await self._gateway.produce(topic, batch, size_bytes, wanted)
+            if sender.transaction_id is not None:
+                results = await self._stage(sender, topic, batch, size_bytes, wanted)
+            else:
+                placed = await self._gateway.produce(topic, batch, size_bytes, wanted, numbered)
+                results = [Result(p, base, count) for p, (base, count) in placed.items()]
         self._metrics.produced(batch.num_rows, size_bytes)
-        return _answer(
-            HTTPStatus.OK, [Result(p, base, count) for p, (base, count) in placed.items()]
+        return _answer(HTTPStatus.OK, results)
+
+    async def _numbered(self, sender: Sender) -> Numbered | None:
+        """Return the numbers of an idempotent producer that exists, outside of a transaction."""
+        if sender.producer is None or sender.transaction_id is not None:
+            return None
+        if sender.sequence is None:
+            raise InvalidRequest(f"headers: {ID} and {EPOCH} need {SEQUENCE} too")
+        producer_id, epoch = sender.producer
+        return Numbered(
+            producer_id=producer_id,
+            epoch=epoch,
+            sequence=sender.sequence,
+            fence=await self._fences.fence(producer_id, epoch),
         )
+
+    async def _stage(
+        self, sender: Sender, topic: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
+    ) -> list[Result]:
+        assert sender.transaction_id is not None
+        counts = await self._staging.stage(
+            sender.transaction_id,
+            topic,
+            batch,
+            size_bytes,
+            wanted,
+            sender.producer,
+            sender.sequence,
+        )
+        return [Result(p, NO_OFFSET, count) for p, count in counts.items()]
 
     async def _read(
         self, request: Request, topic_name: str, partition: int | None, hold: Hold

@@ -17,7 +17,8 @@ from pydantic import (
 
 from service.gateway import Gateway, PartitionInfo
 from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter, problem_response
-from service.requests import OFFSET_MAX, PARTITION_MAX, Query, parse_partition, parse_place
+from service.record_limits import PARTITION_MAX
+from service.requests import OFFSET_MAX, Query, parse_partition, parse_place
 from storage import keys
 from storage.catalog import zone_names
 from storage.entries import Kind

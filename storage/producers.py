@@ -108,7 +108,9 @@ def _judge_other(window: Window, claim: Claim) -> Verdict:
             return base_offset
     if behind < claim.record_count or (window.next_sequence - sequence) % SEQUENCES >= behind:
         return _out_of_order(
-            claim, window.next_sequence, "it overlaps records that were sent in other batches"
+            claim,
+            window.next_sequence,
+            "it overlaps records that were sent in other batches (a sequence counts records)",
         )
     return DuplicateSequence(
         f"producer {claim.producer_id}: sequence {claim.sequence} was written before its last"
