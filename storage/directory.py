@@ -19,6 +19,7 @@ an object `a/b` exclude each other; our keys are never nested like that.
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -116,6 +117,11 @@ class DirectoryObjects:
             found = await self._threads.run(lambda: _read(key, path, ranges))
         assert found is not None, key
         return found
+
+    async def size(self, key: str) -> int:
+        path = self._path(key)
+        with _reading(key):
+            return await self._threads.run(lambda: _size(path))
 
     async def delete(self, keys: Sequence[str]) -> None:
         paths = [Path(self._path(key)) for key in keys]
@@ -307,6 +313,13 @@ def _read_span(file: int, span: Range, flags: int) -> bytes:
             raise OSError(errno.EIO, "the file was cut short while it was read")
         filled += count
     return bytes(body)
+
+
+def _size(path: str) -> int:
+    status = os.stat(path)  # noqa: PTH116 - A Path would cost more than the call.
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a directory", path)
+    return status.st_size
 
 
 def _write_all(file: int, body: Body) -> None:

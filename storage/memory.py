@@ -35,6 +35,11 @@ class MemoryObjects:
             raise Corrupt(f"{key} ends at {len(body)}, before the range asked for")
         return [body[start:end] for start, end in ranges]
 
+    async def size(self, key: str) -> int:
+        if key not in self._bodies:
+            raise ObjectMissing(f"there is no object {key}")
+        return len(self._bodies[key][0])
+
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             self._bodies.pop(key, None)

@@ -52,6 +52,9 @@ class ObjectStore(Protocol):
         object, `Corrupt` if it ends before a range does, or `StoreUnavailable`.
         """
 
+    async def size(self, key: str) -> int:
+        """Return how many bytes the object has. Raises `ObjectMissing` or `StoreUnavailable`."""
+
     async def delete(self, keys: Sequence[str]) -> None:
         """Remove the objects. One that is not there counts as removed."""
 

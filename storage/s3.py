@@ -139,19 +139,25 @@ class S3Objects:
         path = self._path(key)
         spans = merged([each for each in ranges if each[0] < each[1]], COALESCE_GAP_BYTES_MAX)
         if not spans:
-            await self._check_size(key, path, ranges)
+            await self._check_size(key, ranges)
         try:
             with self._reporting(key):
                 # Not obstore's get_ranges: it panics when a merged range leaves the object.
                 bodies = await asyncio.gather(*(self._get_range(path, span) for span in spans))
         except StoreUnavailable:
             # S3 refuses a range that begins behind the end (416), and obstore does not say so.
-            await self._check_size(key, path, ranges)
+            await self._check_size(key, ranges)
             raise
         for body, (start, end) in zip(bodies, spans, strict=True):
             if len(body) < end - start:
                 raise Corrupt(f"{key} ends at {start + len(body)}, before the range asked for")
         return [cut(spans, bodies, each) if each[0] < each[1] else b"" for each in ranges]
+
+    async def size(self, key: str) -> int:
+        path = self._path(key)
+        with self._reporting(key):
+            found = await self._within(lambda: obstore.head_async(self._store, path), 0)
+        return found["size"]
 
     async def delete(self, keys: Sequence[str]) -> None:
         paths = [self._path(key) for key in keys]
@@ -233,10 +239,8 @@ class S3Objects:
             raise ObjectExists(f"{key} holds other bytes")
         return True
 
-    async def _check_size(self, key: str, path: str, ranges: Sequence[Range]) -> None:
-        with self._reporting(key):
-            found = await self._within(lambda: obstore.head_async(self._store, path), 0)
-        size_bytes = found["size"]
+    async def _check_size(self, key: str, ranges: Sequence[Range]) -> None:
+        size_bytes = await self.size(key)
         if any(end > size_bytes for _, end in ranges):
             raise Corrupt(f"{key} ends at {size_bytes}, before the range asked for")
 

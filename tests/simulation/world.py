@@ -112,6 +112,9 @@ class FaultyObjects:
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return await self._link.call(lambda: self._inner.get_ranges(key, ranges), _unavailable)
 
+    async def size(self, key: str) -> int:
+        return await self._link.call(lambda: self._inner.size(key), _unavailable)
+
     async def delete(self, keys: Sequence[str]) -> None:
         await self._link.call(lambda: self._inner.delete(keys), _unavailable)
 

@@ -145,6 +145,17 @@ async def test_tells_a_missing_object_from_an_empty_one(store: ObjectStore) -> N
         await store.get_ranges("absent", [(0, 1)])
 
 
+async def test_tells_the_size_without_the_bytes(store: ObjectStore) -> None:
+    await store.put("a/five", [b"he", b"llo"])
+    await store.put("a/empty", [])
+
+    assert await store.size("a/five") == 5
+    assert await store.size("a/empty") == 0
+    for absent in ("absent", "a"):
+        with pytest.raises(ObjectMissing):
+            await store.size(absent)
+
+
 async def test_ranges_come_back_in_the_order_asked(store: ObjectStore) -> None:
     body = random.Random(2).randbytes(2_000_000)
     await store.put("a", [body])
