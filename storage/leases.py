@@ -1,0 +1,204 @@
+"""Leases: at most one process does a job, and one that fell asleep can change nothing.
+
+A lease is an item that its holder rewrites again and again; every write gives it a new version.
+
+- *Taking over* needs a version that stood still for the lease time, measured by the taker's
+  own monotonic clock from when it first saw it. Clocks of machines are never compared, so a
+  wrong one can make a lease last longer, never shorter.
+- *Fencing* is what keeps it safe: every transaction of the holder also checks the version of
+  the lease (`Lease.transact`). Whoever took over has changed it. A holder that was paused past
+  its lease, or whose request was on its way for an hour, has no effect at all.
+- *Lost replies*: only we write our name, so an item that bears it, in our epoch, is ours.
+
+The waiting only keeps the job from being stolen all the time; the check keeps it correct.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from storage import frames, keys
+from storage.errors import Conflict, Corrupt, MetadataConflict, OutcomeUnknown, StoreUnavailable
+from storage.metadata import TRANSACT_OPS_MAX, Check, MetadataStore, Op, Put, Versioned
+
+_MAGIC: Final = b"RLE1"
+
+FENCED_OPS_MAX: Final = TRANSACT_OPS_MAX - 1
+"""As many ops fit into one transaction beside the check."""
+
+
+class LeaseLost(Conflict):
+    """Someone else took over: stop, nothing was written."""
+
+    code = "NOT_CONTROLLER"
+
+
+class LeaseItem(msgspec.Struct, array_like=True, frozen=True):
+    holder: str
+    """Empty: nobody, take it."""
+    epoch: int
+    """Counts holders."""
+    beats: int = 0
+    since_ms: int = 0
+    """When the holder took it, by its own clock. For people."""
+    about: str = ""
+    """Where the holder can be found. For people."""
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(LeaseItem)
+
+
+def encode(item: LeaseItem) -> bytes:
+    return frames.seal(_MAGIC, msgspec.msgpack.encode(item))
+
+
+def decode(value: bytes) -> LeaseItem:
+    try:
+        return _DECODER.decode(frames.unseal(_MAGIC, value))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a lease does not decode: {error}") from error
+
+
+async def current(metadata: MetadataStore, name: str) -> LeaseItem | None:
+    """Return who holds the lease, for people; None if nobody does."""
+    item = await metadata.get(keys.lease(name))
+    lease = None if item is None else decode(item.value)
+    return lease if lease is not None and lease.holder else None
+
+
+class Lease:
+    """One process's view of a lease. `holder` must be an identifier of this process alone."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        name: str,
+        *,
+        holder: str,
+        lease_s: float,
+        monotonic_s: Callable[[], float],
+        now_ms: Callable[[], int],
+        about: str = "",
+    ) -> None:
+        assert holder, "a holder has a name"
+        self.key = keys.lease(name)
+        self.lease_s = lease_s
+        self._metadata = metadata
+        self._holder = holder
+        self._about = about
+        self._monotonic_s = monotonic_s
+        self._now_ms = now_ms
+        self._held: tuple[LeaseItem, str] | None = None
+        self._renewed_s = 0.0
+        self._seen: tuple[str | None, float] | None = None
+        """The version of another holder that was seen first, and when."""
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch in which this process holds the lease, as far as it knows."""
+        return None if self._held is None else self._held[0].epoch
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a third of the lease has passed since it was renewed."""
+        return self._monotonic_s() - self._renewed_s >= self.lease_s / 3
+
+    async def keep(self) -> bool:
+        """Renew the lease, or take it if it is free or stood still; return whether it is ours.
+
+        Raises `StoreUnavailable` or `OutcomeUnknown` if the store does not tell; then the next
+        call finds out.
+        """
+        began_s = self._monotonic_s()
+        if self._held is None:
+            if not await self._take(began_s):
+                return False
+        elif not await self._write(self._beaten(self._held[0]), self._held[1]):
+            return False
+        self._renewed_s = began_s
+        return True
+
+    async def _take(self, began_s: float) -> bool:
+        stored = await self._metadata.get(self.key)
+        if stored is None:
+            return await self._write(self._mine(1), None)
+        item = decode(stored.value)
+        if item.holder == self._holder:
+            # An unanswered write of ours did it after all.
+            return await self._write(self._beaten(item), stored.version)
+        if item.holder and not self._stood_still(stored.version, began_s):
+            return False
+        return await self._write(self._mine(item.epoch + 1), stored.version)
+
+    def _stood_still(self, version: str, now_s: float) -> bool:
+        if self._seen is None or self._seen[0] != version:
+            # Dated when the look began would be too early: the item may be newer than that.
+            self._seen = version, self._monotonic_s()
+            return False
+        return now_s - self._seen[1] >= self.lease_s
+
+    def _mine(self, epoch: int) -> LeaseItem:
+        return LeaseItem(self._holder, epoch, 0, self._now_ms(), self._about)
+
+    def _beaten(self, item: LeaseItem) -> LeaseItem:
+        return msgspec.structs.replace(item, beats=item.beats + 1)
+
+    async def _write(self, item: LeaseItem, expected: str | None) -> bool:
+        """Put `item`; return False if someone else was first."""
+        self._held = None
+        try:
+            versions = await self._metadata.transact([Put(self.key, encode(item), expected)])
+        except MetadataConflict as conflict:
+            return self._adopt(conflict.current.get(self.key))
+        except OutcomeUnknown:
+            # Not known to be ours until an item says so; the next `keep` looks.
+            return self._adopt(await self._metadata.get(self.key), expected)
+        self._held = item, versions[self.key]
+        return True
+
+    def _adopt(self, stored: Versioned | None, unanswered: str | None = None) -> bool:
+        """Hold what is stored if it bears our name, and no write on it is in doubt."""
+        if stored is None or (unanswered is not None and stored.version == unanswered):
+            return False
+        item = decode(stored.value)
+        if item.holder != self._holder:
+            return False
+        self._held = item, stored.version
+        return True
+
+    async def release(self) -> None:
+        """Let the next one take it at once."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        free = LeaseItem("", held[0].epoch)
+        try:
+            await self._metadata.transact([Put(self.key, encode(free), held[1])])
+        except (MetadataConflict, OutcomeUnknown, StoreUnavailable):
+            return  # It is someone else's, or will stand still.
+
+    def fenced(self, ops: Sequence[Op]) -> list[Op]:
+        """Return `ops` with the check that makes them count only while the lease is ours."""
+        if self._held is None:
+            raise LeaseLost(f"{self.key} is not ours")
+        return [*ops, Check(self.key, self._held[1])]
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        """Do `ops` if the lease is still ours, all or nothing.
+
+        Raises `LeaseLost` if it is not, and else what `MetadataStore.transact` raises.
+        """
+        try:
+            return await self._metadata.transact(self.fenced(ops))
+        except MetadataConflict as conflict:
+            if self._is_lost(conflict):
+                self._held = None
+                raise LeaseLost(f"{self.key} was taken over") from conflict
+            raise
+
+    def _is_lost(self, conflict: MetadataConflict) -> bool:
+        if self._held is None or self.key not in conflict.current:
+            return self._held is None
+        stored = conflict.current[self.key]
+        return stored is None or stored.version != self._held[1]
