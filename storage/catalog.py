@@ -1,13 +1,16 @@
 """The catalog of a lane: its head's entries and those of the index objects, as one list.
 
 Reads never list a bucket: they walk head, root, node, page. All but the head are immutable and
-cached. `roll` is the only writer; it writes objects that nothing mentions until a commit puts
-the new root into the head, so a crash at any point leaves orphans and nothing else.
+cached; a copy that is lost or damaged is read from another zone. `roll` is the only writer; it
+writes objects that nothing mentions until a commit puts the new root into the head, so a crash
+at any point leaves orphans and nothing else.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Final, TypeAlias
 
 from storage import head as heads
@@ -16,7 +19,10 @@ from storage.cache import ByteCache
 from storage.entries import Entry
 from storage.head import Head
 from storage.index import FANOUT, Members, Page, Ref
+from storage.replication import mask_of, read_names, targets, zone_names
 from storage.zones import Zones
+
+__all__ = ["ENTRIES_MAX", "Catalog", "Roll", "zone_names"]
 
 ENTRIES_MAX: Final = 256
 """As many entries one lookup returns at most; a fetch that wants more asks again."""
@@ -36,6 +42,8 @@ class Roll:
     new_root: bytes
     run_count: int
     """The runs up to this one (counted over the life of the lane) are in the new root."""
+    zones: int
+    """Which zones hold all of it. A head with others in its ISR must not name the new root."""
 
 
 class Catalog:
@@ -118,8 +126,8 @@ class Catalog:
             members = index.replace_level(members, 0, ())
             members = self._with_member(members, 1, whole, writes)
         root_id = self._save_members(members, "root", writes)
-        await self._write(head, writes)
-        return Roll(head.root, root_id, head.run_count)
+        zones = await self._write(head, writes)
+        return Roll(head.root, root_id, head.run_count, zones)
 
     def _with_member(self, members: Members, number: int, ref: Ref, writes: list[Write]) -> Members:
         """Return `members` with `ref` added to a level, which becomes a node if it is full."""
@@ -149,17 +157,29 @@ class Catalog:
         self._lists.put(object_id, members)
         return object_id
 
-    async def _write(self, head: Head, writes: Sequence[Write]) -> None:
+    async def _write(self, head: Head, writes: Sequence[Write]) -> int:
+        """Write the objects to the zones in sync; return which zones hold all of them."""
         # In any order: the head mentions none of them before all are durable.
-        names = zone_names(head, head.isr)
-        await asyncio.gather(
+        masks = await asyncio.gather(
             *(
-                self._zones.put(
-                    keys.index_object(head.topic_id, head.lane, object_id, kind), [data], names
-                )
+                self._put(head, keys.index_object(head.topic_id, head.lane, object_id, kind), data)
                 for object_id, kind, data in writes
             )
         )
+        return reduce(and_, masks)
+
+    async def _put(self, head: Head, key: str, data: bytes) -> int:
+        """Store an object in every zone in sync, and in those that catch up if they like."""
+        where = targets(head)
+        required = zone_names(head, where.required)
+        hopeful = [n for n in zone_names(head, where.hopeful) if not self._zones.is_avoided(n)]
+        if not hopeful:
+            await self._zones.put(key, [data], required)
+            return where.required
+        also = self._zones.start(key, [data], hopeful)
+        self._zones.leave_behind(also)
+        await self._zones.put(key, [data], required)
+        return where.required | mask_of(head, also.done)
 
     async def _root(self, head: Head) -> Members:
         return await self._members(head, head.root, "root") if head.root else Members()
@@ -167,22 +187,16 @@ class Catalog:
     async def _members(self, head: Head, object_id: bytes, kind: keys.IndexKind) -> Members:
         async def load() -> Members:
             key = keys.index_object(head.topic_id, head.lane, object_id, kind)
-            return index.decode_members(await self._zones.get(key, zone_names(head, head.isr)))
+            return await self._zones.get_as(key, read_names(head, head.isr), index.decode_members)
 
         return await self._lists.get_or_load(object_id, load)
 
     async def _page(self, head: Head, object_id: bytes) -> Page:
         async def load() -> Page:
             key = keys.index_object(head.topic_id, head.lane, object_id, "page")
-            return Page.decode(await self._zones.get(key, zone_names(head, head.isr)))
+            return await self._zones.get_as(key, read_names(head, head.isr), Page.decode)
 
         return await self._pages.get_or_load(object_id, load)
-
-
-def zone_names(head: Head, mask: int) -> list[str]:
-    """Return the names of the zones in `mask`, replicas in their order first."""
-    ordered = [*head.replicas, *(n for n in range(len(head.zones)) if n not in head.replicas)]
-    return [head.zones[number] for number in ordered if mask >> number & 1]
 
 
 def _members_bytes(members: Members) -> int:

@@ -4,6 +4,10 @@ A fetch asks the catalog which entries follow an offset, takes as many as its bu
 and reads their bytes: from the slice cache, where this process put what it wrote itself, else
 by range requests, one per object, many at a time, each slice at most once however many readers
 want it. Checksums are compared when bytes come out of a store, not again when out of the cache.
+
+An entry says which zones held its object when it was committed. Zones that were brought in sync
+later hold it too, so those in the entry are asked first, and the others when these fail: because
+the object is lost or damaged there, or the zone is away or too slow (docs/decisions/0018).
 """
 
 import asyncio
@@ -17,10 +21,11 @@ from crc32c import crc32c
 
 from storage import keys, slices
 from storage.cache import ByteCache
-from storage.catalog import ENTRIES_MAX, Catalog, zone_names
+from storage.catalog import ENTRIES_MAX, Catalog
 from storage.entries import Entry
 from storage.errors import Corrupt, OffsetOutOfRange
 from storage.head import Head
+from storage.replication import read_names
 from storage.tasks import shared
 from storage.zones import Zones
 
@@ -205,16 +210,32 @@ class LogReader:
         read.add_done_callback(done)
 
     async def _load_object(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
+        try:
+            return await self._load_slices(head, entries)
+        except Corrupt:
+            if len(entries) == 1:
+                raise
+        # No zone holds all of them whole, but each may be whole in some zone.
+        results: dict[SliceKey, Data] = {}
+        for entry in entries:
+            results |= await self._load_slices(head, [entry])
+        return results
+
+    async def _load_slices(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
         ranges = [(entry.position, entry.position + entry.length) for entry in entries]
-        names = zone_names(head, entries[0].zones)
+        names = read_names(head, entries[0].zones, entries[0].partition)
         key = keys.hot_segment(entries[0].object_id)
+
+        def check(pieces: Sequence[bytes]) -> None:
+            for entry, piece in zip(entries, pieces, strict=True):
+                if len(piece) != entry.length or crc32c(piece) != entry.crc:
+                    raise Corrupt(f"the slice at {entry.position} of {key} is damaged")
+
         async with self._gate:
             self.store_reads += 1
-            pieces = await self._zones.get_ranges(key, ranges, names)
+            pieces = await self._zones.get_ranges(key, ranges, names, check)
         results: dict[SliceKey, Data] = {}
         for entry, piece in zip(entries, pieces, strict=True):
-            if len(piece) != entry.length or crc32c(piece) != entry.crc:
-                raise Corrupt(f"the slice at {entry.position} of {key} is damaged")
             results[_key(entry)] = piece
             self.cache.put(_key(entry), piece)
         return results

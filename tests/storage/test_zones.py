@@ -2,9 +2,12 @@
 
 import pytest
 
-from storage.errors import InvalidConfig, ObjectMissing, StoreUnavailable
+from storage.errors import Corrupt, InvalidConfig, ObjectMissing, StoreUnavailable
+from storage.zone_health import AVOIDED_S, FAILURES_MAX
 from storage.zones import Zones
+from tests.storage.failing_zones import FailingZones
 from tests.storage.faults import TestObjects
+from tests.storage.worlds import turns
 
 pytestmark = pytest.mark.anyio
 
@@ -68,3 +71,156 @@ async def test_a_zone_that_is_not_configured_counts_as_away() -> None:
 def test_there_must_be_a_zone() -> None:
     with pytest.raises(InvalidConfig):
         Zones({})
+
+
+async def test_every_zone_has_a_result_of_its_own() -> None:
+    zones = FailingZones()
+    zones["b"].mode = "denied"
+    zones["c"].mode = "hanging"
+
+    puts = zones.start("x", [b"12", b"3"], ["a", "b", "c"])
+    assert not await puts.wait(timeout_s=0.01)
+
+    assert puts.done == ["a"]
+    assert list(puts.failed) == ["b"]
+    assert isinstance(puts.failed["b"], StoreUnavailable)
+    assert puts.running == ["c"]
+    assert await puts.wait(["a", "b"])
+    puts.cancel()
+    assert await puts.wait()
+    assert set(puts.failed) == {"b", "c"}
+    assert await zones["a"].keys() == {"x"}
+
+
+async def test_a_straggler_goes_on_when_nobody_waits_any_more() -> None:
+    _, b, zones = two_zones()
+    b.hold_puts = True
+    puts = zones.start("x", [b"123"], ["a", "b"])
+    await puts.wait(["a"])
+
+    zones.leave_behind(puts)
+    await turns()
+    b.held[0].set()
+    await puts.wait()
+
+    assert puts.done == ["a", "b"]
+    assert await b.get("x") == b"123"
+
+
+async def test_what_is_left_behind_is_bounded_and_the_oldest_is_given_up() -> None:
+    a, b, _ = two_zones()
+    zones = Zones({"a": a, "b": b}, left_behind_bytes_max=20)
+    b.hold_puts = True
+    flights = []
+    for number in range(4):
+        flights.append(zones.start(f"x{number}", [bytes(8)], ["b"]))
+        zones.leave_behind(flights[-1])
+    await turns()
+
+    assert [puts.running for puts in flights] == [[], [], ["b"], ["b"]]
+    await zones.close()
+    await turns()
+    assert not any(puts.running for puts in flights)
+
+
+async def test_a_put_that_fails_in_one_zone_does_not_wait_for_the_others() -> None:
+    zones = FailingZones("ab")
+    zones["a"].mode, zones["b"].mode = "hanging", "full"
+
+    with pytest.raises(StoreUnavailable, match="no space"):
+        await zones.put("x", [b"123"], ["a", "b"])
+
+
+async def test_a_put_into_a_zone_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.zones.PUT_S_MAX", 0.01)
+    zones = FailingZones("ab")
+    zones["b"].mode = "hanging"
+
+    with pytest.raises(StoreUnavailable, match="zone b took more than"):
+        await zones.put("x", [b"123"], ["a", "b"])
+
+
+def no_sevens(body: bytes) -> bytes:
+    if b"7" in body:
+        raise Corrupt("there is a seven")
+    return body.lower()
+
+
+async def test_a_damaged_copy_is_read_from_the_next_zone() -> None:
+    a, b, zones = two_zones()
+    await a.put("x", [b"A7C"])
+    await b.put("x", [b"ABC"])
+
+    assert await zones.get_as("x", ["a", "b"], no_sevens) == b"abc"
+    assert (zones.health["a"].damaged, zones.health["b"].damaged) == (1, 0)
+
+    def check(pieces: list[bytes]) -> None:
+        no_sevens(pieces[0])
+
+    assert await zones.get_ranges("x", [(1, 2)], ["a", "b"], check) == [b"B"]
+    with pytest.raises(Corrupt, match="seven"):
+        await zones.get_as("x", ["a"], no_sevens)
+
+
+async def test_what_was_seen_that_says_the_most_is_raised() -> None:
+    zones = FailingZones()
+    await zones["a"].put("x", [b"7"])
+
+    with pytest.raises(Corrupt, match="seven"):
+        await zones.get_as("x", ["c", "a", "b"], no_sevens)
+    zones["b"].mode = "denied"
+    with pytest.raises(StoreUnavailable, match="denied"):
+        await zones.get_as("x", ["a", "b", "c"], no_sevens)
+    assert (zones.health["c"].missing, zones.health["b"].failures) == (2, 1)
+
+
+async def test_a_read_that_takes_too_long_is_also_sent_to_another_zone() -> None:
+    zones = FailingZones()
+    for name in "abc":
+        await zones[name].put("x", [b"123"])
+    zones["a"].mode = "hanging"
+    zones["b"].mode = "denied"
+
+    assert await zones.get("x", ["a", "b", "c"]) == b"123"
+    assert "too long" in zones.health["a"].last_error
+
+
+async def test_a_zone_that_failed_often_is_asked_last_until_it_is_tried_again() -> None:
+    zones = FailingZones("ab")
+    for name in "ab":
+        await zones[name].put("x", [b"123"])
+    zones["a"].mode = "denied"
+    for _ in range(FAILURES_MAX):
+        assert await zones.get("x", ["a", "b"]) == b"123"
+    assert zones.is_avoided("a")
+    zones["a"].reads.clear()
+
+    assert await zones.get("x", ["a", "b"]) == b"123"
+    assert zones["a"].reads == []
+
+    zones["a"].mode = "ok"
+    zones.health["a"].failed_s -= AVOIDED_S
+    assert await zones.get("x", ["a", "b"]) == b"123"
+    assert zones["a"].reads == ["x"]
+    assert not zones.is_avoided("a")
+    assert zones.is_avoided("not configured")
+
+
+async def test_reads_that_hang_everywhere_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.zones.READ_S_MAX", 0.15)
+    zones = FailingZones("ab")
+    zones["a"].mode = zones["b"].mode = "hanging"
+
+    with pytest.raises(StoreUnavailable, match="no zone gave x"):
+        await zones.get("x", ["a", "b"])
+
+
+async def test_a_mistake_of_ours_is_not_taken_for_a_zone_that_fails() -> None:
+    _, _, zones = two_zones()
+    await zones.put("x", [b"1"], ["a", "b"])
+
+    def wrong(_: bytes) -> bytes:
+        raise TypeError("a bug")
+
+    with pytest.raises(TypeError):
+        await zones.get_as("x", ["a", "b"], wrong)
