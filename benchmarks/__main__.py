@@ -4,7 +4,7 @@ import importlib
 import subprocess
 import sys
 
-NAMES = ("codec", "http", "slow_store", "lanes", "index_growth", "groups")
+NAMES = ("codec", "http", "slow_store", "lanes", "index_growth", "groups", "exactly_once")
 
 
 def main(names: list[str]) -> int:

@@ -22,9 +22,10 @@ from storage.catalog import Catalog
 from storage.head import Run, RunSlice
 from storage.lanes import Lane, LaneRuntime, Lanes
 from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Put
+from storage.metadata import Op, Put, Versioned
 from storage.objects import Body
 from storage.reader import FIRST_ENTRIES
+from storage.windows import WindowPages
 from storage.zones import Zones
 
 TOPIC = bytes(16)
@@ -49,7 +50,11 @@ class CountingObjects(MemoryObjects):
 
 
 class CountingMetadata(MemoryMetadata):
-    writes = written_bytes = 0
+    reads = writes = written_bytes = 0
+
+    async def get(self, key: str) -> Versioned | None:
+        self.reads += 1
+        return await super().get(key)
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         self.writes += 1
@@ -74,6 +79,8 @@ class Bench:
                 sleep=asyncio.sleep,
                 random=chance.random,
                 poll_interval_s=1,
+                window_pages=WindowPages(self.zones, self.new_id, 1024 * 1024),
+                now_ms=lambda: 0,
             )
         ).lane(TOPIC, 0)
 
