@@ -201,6 +201,13 @@ def reassigned(head: Head, names: Sequence[str]) -> Head:
     return _changed(head, zones=zones, replicas=wanted + old, leader_epoch=head.leader_epoch + 1)
 
 
+def with_factor(head: Head, factor: int, names: Sequence[str]) -> Head:
+    """Return the head with `factor` replicas: those it has, and more of `names` if needed."""
+    wanted = [head.zones[number] for number in head.replicas[:factor]]
+    others = [n for n in place(head.topic_id, head.lane, len(names), names) if n not in wanted]
+    return reassigned(head, wanted + others[: factor - len(wanted)])
+
+
 def is_reassigning(head: Head, factor: int) -> bool:
     return len(head.replicas) > factor
 

@@ -83,10 +83,16 @@ SETTINGS: Final[dict[str, Setting]] = {
     "min.cleanable.dirty.ratio": Setting("0.5", _ratio, "share of new records worth compacting"),
     "min.compaction.lag.ms": Setting("0", _integer(0), "records younger stay uncompacted"),
     "min.insync.replicas": Setting("1", _integer(1, 32), "zones that acks=all demands"),
+    "replica.lag.time.max.ms": Setting(
+        "10000", _integer(100, 600_000), "a zone that takes longer is not in sync any more"
+    ),
     "retention.bytes": Setting("-1", _integer(-1), "size of a partition; -1 is unlimited"),
     "retention.ms": Setting("604800000", _integer(-1), "age of records; -1 is unlimited"),
     "segment.bytes": Setting("1073741824", _integer(1024 * 1024), "size of compacted segments"),
     "segment.ms": Setting("604800000", _integer(1), "age at which slices are compacted"),
+    "unclean.leader.election.enable": Setting(
+        "false", _choice("false", "true"), "whether a zone that misses something may lead"
+    ),
 }
 
 
@@ -132,6 +138,18 @@ class TopicConfig:
     @property
     def stamps_appends(self) -> bool:
         return self["message.timestamp.type"] == "LogAppendTime"
+
+    @property
+    def in_sync_min(self) -> int:
+        return int(self["min.insync.replicas"])
+
+    @property
+    def lag_s_max(self) -> float:
+        return int(self["replica.lag.time.max.ms"]) / 1000
+
+    @property
+    def may_elect_unclean(self) -> bool:
+        return self["unclean.leader.election.enable"] == "true"
 
     @property
     def is_compacted(self) -> bool:

@@ -8,104 +8,49 @@ commit to.
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
-from storage import frames, keys
 from storage import head as heads
+from storage import keys
 from storage.errors import (
     Contended,
-    Corrupt,
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
-    InvalidTopic,
+    InvalidRequest,
     MetadataConflict,
     OutcomeUnknown,
     StoreUnavailable,
     TopicExists,
     UnknownTopicOrPartition,
 )
+from storage.head import Head
+from storage.head_changes import change_head
 from storage.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+from storage.replication import place, reassigned, with_factor
 from storage.tasks import shared
 from storage.topic_config import SETTINGS, TopicConfig, parse_config
+from storage.topic_items import (
+    NAME_CHARS_MAX,
+    StoredTopic,
+    Topic,
+    decode,
+    encode,
+    lane_count,
+    lane_width,
+    parse_topic_name,
+)
+
+__all__ = ["NAME_CHARS_MAX", "PARTITIONS_MAX", "Topic", "Topics", "parse_topic_name"]
 
 log = logging.getLogger("riacho")
 
 PARTITIONS_MAX: Final = 10_000
-NAME_CHARS_MAX: Final = 249
 CHANGE_ATTEMPTS_MAX: Final = 10
 DELETE_WHOLE_ATTEMPTS_MAX: Final = 3
 """So often a topic and its heads are deleted in one transaction; if commits always come in
 between, the topic goes first and its heads one by one."""
-
-_MAGIC: Final = b"RTP1"
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-def parse_topic_name(text: str) -> str:
-    """Return `text` if it is a topic name by Kafka's rules, or raise `InvalidTopic`."""
-    if text in {"", ".", ".."}:
-        raise InvalidTopic(f"a topic cannot be named {text!r}")
-    if len(text) > NAME_CHARS_MAX:
-        raise InvalidTopic(
-            f"the topic name has {len(text)} characters, the limit is {NAME_CHARS_MAX}"
-        )
-    if _NAME.fullmatch(text) is None:
-        raise InvalidTopic(
-            f"{text!r} is not a topic name: use letters, digits, dots, underscores and hyphens"
-        )
-    return text
-
-
-class _Stored(msgspec.Struct, array_like=True, frozen=True):
-    topic_id: bytes
-    partition_count: int
-    replication_factor: int
-    config: dict[str, str]
-    created_ms: int
-
-
-_DECODER: Final = msgspec.msgpack.Decoder(_Stored)
-
-
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    topic_id: bytes
-    partition_count: int
-    replication_factor: int
-    config: TopicConfig
-    created_ms: int
-    version: str
-    lane_partitions: int
-
-    def lane_of(self, partition: int) -> tuple[int, int]:
-        """Return the lane of the partition and its number within the lane."""
-        self.check_partition(partition)
-        return divmod(partition, self.lane_partitions)
-
-    def check_partition(self, partition: int) -> None:
-        if not 0 <= partition < self.partition_count:
-            raise UnknownTopicOrPartition(
-                f"topic {self.name!r} has partitions 0 to {self.partition_count - 1},"
-                f" not {partition}"
-            )
-
-    @property
-    def lanes(self) -> range:
-        return range(lane_count(self.partition_count, self.lane_partitions))
-
-
-def lane_count(partition_count: int, lane_partitions: int) -> int:
-    return -(-partition_count // lane_partitions)
-
-
-def lane_width(partition_count: int, lane_partitions: int, lane: int) -> int:
-    """Return how many partitions the lane has."""
-    return min(lane_partitions, partition_count - lane * lane_partitions)
 
 
 class Topics:
@@ -158,7 +103,7 @@ class Topics:
             raise UnknownTopicOrPartition(
                 f"there is no topic {name!r}; create it with POST /v1/topics"
             )
-        return self._know(_decode(name, item), began_s)
+        return self._know(decode(name, item), began_s)
 
     def _know(self, topic: Topic, began_s: float) -> Topic:
         self._known[topic.name] = (topic, began_s)
@@ -172,7 +117,7 @@ class Topics:
         after = None
         while True:
             page = await self._metadata.list("topic/", after=after)
-            found += [_decode(key.removeprefix("topic/"), item) for key, item in page]
+            found += [decode(key.removeprefix("topic/"), item) for key, item in page]
             if len(page) < 1000:
                 return found
             after = page[-1][0]
@@ -189,7 +134,7 @@ class Topics:
         parse_topic_name(name)
         settings = TopicConfig(parse_config(config or {}))
         self._check_shape(partitions, replication_factor, settings)
-        stored = _Stored(
+        stored = StoredTopic(
             self._new_id(), partitions, replication_factor, dict(settings.given), self._now_ms()
         )
 
@@ -198,7 +143,7 @@ class Topics:
             item = await self._metadata.get(keys.topic(name))
             if item is None:
                 return await self._write(name, stored, None)
-            topic = _decode(name, item)
+            topic = decode(name, item)
             if topic.topic_id != stored.topic_id:
                 raise TopicExists(f"topic {name!r} exists already")
             # An unanswered attempt of ours did it.
@@ -212,19 +157,42 @@ class Topics:
         *,
         partitions: int | None = None,
         config: Mapping[str, object | None] | None = None,
+        replication_factor: int | None = None,
+        replicas: Sequence[str] | None = None,
     ) -> Topic:
-        """Add partitions and change settings; a setting given as None returns to its default."""
+        """Add partitions and change settings; a setting given as None returns to its default.
+
+        `replicas` names the zones that shall hold the topic, `replication_factor` only how many.
+        The controller copies what is there to new ones; the old ones go when that is done.
+        """
+        if replicas is not None:
+            self._check_replicas(replicas, replication_factor)
+            replication_factor = len(replicas)
 
         async def attempt() -> Topic:
             # A repeat is harmless: it only asks for the same state again.
             topic = await self.read(name)
-            count, settings = self._altered(topic, partitions, config or {})
-            stored = _Stored(
-                topic.topic_id, count, topic.replication_factor, settings, topic.created_ms
-            )
-            return await self._write(name, stored, topic)
+            factor = replication_factor or topic.replication_factor
+            count, settings = self._altered(topic, partitions, factor, config or {})
+            stored = StoredTopic(topic.topic_id, count, factor, settings, topic.created_ms)
+            # The item first: what a lane has beyond the item's factor is on its way out.
+            altered = await self._write(name, stored, topic)
+            if replicas is not None or factor != topic.replication_factor:
+                await self._reassign(altered, replicas)
+            return altered
 
         return await self._repeat(name, attempt)
+
+    async def _reassign(self, topic: Topic, replicas: Sequence[str] | None) -> None:
+        for lane in topic.lanes:
+
+            def moved(head: Head, lane: int = lane) -> Head:
+                if replicas is None:
+                    return with_factor(head, topic.replication_factor, self._zone_names)
+                turn = lane % len(replicas)
+                return reassigned(head, [*replicas[turn:], *replicas[:turn]])
+
+            await change_head(self._metadata, keys.head(topic.topic_id, lane), moved)
 
     async def delete(self, name: str) -> Topic:
         """Remove the topic; its objects are swept later."""
@@ -269,16 +237,26 @@ class Topics:
             raise OutcomeUnknown(f"topic {name!r} may have changed; look before trying again")
         raise Contended(f"topic {name!r} was changed by others all the time; try again")
 
-    async def _write(self, name: str, stored: _Stored, old: Topic | None) -> Topic:
+    async def _write(self, name: str, stored: StoredTopic, old: Topic | None) -> Topic:
         """Put the topic in the place of `old`, and before it the heads that it needs."""
         began_s = self._monotonic_s()
-        value, key = _encode(stored), keys.topic(name)
+        value, key = encode(stored), keys.topic(name)
         ops = await self._missing_heads(stored, 0 if old is None else old.partition_count)
         ops.append(Put(key, value, None if old is None else old.version))
         versions: Mapping[str, str] = {}
         for start in range(0, len(ops), TRANSACT_OPS_MAX):
             versions = await self._metadata.transact(ops[start : start + TRANSACT_OPS_MAX])
-        return self._know(_decode(name, Versioned(value, versions[key])), began_s)
+        return self._know(decode(name, Versioned(value, versions[key])), began_s)
+
+    def _check_replicas(self, replicas: Sequence[str], factor: int | None) -> None:
+        for name in replicas:
+            if name not in self._zone_names:
+                known = ", ".join(self._zone_names)
+                raise InvalidRequest(f"replicas: there is no zone {name!r}; there are {known}")
+        if len(set(replicas)) != len(replicas) or not replicas:
+            raise InvalidRequest("replicas: name one zone or more, each once")
+        if factor not in (None, len(replicas)):
+            raise InvalidRequest("replicas: give either the zones or the replication_factor")
 
     def _check_shape(self, partitions: int, replication_factor: int, settings: TopicConfig) -> None:
         if not 1 <= partitions <= PARTITIONS_MAX:
@@ -295,7 +273,11 @@ class Topics:
             )
 
     def _altered(
-        self, topic: Topic, partitions: int | None, changes: Mapping[str, object | None]
+        self,
+        topic: Topic,
+        partitions: int | None,
+        factor: int,
+        changes: Mapping[str, object | None],
     ) -> tuple[int, dict[str, str]]:
         given = parse_config({k: v for k, v in changes.items() if v is not None})
         removed = parse_config(
@@ -311,16 +293,15 @@ class Topics:
                 f"topic {topic.name!r} has {topic.partition_count} partitions;"
                 f" they can only become more, not {count}"
             )
-        self._check_shape(count, topic.replication_factor, TopicConfig(config))
+        self._check_shape(count, factor, TopicConfig(config))
         return count, config
 
-    async def _missing_heads(self, stored: _Stored, partition_count: int) -> list[Op]:
+    async def _missing_heads(self, stored: StoredTopic, partition_count: int) -> list[Op]:
         """Return the writes that give every partition behind `partition_count` a place."""
         if stored.partition_count == partition_count:
             return []
         width = int(TopicConfig(stored.config)["lane.partitions"])
         lanes = range(partition_count // width, lane_count(stored.partition_count, width))
-        zones = self._zone_names[: stored.replication_factor]
         items = await self._metadata.get_many([keys.head(stored.topic_id, n) for n in lanes])
         ops: list[Op] = []
         for lane in lanes:
@@ -328,6 +309,7 @@ class Topics:
             wide = lane_width(stored.partition_count, width, lane)
             item = items.get(key)
             if item is None:
+                zones = place(stored.topic_id, lane, stored.replication_factor, self._zone_names)
                 head = heads.create(stored.topic_id, lane, wide, zones)
                 ops.append(Put(key, heads.encode(head), None))
                 continue
@@ -371,25 +353,3 @@ class Topics:
     async def _head_deletions(self, topic: Topic, lanes: range) -> list[Op]:
         items = await self._metadata.get_many([keys.head(topic.topic_id, n) for n in lanes])
         return [Delete(key, item.version) for key, item in items.items()]
-
-
-def _encode(stored: _Stored) -> bytes:
-    return frames.seal(_MAGIC, msgspec.msgpack.encode(stored))
-
-
-def _decode(name: str, item: Versioned) -> Topic:
-    try:
-        stored = _DECODER.decode(frames.unseal(_MAGIC, item.value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the item of topic {name!r} does not decode: {error}") from error
-    config = TopicConfig(stored.config)
-    return Topic(
-        name=name,
-        topic_id=stored.topic_id,
-        partition_count=stored.partition_count,
-        replication_factor=stored.replication_factor,
-        config=config,
-        created_ms=stored.created_ms,
-        version=item.version,
-        lane_partitions=int(config["lane.partitions"]),
-    )

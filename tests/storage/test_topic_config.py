@@ -25,10 +25,12 @@ ACCEPTED = {
     "min.cleanable.dirty.ratio": {0: "0", 1: "1", 0.25: "0.25", "0.5": "0.5"},
     "min.compaction.lag.ms": {0: "0", 7: "7"},
     "min.insync.replicas": {1: "1", "32": "32"},
+    "replica.lag.time.max.ms": {100: "100", "600000": "600000"},
     "retention.bytes": {-1: "-1", 0: "0"},
     "retention.ms": {-1: "-1", INT64_MAX: str(INT64_MAX)},
     "segment.bytes": {1024 * 1024: "1048576"},
     "segment.ms": {1: "1"},
+    "unclean.leader.election.enable": {"true": "true", "false": "false"},
 }
 REFUSED: dict[str, dict[object, str]] = {
     "cleanup.policy": {
@@ -49,10 +51,12 @@ REFUSED: dict[str, dict[object, str]] = {
     },
     "min.compaction.lag.ms": {"soon": "must be a whole number, not 'soon'"},
     "min.insync.replicas": {0: "must be from 1 to 32, not 0", 33: "must be from 1 to 32"},
+    "replica.lag.time.max.ms": {99: "must be from 100 to 600000", 600_001: "must be from 100"},
     "retention.bytes": {-2: "must be from -1 to"},
     "retention.ms": {2**63: "must be from -1 to", 1.5: "must be a whole number, not '1.5'"},
     "segment.bytes": {1024: "must be from 1048576 to"},
     "segment.ms": {0: "must be from 1 to"},
+    "unclean.leader.election.enable": {"yes": "must be one of false, true, not 'yes'"},
 }
 
 
@@ -116,3 +120,18 @@ def test_what_was_not_given_has_its_default() -> None:
     )
     assert other.stamps_appends
     assert other.is_compacted
+
+
+def test_what_replication_asks_for() -> None:
+    config = TopicConfig(
+        parse_config(
+            {
+                "min.insync.replicas": 2,
+                "replica.lag.time.max.ms": 2500,
+                "unclean.leader.election.enable": "true",
+            }
+        )
+    )
+
+    assert (config.in_sync_min, config.lag_s_max, config.may_elect_unclean) == (2, 2.5, True)
+    assert not TopicConfig({}).may_elect_unclean

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import frames, keys
+from storage import frames, keys, topic_items
 from storage import head as heads
-from storage import topics as modules
 from storage.errors import (
     Contended,
     Corrupt,
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
+    InvalidRequest,
     InvalidTopic,
     OutcomeUnknown,
     RiachoError,
@@ -26,6 +26,7 @@ from storage.errors import (
 from storage.lanes import Lane
 from storage.memory import MemoryMetadata
 from storage.metadata import MetadataStore, Op, Put, Versioned
+from storage.replication import place
 from storage.topics import PARTITIONS_MAX, Topic, Topics, parse_topic_name
 from tests.examples import few, some
 from tests.storage.damage import check_gives_a_value_or_corrupt, check_notices_damage
@@ -88,7 +89,7 @@ async def test_a_new_topic_has_its_heads_and_its_item() -> None:
     assert await widths(metadata, topic) == [64, 64, 2]
     head = await head_of(metadata, topic, 2)
     assert head is not None
-    assert (head.zones, head.isr, head.lane) == (("a", "b"), 0b11, 2)
+    assert (head.zones, head.isr, head.lane) == (place(topic.topic_id, 2, 2, "abc"), 0b11, 2)
     assert [topic.lane_of(p) for p in (0, 63, 64, 129)] == [(0, 0), (0, 63), (1, 0), (2, 1)]
 
 
@@ -495,23 +496,107 @@ async def test_under_random_faults_a_topic_and_its_heads_agree(seed: int) -> Non
 @few
 @given(st.integers(1, 500), st.data())
 def test_the_item_of_a_topic_notices_any_damage(partitions: int, data: st.DataObject) -> None:
-    stored = modules._Stored(bytes(16), partitions, 1, {"retention.ms": "5"}, 123)
-    whole = modules._encode(stored)
+    stored = topic_items.StoredTopic(bytes(16), partitions, 1, {"retention.ms": "5"}, 123)
+    whole = topic_items.encode(stored)
 
-    topic = modules._decode("t", Versioned(whole, "v"))
+    topic = topic_items.decode("t", Versioned(whole, "v"))
 
     assert (topic.partition_count, topic.created_ms, topic.version) == (partitions, 123, "v")
-    check_notices_damage(lambda each: modules._decode("t", Versioned(each, "v")), whole, data)
+    check_notices_damage(lambda each: topic_items.decode("t", Versioned(each, "v")), whole, data)
 
 
 @some
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_topic_or_corrupt(anything: bytes) -> None:
-    check_gives_a_value_or_corrupt(lambda b: modules._decode("t", Versioned(b, "v")), anything)
+    check_gives_a_value_or_corrupt(lambda b: topic_items.decode("t", Versioned(b, "v")), anything)
     sealed = frames.seal(b"RTP1", anything)
-    check_gives_a_value_or_corrupt(lambda b: modules._decode("t", Versioned(b, "v")), sealed)
+    check_gives_a_value_or_corrupt(lambda b: topic_items.decode("t", Versioned(b, "v")), sealed)
 
 
 def test_a_topic_item_says_which_topic_is_damaged() -> None:
     with pytest.raises(Corrupt, match="topic 'orders'"):
-        modules._decode("orders", Versioned(frames.seal(b"RTP1", b"\x90"), "v"))
+        topic_items.decode("orders", Versioned(frames.seal(b"RTP1", b"\x90"), "v"))
+
+
+# Replicas
+
+
+async def replicas_of(metadata: MetadataStore, topic: Topic) -> list[list[str]]:
+    found = [await head_of(metadata, topic, lane) for lane in topic.lanes]
+    return [[head.zones[n] for n in head.replicas] for head in found if head is not None]
+
+
+async def test_lanes_are_spread_over_the_zones() -> None:
+    metadata = new_metadata()
+    topic = await new_topics(metadata).create(
+        "t", partitions=6, replication_factor=2, config={"lane.partitions": 1}
+    )
+
+    replicas = await replicas_of(metadata, topic)
+
+    assert sorted(lane[0] for lane in replicas) == ["a", "a", "b", "b", "c", "c"]
+    assert sorted(name for lane in replicas for name in lane) == [*"aaaabbbbcccc"]
+
+
+async def test_replicas_are_named_anew_and_the_old_ones_stay_until_the_new_ones_are_ready() -> None:
+    metadata = new_metadata()
+    topics = new_topics(metadata, zones="abcd")
+    await topics.create("t", partitions=2, replication_factor=4, config={"lane.partitions": 1})
+
+    topic = await topics.alter("t", replicas=["d", "b"])
+
+    assert topic.replication_factor == 2
+    replicas = await replicas_of(metadata, topic)
+    assert [lane[:2] for lane in replicas] == [["d", "b"], ["b", "d"]]
+    assert [sorted(lane[2:]) for lane in replicas] == [["a", "c"]] * 2
+    again = await topics.alter("t", replicas=["d", "b"])
+    assert await replicas_of(metadata, again) == replicas
+
+
+async def test_more_replicas_are_added_to_those_there_are() -> None:
+    metadata = new_metadata()
+    topics = new_topics(metadata)
+    topic = await topics.create("t", config={"lane.partitions": 1}, partitions=3)
+    before = await replicas_of(metadata, topic)
+
+    topic = await topics.alter("t", replication_factor=3)
+
+    after = await replicas_of(metadata, topic)
+    assert [lane[:1] for lane in after] == before
+    assert [sorted(lane) for lane in after] == [["a", "b", "c"]] * 3
+    for lane in topic.lanes:
+        head = await head_of(metadata, topic, lane)
+        assert head is not None
+        assert head.isr == 1
+
+
+async def test_what_is_wrong_with_replicas_is_said() -> None:
+    topics = new_topics(new_metadata())
+    await topics.create("t", replication_factor=2, config={"min.insync.replicas": 2})
+
+    for replicas in ([], ["a", "a"], ["a", "z"]):
+        with pytest.raises(InvalidRequest, match="replicas"):
+            await topics.alter("t", replicas=replicas)
+    with pytest.raises(InvalidRequest, match="either"):
+        await topics.alter("t", replicas=["a"], replication_factor=2)
+    with pytest.raises(InvalidReplicationFactor):
+        await topics.alter("t", replication_factor=4)
+    with pytest.raises(InvalidConfig, match=r"min\.insync\.replicas"):
+        await topics.alter("t", replication_factor=1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_replicas_are_named_while_commits_and_lost_replies_come_in_between(seed: int) -> None:
+    metadata = FaultyMetadata(new_metadata())
+    topics = new_topics(metadata)
+    topic = await topics.create("t", partitions=3, config={"lane.partitions": 1})
+    metadata.next_fault = random_faults(seed, 0.3)
+    for _ in range(50):
+        try:
+            await topics.alter("t", replicas=["c", "a"])
+        except RiachoError:
+            continue
+        break
+
+    replicas = await replicas_of(metadata.inner, topic)
+    assert [lane[:2] for lane in replicas] == [["c", "a"], ["a", "c"], ["c", "a"]]

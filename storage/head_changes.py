@@ -1,0 +1,49 @@
+"""Changing a head without appending to it: read, decide, compare-and-set, again if need be."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from storage import head as heads
+from storage.errors import Contended, MetadataConflict, OutcomeUnknown
+from storage.head import Head
+from storage.metadata import MetadataStore, Op, Put
+
+ATTEMPTS_MAX: Final = 20
+"""A busy lane commits every few milliseconds, so a change may lose several races."""
+
+Transact = Callable[[Sequence[Op]], Awaitable[Mapping[str, str]]]
+
+
+async def change_head(
+    metadata: MetadataStore,
+    key: str,
+    change: Callable[[Head], Head],
+    transact: Transact | None = None,
+) -> Head | None:
+    """Return the head after `change`, which is asked anew whenever somebody else was first.
+
+    `change` returns the head it was given if there is nothing to do; then nothing is written,
+    and that is also how a write whose answer was lost is recognised. None: there is no such
+    head any more. `transact` takes the place of the store's own, to add what fences.
+
+    Raises `Contended` if others were always faster, and what `change` and the store raise.
+    """
+    put = transact or metadata.transact
+    item = await metadata.get(key)
+    for _ in range(ATTEMPTS_MAX):
+        if item is None:
+            return None
+        head = heads.decode(item.value)
+        new = change(head)
+        if new is head:
+            return head
+        try:
+            await put([Put(key, heads.encode(new), item.version)])
+        except MetadataConflict as conflict:
+            known = key in conflict.current
+            item = conflict.current[key] if known else await metadata.get(key)
+        except OutcomeUnknown:
+            item = await metadata.get(key)
+        else:
+            return new
+    raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
