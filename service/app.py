@@ -39,10 +39,15 @@ from service.problems import response_to
 from service.produce_routes import ProduceRoutes
 from service.registry import Registry, stop
 from service.settings import Settings
+from service.transaction_openapi import TRANSACTION_OPERATIONS
+from service.transaction_routes import TransactionRoutes
+from service.transactions.atomic import Atomic
 from service.transactions.fences import Fences
 from service.transactions.ids import ProducerIds
 from service.transactions.items import TransactionItems
 from service.transactions.staging import Staging
+from service.transactions.transactions import Transactions
+from service.transactions.upkeep import TransactionUpkeep
 from service.version import VERSION
 from storage.errors import InvalidConfig, RequestTooLarge, RiachoError
 from storage.metadata import MetadataStore
@@ -83,6 +88,17 @@ class App:
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
         self._upkeep = GroupUpkeep(coordinator, offsets, gateway.settings, gateway.world)
         groups = GroupRoutes(gateway, coordinator, offsets, MultiFetch(gateway, metrics))
+        transactions = TransactionRoutes(
+            gateway,
+            Transactions(gateway, offsets, producer_ids, transaction_items),
+            Atomic(gateway, offsets),
+            producer_ids,
+            transaction_items,
+            metrics,
+        )
+        self._transaction_upkeep = TransactionUpkeep(
+            gateway.metadata, transaction_items, gateway.settings, gateway.world
+        )
         endpoints: dict[tuple[str, str], Endpoint] = {
             ("POST", "/v1/topics/{topic}/records"): self._produce.to_topic,
             ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): (
@@ -101,6 +117,13 @@ class App:
             ("POST", "/v1/groups/{group}/offsets"): groups.commit,
             ("GET", "/v1/groups/{group}/lag"): groups.lag,
             ("POST", "/v1/groups/{group}/reset"): groups.reset,
+            ("POST", "/v1/producers"): transactions.init_producer,
+            ("GET", "/v1/transactions"): transactions.list_transactions,
+            ("POST", "/v1/transactions"): transactions.begin,
+            ("GET", "/v1/transactions/{transaction}"): transactions.describe,
+            ("POST", "/v1/transactions/{transaction}/commit"): transactions.commit,
+            ("POST", "/v1/transactions/{transaction}/abort"): transactions.abort,
+            ("POST", "/v1/atomic"): transactions.atomic,
         }
         self.fastapi = self._fastapi(endpoints, metrics)
         metrics.watch(gateway)
@@ -123,13 +146,14 @@ class App:
         for kind in (RiachoError, RequestValidationError, HTTPException):
             app.add_exception_handler(kind, _problem)
         app.add_exception_handler(HTTPStatus.METHOD_NOT_ALLOWED, _other_method)
+        operations = {**HOT_OPERATIONS, **GROUP_OPERATIONS, **TRANSACTION_OPERATIONS}
         for (method, path), endpoint in endpoints.items():
             app.add_api_route(
                 path,
                 _described(endpoint),
                 methods=[method],
-                tags=["groups" if path.startswith("/v1/groups") else "records"],
-                **{**HOT_OPERATIONS, **GROUP_OPERATIONS}[method, path],
+                tags=[_tag(path)],
+                **operations[method, path],
             )
         app.include_router(topic_routes.router(self.gateway))
         app.include_router(cluster_routes.router(self.gateway, self._registry, metrics))
@@ -140,6 +164,7 @@ class App:
         drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
         upkeep = asyncio.create_task(self._upkeep.run())
+        transaction_upkeep = asyncio.create_task(self._transaction_upkeep.run())
         log.info("%s", describe(self.gateway.settings))
         yield
         log.info("stopping: answering what is held")
@@ -148,6 +173,7 @@ class App:
         await self._produce.aclose()
         await self.gateway.batcher.aclose()
         await stop(upkeep)
+        await stop(transaction_upkeep)
         await stop(beats)
         await self._registry.leave()
         await self.gateway.aclose()
@@ -193,6 +219,13 @@ async def _other_method(request: Request, _: Exception) -> Response:
         return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
     error = HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers=headers)
     return response_to(error, request_id_of(request))
+
+
+def _tag(path: str) -> str:
+    if path.startswith("/v1/groups"):
+        return "groups"
+    is_of_transactions = path.startswith(("/v1/producers", "/v1/transactions", "/v1/atomic"))
+    return "transactions" if is_of_transactions else "records"
 
 
 def _described(endpoint: Endpoint) -> Any:

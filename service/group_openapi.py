@@ -67,12 +67,13 @@ def _body(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {JSON: {"schema": inlined}}}}
 
 
-def _operation(
+def operation(
     summary: str,
     parameters: list[dict[str, Any]],
     answer: dict[str, Any] | None,
     body: type[msgspec.Struct] | None = None,
 ) -> dict[str, Any]:
+    """Return what the document says of a route; without `answer` it has no content."""
     extra: dict[str, Any] = {"parameters": parameters}
     if body is not None:
         extra |= _body(body)
@@ -96,39 +97,39 @@ _TOPIC_FILTER: Final = {
 }
 
 GROUP_OPERATIONS: Final[dict[tuple[str, str], dict[str, Any]]] = {
-    ("GET", "/v1/groups"): _operation(
+    ("GET", "/v1/groups"): operation(
         "List groups",
         [],
         {"groups": {"type": "array", "items": {"type": "object", "properties": _SUMMARY}}},
     ),
-    ("GET", "/v1/groups/{group}"): _operation(
+    ("GET", "/v1/groups/{group}"): operation(
         "Describe a group and its members",
         [_GROUP],
         {**_SUMMARY, "members": {"type": "array", "items": {"type": "object"}}},
     ),
-    ("DELETE", "/v1/groups/{group}"): _operation("Delete a group without members", [_GROUP], None),
-    ("POST", "/v1/groups/{group}/members"): _operation(
+    ("DELETE", "/v1/groups/{group}"): operation("Delete a group without members", [_GROUP], None),
+    ("POST", "/v1/groups/{group}/members"): operation(
         "Join a group", [_GROUP], {"member_id": {"type": "string"}, **_BEAT}, JoinBody
     ),
-    ("DELETE", "/v1/groups/{group}/members/{member}"): _operation(
+    ("DELETE", "/v1/groups/{group}/members/{member}"): operation(
         "Leave a group", [_GROUP, _MEMBER], None
     ),
-    ("POST", "/v1/groups/{group}/members/{member}/heartbeat"): _operation(
+    ("POST", "/v1/groups/{group}/members/{member}/heartbeat"): operation(
         "Keep a session, and learn what to read", [_GROUP, _MEMBER], _BEAT, BeatBody
     ),
-    ("POST", "/v1/groups/{group}/members/{member}/poll"): _operation(
+    ("POST", "/v1/groups/{group}/members/{member}/poll"): operation(
         "Heartbeat, and fetch what is assigned",
         [_GROUP, _MEMBER],
         {**_BEAT, "partitions": {"type": "array", "items": {"type": "object"}}},
         PollBody,
     ),
-    ("GET", "/v1/groups/{group}/offsets"): _operation(
+    ("GET", "/v1/groups/{group}/offsets"): operation(
         "Read committed offsets", [_GROUP, _TOPIC_FILTER], _OFFSETS
     ),
-    ("POST", "/v1/groups/{group}/offsets"): _operation(
+    ("POST", "/v1/groups/{group}/offsets"): operation(
         "Commit offsets", [_GROUP], _OFFSETS, CommitBody
     ),
-    ("GET", "/v1/groups/{group}/lag"): _operation(
+    ("GET", "/v1/groups/{group}/lag"): operation(
         "Show how far behind a group is",
         [_GROUP],
         {
@@ -137,7 +138,7 @@ GROUP_OPERATIONS: Final[dict[tuple[str, str], dict[str, Any]]] = {
             "partitions": {"type": "array", "items": {"type": "object"}},
         },
     ),
-    ("POST", "/v1/groups/{group}/reset"): _operation(
+    ("POST", "/v1/groups/{group}/reset"): operation(
         "Move committed offsets",
         [_GROUP],
         {"dry_run": {"type": "boolean"}, "offsets": {"type": "array", "items": {"type": "object"}}},

@@ -94,6 +94,16 @@ class _RawBody(Struct, gc=False, forbid_unknown_fields=True):
     records: list[_RawRecord]
 
 
+class TopicRecord(_Record, gc=False, kw_only=True):
+    """A record that says where it goes, since the path does not."""
+
+    topic: str
+
+
+class RawTopicRecord(_RawRecord, gc=False, kw_only=True):
+    topic: str
+
+
 _PLAIN_BODY: Final = msgspec.json.Decoder(_PlainBody)
 _BODIES: Final = (msgspec.json.Decoder(_Body), msgspec.json.Decoder(_BodyOfRawValues))
 _RAW_BODY: Final = msgspec.json.Decoder(_RawBody)
@@ -114,12 +124,12 @@ def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
         pass
     else:
         return _decoded_plain(plain, len(body), now_ms, limits)
-    return _decoded(_records(body), len(body), now_ms, limits)
+    return decoded_records(_records(body), len(body), now_ms, limits)
 
 
 def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     """Return the records of an NDJSON body; those without a timestamp get `now_ms`."""
-    return _decoded(_lines(body), len(body), now_ms, limits)
+    return decoded_records(_lines(body), len(body), now_ms, limits)
 
 
 def _records(body: bytes) -> _Records:
@@ -182,7 +192,10 @@ def _raw_lines(body: bytes) -> list[_RawRecord]:
     return records
 
 
-def _decoded(records: _Records, body_bytes: int, now_ms: int, limits: RecordLimits) -> Decoded:
+def decoded_records(
+    records: _Records, body_bytes: int, now_ms: int, limits: RecordLimits
+) -> Decoded:
+    """Return records that a decoder made of a body of so many bytes."""
     count = len(records)
     check_count(count, limits)
     batch = pa.RecordBatch.from_arrays(

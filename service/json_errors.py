@@ -5,17 +5,36 @@ msgspec says "Object contains unknown field `vlaue` - at `$.records[3]`". A send
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from storage.errors import InvalidRequest
 
-_RECORD_FIELDS: Final = (
-    "a record may have key, value, headers, timestamp, partition, key_base64, value_base64"
-)
 _HEADER_FIELDS: Final = "a header may have key, value, value_base64"
-_BODY_FIELDS: Final = 'the body is {"records": [{"key": ..., "value": ...}, ...]}'
+_OFFSETS_FIELDS: Final = (
+    "offsets are {group, generation, member_id, offsets: [{topic, partition, offset, metadata}]}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a body may hold, for who has sent something else."""
+
+    record: str
+    body: str
+
+
+PRODUCE_FIELDS: Final = Fields(
+    "a record may have key, value, headers, timestamp, partition, key_base64, value_base64",
+    'the body is {"records": [{"key": ..., "value": ...}, ...]}',
+)
+ATOMIC_FIELDS: Final = Fields(
+    "a record has topic, and may have key, value, headers, timestamp, partition, key_base64,"
+    " value_base64",
+    'the body is {"records": [{"topic": ..., "key": ..., "value": ...}, ...], "offsets": {...}}',
+)
 
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`\Z")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
@@ -23,18 +42,22 @@ _MISSING: Final = re.compile(r"Object missing required field `(.*)`\Z")
 _SHOWN_CHARS: Final = 64
 
 
-def explained(error: msgspec.ValidationError, line: int | None = None) -> InvalidRequest:
-    """Return the error for valid JSON that is not a produce body; `line` is of NDJSON."""
+def explained(
+    error: msgspec.ValidationError, line: int | None = None, fields: Fields = PRODUCE_FIELDS
+) -> InvalidRequest:
+    """Return the error for valid JSON that is not such a body; `line` is of NDJSON."""
     text = str(error)
     place = ""
     if found := _PLACE.search(text):
         place, text = found[1], text[: found.start()]
     where = ": ".join(part for part in (f"line {line}" if line else "", place) if part)
-    reason = _reason(text, place, _HEADER_FIELDS if _in_headers(place) else _fields(place, line))
+    reason = _reason(text, place, _named(place, line, fields))
     return InvalidRequest(f"{where}: {reason}" if where else reason)
 
 
-def not_json(text: bytes, error: Exception, line: int | None = None) -> InvalidRequest:
+def not_json(
+    text: bytes, error: Exception, line: int | None = None, fields: Fields = PRODUCE_FIELDS
+) -> InvalidRequest:
     """Return the error for bytes that are not JSON at all."""
     subject = f"line {line}: " if line else "the body is "
     if isinstance(error, RecursionError):
@@ -42,7 +65,7 @@ def not_json(text: bytes, error: Exception, line: int | None = None) -> InvalidR
     if isinstance(error, UnicodeDecodeError):
         return InvalidRequest(f"{subject}not valid UTF-8 (byte {_first_bad_byte(text)})")
     if not text.strip():
-        return InvalidRequest(f"the body is empty; {_BODY_FIELDS}")
+        return InvalidRequest(f"the body is empty; {fields.body}")
     reason = str(error).removeprefix("JSON is malformed: ")
     return InvalidRequest(f"{subject}not valid JSON: {reason[0].lower()}{reason[1:]}")
 
@@ -57,12 +80,13 @@ def _reason(text: str, place: str, fields: str) -> str:
     return text[0].lower() + text[1:] if place else f"{text[0].lower()}{text[1:]}; {fields}"
 
 
-def _in_headers(place: str) -> bool:
-    return "headers[" in place
-
-
-def _fields(place: str, line: int | None) -> str:
-    return _RECORD_FIELDS if place or line else _BODY_FIELDS
+def _named(place: str, line: int | None, fields: Fields) -> str:
+    """Return what may be at a place of the body."""
+    if "headers[" in place:
+        return _HEADER_FIELDS
+    if place.startswith("offsets"):
+        return _OFFSETS_FIELDS
+    return fields.record if place or line else fields.body
 
 
 def _first_bad_byte(text: bytes) -> int:

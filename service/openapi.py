@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from service.record_limits import PARTITION_MAX
 from service.requests import ARROW, JSON, NDJSON, OFFSET_MAX, SSE
+from storage.producers import EPOCH_MAX, PRODUCER_ID_MAX
 
 TOPIC_NAME: Final = {"type": "string", "pattern": r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"}
 OFFSET: Final = {"type": "integer", "format": "int64", "minimum": 0, "maximum": OFFSET_MAX}
@@ -32,7 +33,7 @@ def problem_response(description: str) -> dict[str, Any]:
 
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     400: problem_response("The request is wrong; the detail says where and why"),
-    404: problem_response("There is no such topic, partition, group or member"),
+    404: problem_response("There is no such topic, partition, group, member or transaction"),
     409: problem_response("Someone else was first"),
     413: problem_response("The request is too large"),
     415: problem_response("This content type or encoding is not read here"),
@@ -60,7 +61,7 @@ _HEADERS: Final = {
         {"type": "null"},
     ]
 }
-_RECORD: Final = {
+RECORD: Final[dict[str, Any]] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
@@ -107,7 +108,7 @@ _RESULTS: Final = {
                 "required": ["partition", "base_offset", "count"],
                 "properties": {
                     "partition": {"type": "integer"},
-                    "base_offset": {"type": "integer", "description": "-1 with acks=0"},
+                    "base_offset": {"type": "integer", "description": "-1: not known yet"},
                     "count": {"type": "integer"},
                 },
             },
@@ -136,6 +137,29 @@ _ACKS: Final = parameter(
     {"enum": ["0", "1", "all"], "default": "all"},
     "0: answered before anything is written; 1: in the leader zone; all: in every zone in sync",
 )
+INSTANCE: Final = {
+    "producer_id": {"type": "integer", "minimum": 1, "maximum": PRODUCER_ID_MAX},
+    "epoch": {"type": "integer", "minimum": 0, "maximum": EPOCH_MAX},
+}
+_PRODUCER: Final = [
+    parameter("header", "Riacho-Producer-Id", INSTANCE["producer_id"], "of POST /v1/producers"),
+    parameter("header", "Riacho-Producer-Epoch", INSTANCE["epoch"], "with Riacho-Producer-Id"),
+    parameter(
+        "header",
+        "Riacho-Sequence",
+        {
+            "type": "string",
+            "pattern": "^([0-9]{1,9}|[0-9]{1,4}=[0-9]{1,9}(,[0-9]{1,4}=[0-9]{1,9})?)$",
+        },
+        "number of the first record, or one for each partition: 0=17,2=4",
+    ),
+    parameter(
+        "header",
+        "Riacho-Transaction",
+        {"type": "string", "pattern": "^[!-~]{1,300}$"},
+        "stage the records in this transaction; its commit makes them visible",
+    ),
+]
 _COUNT: Final = {**OFFSET, "minimum": 1}
 _WAIT: Final = {"type": "integer", "minimum": 0, "maximum": 60_000}
 
@@ -149,12 +173,12 @@ def _produce(summary: str, *parameters: dict[str, Any]) -> dict[str, Any]:
         "type": "object",
         "required": ["records"],
         "additionalProperties": False,
-        "properties": {"records": {"type": "array", "minItems": 1, "items": _RECORD}},
+        "properties": {"records": {"type": "array", "minItems": 1, "items": RECORD}},
     }
     return {
         "summary": summary,
         "openapi_extra": {
-            "parameters": [*parameters, _ACKS],
+            "parameters": [*parameters, _ACKS, *_PRODUCER],
             "requestBody": {"required": True, "content": _content(body, NDJSON, ARROW)},
         },
         "responses": {

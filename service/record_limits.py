@@ -69,11 +69,17 @@ def _check_headers(headers: pa.ListArray, limits: RecordLimits) -> None:
         )
 
 
-def _check_sizes(batch: pa.RecordBatch, record_bytes_max: int) -> None:
+def record_bytes(batch: pa.RecordBatch) -> pa.Array:
+    """Return the size of each record: its key, value and headers."""
     sizes = pc.add(_lengths(batch.column("key")), _lengths(batch.column("value")))
     headers = batch.column("headers")
     if headers.null_count < len(headers):
         sizes = pc.add(sizes, _header_bytes(headers))
+    return sizes
+
+
+def _check_sizes(batch: pa.RecordBatch, record_bytes_max: int) -> None:
+    sizes = record_bytes(batch)
     if (row := _first_above(sizes, record_bytes_max)) is not None:
         raise RecordTooLarge(
             f"records[{row}] has {sizes[row]} bytes of key, value and headers;"

@@ -15,8 +15,8 @@ from service.transactions import state
 from service.transactions.ids import ProducerIds, owner_op
 from service.transactions.state import Outcome, Ref, Results, Transaction
 from storage import keys
-from storage.errors import OutcomeUnknown
-from storage.metadata import MetadataStore, Op, Put, Versioned
+from storage.errors import OutcomeUnknown, TransactionTooLarge
+from storage.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
 
 ITEMS_KEPT_MAX: Final = 256
 """Items whose last version is kept decoded."""
@@ -128,7 +128,13 @@ class TransactionItems:
 
     def ops(self, transactional_id: str, known: Known, new: Transaction) -> list[Op]:
         """Return what puts `new` in the place of `known`."""
-        put = Put(keys.transaction(transactional_id), state.encode(new), known.version)
+        value = state.encode(new)
+        if len(value) > VALUE_BYTES_MAX:
+            raise TransactionTooLarge(
+                f"the transaction would take {len(value)} bytes of metadata, and can take"
+                f" {VALUE_BYTES_MAX}: write to fewer partitions in one transaction"
+            )
+        put = Put(keys.transaction(transactional_id), value, known.version)
         if known.txn is not None and known.txn.producer_id == new.producer_id:
             return [put]
         return [put, owner_op(new.producer_id, transactional_id)]

@@ -1,0 +1,182 @@
+"""Read, process, write in one call: records of many topics and group offsets, all or nothing.
+
+One object is written and one metadata transaction makes it count. What was written but could
+not be committed is an object that nothing mentions. A guard (guards.py) makes a repeated call
+get the first answer; without one, a call whose outcome is unknown stays so.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from service.gateway import Gateway
+from service.groups.items import repeat
+from service.groups.offsets import Offsets, Planned
+from service.record_limits import record_bytes
+from service.transactions import state
+from service.transactions.bodies import TopicRecords
+from service.transactions.guards import Answer, Done, Guard, Unguarded
+from service.transactions.items import Undecided
+from service.transactions.state import Results, Staged
+from service.transactions.transactions import GroupCommit
+from storage.atomic import Bases, LaneRuns, check_width
+from storage.errors import (
+    InvalidRecord,
+    MetadataConflict,
+    OutcomeUnknown,
+    RecordTooLarge,
+    RiachoError,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+from storage.metadata import Op
+from storage.topics import Topic
+
+
+class Atomic:
+    def __init__(self, gateway: Gateway, offsets: Offsets) -> None:
+        self._gateway = gateway
+        self._offsets = offsets
+
+    async def write(
+        self,
+        records: Sequence[TopicRecords],
+        size_bytes: int,
+        offsets: GroupCommit | None,
+        guard: Guard,
+    ) -> Answer:
+        """Append the records and commit the offsets, or nothing; once, if `guard` can tell.
+
+        Raises `TransactionTooLarge` before anything is written, what producing and committing
+        offsets raise, and what the guard raises.
+        """
+        if not records and offsets is not None and isinstance(guard, Unguarded):
+            await self._offsets.commit(offsets.group_id, offsets.commits, offsets.committer)
+            return guard.answer({})
+        call = _Call(self._gateway, self._offsets, records, size_bytes, offsets, guard)
+        try:
+            if isinstance(guard, Unguarded):
+                return await call.once()
+            return await repeat(self._gateway.world, "the log", call.attempt)
+        except Done as done:
+            return done.answer
+        except Undecided as error:
+            raise OutcomeUnknown(f"this may have been done: {error}") from error
+
+
+class _Call:
+    def __init__(
+        self,
+        gateway: Gateway,
+        offsets: Offsets,
+        records: Sequence[TopicRecords],
+        size_bytes: int,
+        group_commit: GroupCommit | None,
+        guard: Guard,
+    ) -> None:
+        self._gateway = gateway
+        self._offsets = offsets
+        self._records = records
+        self._size_bytes = size_bytes
+        self._group_commit = group_commit
+        self._guard = guard
+        self._written: tuple[Mapping[str, Topic], list[LaneRuns]] | None = None
+
+    async def attempt(self, is_in_doubt: bool) -> Answer:
+        try:
+            return await self.once()
+        except (MetadataConflict, OutcomeUnknown, Unavailable):
+            raise
+        except RiachoError as error:
+            if is_in_doubt:
+                raise Undecided(str(error)) from error
+            raise
+
+    async def once(self) -> Answer:
+        await self._guard.look()
+        known = {of.topic: await self._gateway.topics.get(of.topic) for of in self._records}
+        try:
+            return await self._commit(known)
+        except UnknownTopicOrPartition:
+            # Perhaps one was deleted, made anew or widened since we looked; perhaps an attempt
+            # without an answer was made before that, and only a guard can tell.
+            if self._written is not None and isinstance(self._guard, Unguarded):
+                raise
+            await self._guard.look()
+            now = {name: await self._gateway.topics.read(name) for name in known}
+            if now == known:
+                raise
+        return await self._commit(now)
+
+    async def _commit(self, topics: Mapping[str, Topic]) -> Answer:
+        planned = None
+        if self._group_commit is not None:
+            of = self._group_commit
+            planned = await self._offsets.planned(of.group_id, of.commits, of.committer)
+        written = await self._write(topics, planned)
+
+        async def plan(bases: Bases) -> list[Op]:
+            ops = await self._guard.ops(_results(topics, written, bases))
+            return ops if planned is None else ops + await self._offsets.ops(planned)
+
+        bases = await self._gateway.atomic.commit(written, plan)
+        return self._guard.answer(_results(topics, written, bases))
+
+    async def _write(self, topics: Mapping[str, Topic], planned: Planned | None) -> list[LaneRuns]:
+        """Return the records as staged for these topics: written once, however often asked."""
+        if self._written is not None and self._written[0] == topics:
+            return self._written[1]
+        appends = [
+            (topics[of.topic], assigned(self._gateway, topics[of.topic], of))
+            for of in self._records
+        ]
+        lanes = {
+            (topic.topic_id, topic.lane_of(partition)[0])
+            for topic, parts in appends
+            for partition in parts
+        }
+        others = self._guard.op_count + (planned.op_count if planned else 0)
+        check_width(len(lanes), others)
+        written = await self._gateway.batcher.stage(appends, self._size_bytes)
+        self._written = topics, written
+        return written
+
+
+def assigned(gateway: Gateway, topic: Topic, records: TopicRecords) -> Mapping[int, pa.RecordBatch]:
+    """Return the records of each partition, or raise what is wrong with which of them."""
+    batch, rows = records.batch, records.rows
+    if topic.config.is_compacted and batch.column("key").null_count:
+        row = rows[batch.column("key").is_null().to_pylist().index(True)]
+        raise InvalidRecord(
+            f"records[{row}]: topic {topic.name!r} is compacted, so every record needs a key"
+        )
+    for row, partition in zip(rows, records.wanted or (), strict=bool(records.wanted)):
+        if partition is not None and partition >= topic.partition_count:
+            raise UnknownTopicOrPartition(
+                f"records[{row}].partition is {partition}, but topic {topic.name!r} has"
+                f" {topic.partition_count} partitions, 0 to {topic.partition_count - 1}"
+            )
+    limit = topic.config.record_bytes_max
+    if batch.nbytes > limit:
+        for row, size_bytes in zip(rows, record_bytes(batch).to_pylist(), strict=True):
+            if size_bytes > limit:
+                raise RecordTooLarge(
+                    f"records[{row}] has {size_bytes} bytes of key, value and headers; a record of"
+                    f" topic {topic.name!r} may have {limit}"
+                )
+    return gateway.assigned(topic, batch, records.wanted)
+
+
+def _results(topics: Mapping[str, Topic], written: Sequence[LaneRuns], bases: Bases) -> Results:
+    by_id = {topic.topic_id: topic for topic in topics.values()}
+    staged = [
+        Staged(
+            by_id[each.topic_id].name,
+            each.topic_id,
+            each.lane,
+            each.lane * by_id[each.topic_id].lane_partitions,
+            each.runs,
+        )
+        for each in written
+    ]
+    return state.results_of(staged, bases)

@@ -1,0 +1,147 @@
+"""Bodies of the calls about transactions, decoded."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from service.groups.offsets import Commit, Committer
+from service.json_bodies import Decoded, RawTopicRecord, TopicRecord, decoded_records
+from service.json_errors import ATOMIC_FIELDS, explained, not_json
+from service.record_limits import PARTITION_MAX, RecordLimits
+from service.requests import OFFSET_MAX
+from service.transactions.transactions import TIMEOUT_MS_DEFAULT, GroupCommit
+from storage.errors import InvalidRequest
+from storage.producers import EPOCH_MAX, PRODUCER_ID_MAX
+
+_Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+_Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
+_Generation: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_ProducerId: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=PRODUCER_ID_MAX)]
+_Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
+
+
+class OffsetBody(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    partition: _Partition
+    offset: _Offset
+    metadata: str | None = None
+
+
+class OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
+    group: str
+    offsets: list[OffsetBody]
+    generation: _Generation | None = None
+    member_id: str | None = None
+
+
+class ProducerBody(msgspec.Struct, forbid_unknown_fields=True):
+    transactional_id: str | None = None
+
+
+class BeginBody(msgspec.Struct, forbid_unknown_fields=True):
+    transactional_id: str
+    timeout_ms: int = TIMEOUT_MS_DEFAULT
+    producer_id: _ProducerId | None = None
+    epoch: _Epoch | None = None
+
+
+class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
+    offsets: OffsetsBody | None = None
+
+
+class AbortBody(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+class _AtomicBody(msgspec.Struct, forbid_unknown_fields=True):
+    records: list[TopicRecord] = []
+    offsets: OffsetsBody | None = None
+
+
+class _RawAtomicBody(msgspec.Struct, forbid_unknown_fields=True):
+    records: list[RawTopicRecord] = []
+    offsets: OffsetsBody | None = None
+
+
+_ATOMIC: Final = msgspec.json.Decoder(_AtomicBody)
+_RAW_ATOMIC: Final = msgspec.json.Decoder(_RawAtomicBody)
+_REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecords:
+    """Those records of a request that go to one topic."""
+
+    topic: str
+    batch: pa.RecordBatch
+    wanted: list[int | None] | None
+    """The partition that each one asks for, unless none does."""
+    rows: list[int]
+    """Where each one is in the request."""
+
+
+def group_commit(body: OffsetsBody | None) -> GroupCommit | None:
+    """Return the offsets to commit, or raise `InvalidRequest`."""
+    if body is None:
+        return None
+    committer = None
+    if body.member_id is not None or body.generation is not None:
+        if body.member_id is None or body.generation is None:
+            raise InvalidRequest("offsets: give generation and member_id together, or neither")
+        committer = Committer(member_id=body.member_id, generation=body.generation)
+    commits = [
+        Commit(
+            topic=one.topic,
+            partition=one.partition,
+            offset=one.offset,
+            metadata=one.metadata or "",
+        )
+        for one in body.offsets
+    ]
+    return GroupCommit(group_id=body.group, commits=commits, committer=committer)
+
+
+def decode_atomic(
+    body: bytes, *, now_ms: int, limits: RecordLimits
+) -> tuple[list[TopicRecords], GroupCommit | None]:
+    """Return the records of each topic, and the offsets, or raise `InvalidRequest`.
+
+    How large a record may be is a matter of its topic, and not checked against `limits` here.
+    """
+    decoded = _decode(body)
+    offsets = group_commit(decoded.offsets)
+    if not decoded.records:
+        if offsets is None:
+            raise InvalidRequest(f"there are neither records nor offsets; {ATOMIC_FIELDS.body}")
+        return [], offsets
+    records = decoded_records(decoded.records, len(body), now_ms, limits)
+    rows: dict[str, list[int]] = {}
+    for row, topic in enumerate([record.topic for record in decoded.records]):
+        rows.setdefault(topic, []).append(row)
+    return [_of_topic(topic, of_topic, records) for topic, of_topic in rows.items()], offsets
+
+
+def _decode(body: bytes) -> _AtomicBody | _RawAtomicBody:
+    try:
+        return _ATOMIC.decode(body)
+    except _REFUSALS:
+        pass
+    try:
+        body.decode()  # The decoder skips over raw values, UTF-8 or not.
+        return _RAW_ATOMIC.decode(body)
+    except msgspec.ValidationError as error:
+        raise explained(error, fields=ATOMIC_FIELDS) from error
+    except _REFUSALS as error:
+        raise not_json(body, error, fields=ATOMIC_FIELDS) from error
+
+
+def _of_topic(topic: str, rows: list[int], records: Decoded) -> TopicRecords:
+    batch, partitions = records
+    if len(rows) < batch.num_rows:
+        batch = batch.take(pa.array(rows, pa.int64()))
+    wanted = None if partitions is None else [partitions[row] for row in rows]
+    if wanted is not None and wanted.count(None) == len(wanted):
+        wanted = None
+    return TopicRecords(topic=topic, batch=batch, wanted=wanted, rows=rows)

@@ -1,0 +1,301 @@
+"""Three ways to make an atomic write happen once, however often it is sent.
+
+Each keeps an item that is written in the same metadata transaction as the records: the item says
+that it happened, and what was answered. A guard is asked before anything is written, and again
+in every attempt to commit.
+
+    transaction   producer id (odd) and epoch     a whole transaction in one call
+    sequence      producer id (even) and number   the last five calls of the producer
+    key           any text                        every call within a day
+"""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from service.clock import World
+from service.transactions import state
+from service.transactions.items import Known, TransactionItems
+from service.transactions.state import End, Outcome, Ref, Results
+from storage import frames, keys
+from storage.errors import (
+    Corrupt,
+    DuplicateSequence,
+    IdempotencyKeyReused,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    TransactionTooLarge,
+)
+from storage.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
+from storage.producers import EPOCH_MAX, REMEMBERED_MAX, SEQUENCES
+
+GAP_WAIT_S: Final = 0.2
+"""A predecessor that is on its way is waited for this long, looking so often:"""
+GAP_LOOKS: Final = 10
+
+WINDOW_BYTES_MAX: Final = 128 * 1024
+"""Beyond this, fewer than five calls are remembered."""
+
+_WINDOW_MAGIC: Final = b"RAW1"
+_KEY_MAGIC: Final = b"RIK1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    results: Results | None
+    """None: written long ago, and not remembered where."""
+    producer_id: int | None = None
+    epoch: int | None = None
+    """The next one, after a whole transaction."""
+    is_replayed: bool = False
+
+
+class Done(Exception):
+    """It has happened already."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Guard(Protocol):
+    op_count: int
+
+    async def look(self) -> None:
+        """Return if it may be done, or raise `Done` or why it may not."""
+
+    async def ops(self, results: Results) -> list[Op]:
+        """Return what says that it is done; raises as `look`, which it repeats."""
+
+    def answer(self, results: Results) -> Answer:
+        """Return what is answered when it was done just now."""
+
+
+class Unguarded:
+    """Nobody will know that it happened."""
+
+    op_count = 0
+
+    async def look(self) -> None:
+        pass
+
+    async def ops(self, _: Results) -> list[Op]:
+        return []
+
+    def answer(self, results: Results) -> Answer:
+        return Answer(results=results)
+
+
+class TransactionGuard:
+    """A whole transaction of a transactional id's current epoch, which ends with it."""
+
+    def __init__(self, items: TransactionItems, ref: Ref, digest: bytes) -> None:
+        # After the last epoch follows a new producer id, which is an item too.
+        self.op_count = 2 if ref.epoch == EPOCH_MAX else 1
+        self._items = items
+        self._ref = ref
+        self._digest = digest
+        self._next_id: int | None = None
+
+    async def look(self) -> None:
+        self._check(await self._items.current(self._ref.transactional_id))
+
+    async def ops(self, results: Results) -> list[Op]:
+        known = await self._items.current(self._ref.transactional_id)
+        self._check(known)
+        assert known.txn is not None, self._ref
+        if self._next_id is None:
+            self._next_id = await self._items.next_id(known.txn)
+        new = self._items.committed(known.txn, self._next_id, results, self._digest)
+        self._items.forget(self._ref.transactional_id)
+        return self._items.ops(self._ref.transactional_id, known, new)
+
+    def answer(self, results: Results) -> Answer:
+        assert self._next_id is not None, self._ref
+        ref = self._ref
+        ended = End(ref.producer_id, ref.epoch, Outcome.COMMITTED, self._next_id)
+        return Answer(results=results, producer_id=ended.next_producer_id, epoch=ended.next_epoch)
+
+    def _check(self, known: Known) -> None:
+        txn, ref = known.txn, self._ref
+        if txn is None:
+            raise InvalidProducerEpoch(
+                f"the transactional id {ref.transactional_id!r} was not used for long and is"
+                " forgotten; POST /v1/producers makes it anew"
+            )
+        for ended in txn.ends:
+            if (ended.producer_id, ended.epoch) != (ref.producer_id, ref.epoch):
+                continue
+            if ended.outcome is Outcome.COMMITTED and ended.digest == self._digest:
+                is_last = txn.results_of == (ref.producer_id, ref.epoch)
+                raise Done(
+                    Answer(
+                        results=txn.results if is_last else None,
+                        producer_id=ended.next_producer_id,
+                        epoch=ended.next_epoch,
+                    )
+                )
+        if (ref.producer_id, ref.epoch) != (txn.producer_id, txn.epoch):
+            raise state.fenced(ref, txn)
+        if txn.open is not None:
+            raise InvalidTransactionState(
+                f"transaction {ref} is open; commit or abort it before a call that is one by itself"
+            )
+
+
+class Window(msgspec.Struct, array_like=True, frozen=True):
+    """The last atomic calls of a plain producer."""
+
+    epoch: int
+    next_sequence: int
+    changed_ms: int
+    calls: tuple[tuple[int, int, Results], ...]
+    """Sequence, number of records, and where they went; oldest first."""
+
+
+class SequenceGuard:
+    op_count = 1
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        world: World,
+        producer: tuple[int, int],
+        sequence: int,
+        record_count: int,
+    ) -> None:
+        self._metadata = metadata
+        self._world = world
+        self._producer_id, self._epoch = producer
+        self._key = keys.atomic_producer(self._producer_id)
+        self._sequence = sequence
+        self._count = record_count
+
+    async def look(self) -> None:
+        for look in range(GAP_LOOKS + 1):
+            try:
+                self._check(decode_window(await self._metadata.get(self._key)))
+                return
+            except OutOfOrderSequence:
+                # What is missing may be on its way.
+                if look == GAP_LOOKS:
+                    raise
+            await self._world.sleep(GAP_WAIT_S / GAP_LOOKS)
+
+    async def ops(self, results: Results) -> list[Op]:
+        item = await self._metadata.get(self._key)
+        window = decode_window(item)
+        self._check(window)
+        former = window.calls if window is not None and window.epoch == self._epoch else ()
+        following = (self._sequence + self._count) % SEQUENCES
+        calls = (*former, (self._sequence, self._count, results))[-REMEMBERED_MAX:]
+        while True:
+            new = Window(self._epoch, following, self._world.now_ms(), calls)
+            value = frames.seal(_WINDOW_MAGIC, msgspec.msgpack.encode(new))
+            if len(value) <= WINDOW_BYTES_MAX or len(calls) == 1:
+                return [_put(self._key, value, item)]
+            calls = calls[1:]
+
+    def answer(self, results: Results) -> Answer:
+        return Answer(results=results)
+
+    def _check(self, window: Window | None) -> None:
+        expected = 0
+        if window is not None:
+            if self._epoch < window.epoch:
+                raise InvalidProducerEpoch(
+                    f"producer {self._producer_id} writes with epoch {self._epoch}, but epoch"
+                    f" {window.epoch} has been seen: a newer instance has taken its place"
+                )
+            if self._epoch == window.epoch:
+                expected = window.next_sequence
+                self._check_remembered(window)
+        if self._sequence != expected:
+            raise OutOfOrderSequence(
+                f"producer {self._producer_id}: sequence {self._sequence}, and {expected} comes"
+                " next: what is in between is missing"
+            )
+
+    def _check_remembered(self, window: Window) -> None:
+        for sequence, count, results in window.calls:
+            if (sequence, count) == (self._sequence, self._count):
+                raise Done(Answer(results=results))
+        behind = (window.next_sequence - self._sequence) % SEQUENCES
+        remembered = (window.next_sequence - window.calls[0][0]) % SEQUENCES
+        if self._count <= behind <= SEQUENCES // 2 and behind > remembered:
+            raise DuplicateSequence(
+                f"producer {self._producer_id}: sequence {self._sequence} was written before its"
+                f" last {len(window.calls)} calls, so its offsets are not remembered; it is in the"
+                " log once"
+            )
+
+
+class Kept(msgspec.Struct, array_like=True, frozen=True):
+    """What was done under an idempotency key."""
+
+    fingerprint: bytes
+    created_ms: int
+    results: Results
+
+
+class KeyGuard:
+    op_count = 1
+
+    def __init__(
+        self, metadata: MetadataStore, world: World, digest: str, fingerprint: bytes
+    ) -> None:
+        self._metadata = metadata
+        self._world = world
+        self._key = keys.idempotency_key(digest)
+        self._fingerprint = fingerprint
+
+    async def look(self) -> None:
+        item = await self._metadata.get(self._key)
+        if item is None:
+            return
+        kept = decode_kept(item)
+        if kept.fingerprint != self._fingerprint:
+            raise IdempotencyKeyReused(
+                "this Idempotency-Key was used for another request, with another body; use a new"
+                " key for each"
+            )
+        raise Done(Answer(results=kept.results, is_replayed=True))
+
+    async def ops(self, results: Results) -> list[Op]:
+        await self.look()
+        kept = Kept(self._fingerprint, self._world.now_ms(), results)
+        return [_put(self._key, frames.seal(_KEY_MAGIC, msgspec.msgpack.encode(kept)), None)]
+
+    def answer(self, results: Results) -> Answer:
+        return Answer(results=results)
+
+
+def _put(key: str, value: bytes, item: Versioned | None) -> Put:
+    if len(value) > VALUE_BYTES_MAX:
+        raise TransactionTooLarge(
+            f"the answer would take {len(value)} bytes to remember, and can take"
+            f" {VALUE_BYTES_MAX}: write to fewer partitions at once"
+        )
+    return Put(key, value, None if item is None else item.version)
+
+
+_WINDOW: Final = msgspec.msgpack.Decoder(Window)
+_KEPT: Final = msgspec.msgpack.Decoder(Kept)
+
+
+def decode_window(item: Versioned | None) -> Window | None:
+    if item is None:
+        return None
+    try:
+        return _WINDOW.decode(frames.unseal(_WINDOW_MAGIC, item.value))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the calls of a producer do not decode: {error}") from error
+
+
+def decode_kept(item: Versioned) -> Kept:
+    try:
+        return _KEPT.decode(frames.unseal(_KEY_MAGIC, item.value))
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"an idempotency key does not decode: {error}") from error

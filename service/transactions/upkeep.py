@@ -1,0 +1,109 @@
+"""What transactions need though nobody calls: those overdue end, what is idle is forgotten."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from service.clock import World
+from service.groups.items import LISTED_AT_ONCE
+from service.settings import Settings
+from service.transactions.guards import decode_kept, decode_window
+from service.transactions.ids import decode_owner
+from service.transactions.items import Known, TransactionItems
+from storage import keys
+from storage.errors import MetadataConflict, RiachoError
+from storage.metadata import Delete, MetadataStore, Versioned
+
+log = logging.getLogger("riacho")
+
+EXPIRY_EVERY_S: Final = 3600.0
+
+TRANSACTIONAL_ID_EXPIRATION_MS: Final = 7 * 86_400_000
+"""Kafka's transactional.id.expiration.ms."""
+
+IDEMPOTENCY_KEY_EXPIRATION_MS: Final = 86_400_000
+
+
+class TransactionUpkeep:
+    def __init__(
+        self, metadata: MetadataStore, items: TransactionItems, settings: Settings, world: World
+    ) -> None:
+        self._metadata = metadata
+        self._items = items
+        self._settings = settings
+        self._world = world
+        self._expired_s = world.monotonic_s()
+
+    async def run(self) -> None:
+        """Do it again and again until cancelled; what fails is tried again next time."""
+        while self._settings.group_upkeep_s:
+            # Not all gateways at the same moment.
+            await self._world.sleep(self._settings.group_upkeep_s * (0.5 + self._world.random()))
+            with suppress(RiachoError):
+                await self.tick()
+
+    async def tick(self) -> None:
+        """End transactions that are overdue and, once an hour, forget what has expired."""
+        for transactional_id, known in await self._items.all():
+            if self._items.is_overdue(known.txn):
+                # What is wrong with one is no reason to leave the others alone.
+                with suppress(RiachoError):
+                    await self._items.current(transactional_id)
+                    log.info("a transaction of %r timed out and was aborted", transactional_id)
+        if self._world.monotonic_s() - self._expired_s >= EXPIRY_EVERY_S:
+            self._expired_s = self._world.monotonic_s()
+            await self.expire()
+
+    async def expire(self) -> None:
+        """Forget transactional ids, producers of atomic calls and keys that nobody used lately."""
+        now_ms = self._world.now_ms()
+        for transactional_id, known in await self._items.all():
+            if _is_idle(known, now_ms - TRANSACTIONAL_ID_EXPIRATION_MS):
+                await self._delete(keys.transaction(transactional_id), known.version)
+                self._items.forget(transactional_id)
+        async for key, item in self._listed("producer/"):
+            await self._forget_producer(key, item)
+        oldest_ms = now_ms - self._settings.producer_id_expiration_ms
+        async for key, item in self._listed("atomic/"):
+            window = decode_window(item)
+            if window is not None and window.changed_ms < oldest_ms:
+                await self._delete(key, item.version)
+        oldest_ms = now_ms - IDEMPOTENCY_KEY_EXPIRATION_MS
+        async for key, item in self._listed("idempotency/"):
+            if decode_kept(item).created_ms < oldest_ms:
+                await self._delete(key, item.version)
+
+    async def _forget_producer(self, key: str, item: Versioned) -> None:
+        """Remove a producer id that its transactional id does not remember.
+
+        An id comes into the world together with the item that remembers it, and is never taken
+        up again once it has been given up; so what is read after the list decides.
+        """
+        producer_id = int(key.removeprefix("producer/"))
+        txn = (await self._items.read(decode_owner(item.value))).txn
+        known = set()
+        if txn is not None:
+            known = {txn.producer_id, *(ended.producer_id for ended in txn.ends)}
+        if producer_id not in known:
+            await self._delete(key, item.version)
+
+    async def _listed(self, prefix: str) -> AsyncIterator[tuple[str, Versioned]]:
+        after = None
+        while True:
+            page = await self._metadata.list(prefix, after=after, limit=LISTED_AT_ONCE)
+            for key, item in page:
+                yield key, item
+            if len(page) < LISTED_AT_ONCE:
+                return
+            after = page[-1][0]
+
+    async def _delete(self, key: str, version: str | None) -> None:
+        assert version is not None, key
+        # Whoever changed it since has a use for it.
+        with suppress(MetadataConflict):
+            await self._metadata.transact([Delete(key, version)])
+
+
+def _is_idle(known: Known, oldest_ms: int) -> bool:
+    return known.txn is not None and known.txn.open is None and known.txn.changed_ms < oldest_ms
