@@ -106,12 +106,16 @@ def _judge_other(window: Window, claim: Claim) -> Verdict:
         sequence = (sequence - count) % SEQUENCES
         if (sequence, count) == (claim.sequence, claim.record_count):
             return base_offset
-    if behind < claim.record_count or (window.next_sequence - sequence) % SEQUENCES >= behind:
+    remembered = (window.next_sequence - sequence) % SEQUENCES
+    if behind - claim.record_count < remembered:
         return _out_of_order(
             claim,
             window.next_sequence,
             "it overlaps records that were sent in other batches (a sequence counts records)",
         )
+    if len(window.batches) < 2 * REMEMBERED_MAX:
+        # All that this epoch wrote is remembered: what was not written is not called so.
+        return _out_of_order(claim, window.next_sequence, "it was never sent")
     return DuplicateSequence(
         f"producer {claim.producer_id}: sequence {claim.sequence} was written before its last"
         f" {REMEMBERED_MAX} batches, so its offset is not remembered; it is in the log once"
