@@ -49,6 +49,9 @@ class Held:
     """Roots and pages of producers, together with everything that they mention."""
     objects: Container[bytes]
     """Segments."""
+    trusted_from: int = 0
+    """The zones in a run are believed from this one on (counted over the life of the lane). They
+    are not before, if the zone has lost what it held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +162,12 @@ def without_zones(head: Head, mask: int) -> Head:
 def lacks(head: Head, zone: int, held: Held) -> bool:
     """Whether something that the head mentions is not known to be in the zone."""
     indexes = [*([head.root] if head.root else []), *_producer_pages(head)]
-    return not all(each in held.indexes for each in indexes) or not all(
-        run.zones >> zone & 1 or run.object_id in held.objects for run in head.runs
+    if not all(each in held.indexes for each in indexes):
+        return True
+    first = head.run_count - len(head.runs)
+    return not all(
+        run.object_id in held.objects or (run.zones >> zone & 1 and number >= held.trusted_from)
+        for number, run in enumerate(head.runs, first)
     )
 
 

@@ -1,0 +1,236 @@
+"""Bringing a zone up to date: copy what a lane refers to and the zone does not hold.
+
+- *Resumable.* What is there with the right size is not copied again; objects appear whole or
+  not at all, so there is nothing half done. What was seen is remembered (`Known`) while the
+  process lives, so the next step goes on where the last one stopped.
+- *Verified.* Bytes are compared with the checksums of the index, and a segment also with those
+  of its footer, before they are written. A damaged copy is passed over for that of another zone,
+  and replaced where it is found.
+- *Bounded*: so many bytes a second, so many copies at once, and until a time.
+
+An object that every zone was asked for and none holds is lost, here as everywhere. It is
+counted and reported and does not keep the zone out: to be in sync means to hold all there is.
+If a zone could not be asked, nothing is lost yet, and the lane has to wait for it.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from crc32c import crc32c
+
+from storage import inventory, segments
+from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
+from storage.head import Head
+from storage.inventory import INLINE, Reference, Shelf
+from storage.replication import Held, mask_of, read_names
+from storage.zones import Zones
+
+OBJECTS_REMEMBERED_MAX: Final = 200_000
+INDEXES_REMEMBERED_MAX: Final = 500_000
+LOST_NAMED_MAX: Final = 20
+_CHUNK: Final = 64
+"""So many references are begun at once at most; a page has thousands."""
+
+
+class _Remembered:
+    """A set that forgets the oldest."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._names: OrderedDict[bytes, None] = OrderedDict()
+
+    def add(self, name: bytes) -> None:
+        self._names[name] = None
+        if len(self._names) > self._count_max:
+            self._names.popitem(last=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+
+class Known:
+    """What was seen to be in one zone, since it last lost anything."""
+
+    def __init__(self, *, trusts_masks: bool = True) -> None:
+        """Believe what runs and entries say of the zone, unless it has lost something."""
+        self.trusts_masks = trusts_masks
+        self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
+        self.objects = _Remembered(OBJECTS_REMEMBERED_MAX)
+
+    def held(self, head: Head) -> Held:
+        """Return what may be believed of heads that follow `head`, which was gone through."""
+        return Held(self.indexes, self.objects, 0 if self.trusts_masks else head.run_count)
+
+
+@dataclass(slots=True)
+class Progress:
+    objects_checked: int = 0
+    objects_copied: int = 0
+    bytes_copied: int = 0
+    replaced: int = 0
+    """Copies that were damaged."""
+    lost: int = 0
+    """Objects that no zone holds any more."""
+    lost_keys: list[str] = field(default_factory=list)
+    """The first of them."""
+
+
+class Rate:
+    """Lets so many bytes a second pass."""
+
+    def __init__(
+        self,
+        bytes_per_s: float,
+        monotonic_s: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._monotonic_s = monotonic_s
+        self._sleep = sleep
+        self._free_s = 0.0
+
+    async def take(self, size_bytes: int) -> None:
+        """Return when `size_bytes` may be sent."""
+        now_s = self._monotonic_s()
+        begins_s = max(now_s, self._free_s)
+        self._free_s = begins_s + size_bytes / self._bytes_per_s
+        if begins_s > now_s:
+            await self._sleep(begins_s - now_s)
+
+
+class Resync:
+    def __init__(
+        self,
+        zones: Zones,
+        *,
+        rate: Rate,
+        copies_at_once: int,
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._zones = zones
+        self._rate = rate
+        self._gate = asyncio.Semaphore(copies_at_once)
+        self._monotonic_s = monotonic_s
+
+    async def lane(
+        self, head: Head, zone: str, known: Known, progress: Progress, until_s: float
+    ) -> bool:
+        """Copy to `zone` what it lacks of the lane; return whether that is all.
+
+        False if it was `until_s` before. Raises `StoreUnavailable` if the zone, or the only ones
+        that could have something, cannot be reached.
+        """
+        shelves = inventory.walk(self._zones, head, skip=known.indexes.__contains__)
+        async for shelf in shelves:
+            if not await self._shelf(head, shelf, zone, known, progress, until_s):
+                return False
+            if shelf.object_id != INLINE:
+                known.indexes.add(shelf.object_id)
+        return True
+
+    async def _shelf(
+        self,
+        head: Head,
+        shelf: Shelf,
+        zone: str,
+        known: Known,
+        progress: Progress,
+        until_s: float,
+    ) -> bool:
+        missing = [ref for ref in shelf.references if not self._is_known(head, ref, zone, known)]
+        for start in range(0, len(missing), _CHUNK):
+            if self._monotonic_s() >= until_s:
+                return False
+            chunk = missing[start : start + _CHUNK]
+            await _all(self.copy(head, ref, zone, progress) for ref in chunk)
+            for ref in chunk:
+                known.objects.add(ref.object_id)
+        return True
+
+    def _is_known(self, head: Head, ref: Reference, zone: str, known: Known) -> bool:
+        if ref.object_id in known.objects:
+            return True
+        return ref.is_segment and known.trusts_masks and bool(ref.zones & mask_of(head, [zone]))
+
+    async def copy(
+        self, head: Head, ref: Reference, zone: str, progress: Progress, *, is_bad: bool = False
+    ) -> None:
+        """Make the zone hold the object, if any zone does; `is_bad`: what it holds is damaged."""
+        async with self._gate:
+            progress.objects_checked += 1
+            if not is_bad and await self._is_there(head, ref, zone):
+                return
+            names = [name for name in read_names(head, ref.zones) if name != zone]
+            try:
+                body = await self._zones.get_as(ref.key, names, lambda body: _verified(ref, body))
+            except Corrupt:
+                progress.lost += 1
+                if len(progress.lost_keys) < LOST_NAMED_MAX:
+                    progress.lost_keys.append(ref.key)
+                return
+            await self._rate.take(len(body))
+            await self._put(ref, zone, body, progress)
+            progress.objects_copied += 1
+            progress.bytes_copied += len(body)
+
+    async def _put(self, ref: Reference, zone: str, body: bytes, progress: Progress) -> None:
+        store = self._zones.store(zone)
+        try:
+            await store.put(ref.key, [body])
+        except ObjectExists:
+            # Other bytes than those that were verified. Readers are served by another zone in
+            # the instant in which there is none.
+            await store.delete([ref.key])
+            await store.put(ref.key, [body])
+            progress.replaced += 1
+
+    async def _is_there(self, head: Head, ref: Reference, zone: str) -> bool:
+        store = self._zones.store(zone)
+        try:
+            size_bytes = await store.size(ref.key)
+        except ObjectMissing:
+            return False
+        expected = ref.size_bytes
+        if expected is None and size_bytes >= ref.end:
+            expected = await self._size_elsewhere(head, ref, zone)
+        if expected is not None:
+            return size_bytes == expected
+        try:
+            # Nobody to compare with, so its own bytes have to tell.
+            _verified(ref, await store.get(ref.key))
+        except Corrupt:
+            return False
+        return True
+
+    async def _size_elsewhere(self, head: Head, ref: Reference, zone: str) -> int | None:
+        for name in read_names(head, ref.zones):
+            if name == zone or self._zones.is_avoided(name):
+                continue
+            try:
+                return await self._zones.store(name).size(ref.key)
+            except (ObjectMissing, StoreUnavailable):
+                continue
+        return None
+
+
+def _verified(ref: Reference, body: bytes) -> bytes:
+    """Return `body` if it is what the index, and a segment's own footer, say it is."""
+    view = memoryview(body)
+    for stretch in ref.stretches:
+        piece = view[stretch.position : stretch.position + stretch.length]
+        if len(piece) != stretch.length or crc32c(piece) != stretch.crc:
+            raise Corrupt(f"{ref.key} is damaged at {stretch.position}")
+    if ref.is_segment:
+        segments.footer(body)
+    return body
+
+
+async def _all(works: Iterable[Awaitable[None]]) -> None:
+    """Wait for all of them, then raise what the first that failed raised."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
