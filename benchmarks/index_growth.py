@@ -74,6 +74,7 @@ class Bench:
         self.lane: Lane = Lanes(
             LaneRuntime(
                 metadata=self.metadata,
+                zones=self.zones,
                 catalog=self.catalog,
                 monotonic_s=time.monotonic,
                 sleep=asyncio.sleep,

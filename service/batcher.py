@@ -17,31 +17,27 @@ How much may wait here is bounded by `service/admission.py`, before a request is
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
-from service.lane_buffers import NO_CLAIMS, Append, BufferKey, Claims, LaneBuffer
+from service.lane_buffers import NO_CLAIMS, Append, BufferKey, Claims, LaneBuffer, Placed
+from service.segment_writer import SegmentWriter, Written
 from service.sequences import Sequences, already_written
-from storage import keys, writer
+from storage import replication
 from storage.atomic import LaneRuns
-from storage.errors import RiachoError, ShuttingDown
+from storage.errors import ShuttingDown
 from storage.head import Run
 from storage.lanes import Lanes, LaneView, Ticket
 from storage.reader import LogReader
 from storage.tasks import drop_error
 from storage.topics import Topic
-from storage.writer import BuiltSegment
 from storage.zones import Zones
 
 VIEW_AGE_MAX_S: Final = 5.0
 """Replicas and ISR of a lane may be this old when choosing where to write. A commit on a head
 that has changed since is refused by its version, so staleness costs a retry, never data."""
-
-ENCODE_INLINE_BYTES_MAX: Final = 64 * 1024
-"""Smaller flushes are encoded on the event loop: a hop to a thread would take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +67,9 @@ class Batcher:
         new_id: Callable[[], bytes],
         sequences: Sequences | None = None,
     ) -> None:
-        self._zones = zones
         self._lanes = lanes
-        self._reader = reader
         self._limits = limits
-        self._new_id = new_id
+        self._writer = SegmentWriter(zones, reader, new_id)
         self._sequences = sequences or Sequences(lanes)
         self._open: _Buffer | None = None
         self._sealed: deque[_Buffer] = deque()
@@ -83,8 +77,16 @@ class Batcher:
         self._arriving: dict[bytes, asyncio.Future[None]] = {}
         """By topic: done when the append that came last has its place in a buffer."""
         self._closing = False
-        self.flush_count = 0
-        self.flushed_bytes = 0
+        self._following: set[asyncio.Task[None]] = set()
+        """Those who watch zones that nobody waits for."""
+
+    @property
+    def flush_count(self) -> int:
+        return self._writer.count
+
+    @property
+    def flushed_bytes(self) -> int:
+        return self._writer.size_bytes
 
     async def append(
         self,
@@ -92,9 +94,12 @@ class Batcher:
         batches: Mapping[int, pa.RecordBatch],
         size_bytes: int,
         claims: Claims = NO_CLAIMS,
+        *,
+        waits_for_all: bool = True,
     ) -> dict[int, int]:
         """Return the first offset given in each partition, once all records are durable.
 
+        That is in all zones in sync, or in those that lead if it `waits_for_all` of them not.
         `size_bytes` is about what all batches have together. Batches with a claim are appended
         once, however often they come; one that was appended before gets the offset of then.
         Raises `ShuttingDown`, what a claim is refused for, or what the write raised. To stop
@@ -113,18 +118,20 @@ class Batcher:
             batches = {p: batch for p, batch in batches.items() if p not in known}
             if not batches:
                 return known
+        await self._check_in_sync(topic, views, waits_for_all=waits_for_all)
         append = Append(0, asyncio.get_running_loop().create_future(), known)
         buffer = self._open or self._open_buffer()
         record_bytes = size_bytes / sum(batch.num_rows for batch in batches.values())
         touched: set[LaneBuffer] = set()
         for partition, batch in batches.items():
             number, local = topic.lane_of(partition)
-            key = topic.topic_id, number, claims.fence
+            waits = waits_for_all or len(views[number].head.replicas) == 1
+            key = topic.topic_id, number, claims.fence, waits
             waiting = buffer.lanes.get(key)
             if waiting is None:
                 lane = self._lanes.lane(topic.topic_id, number)
                 waiting = buffer.lanes[key] = LaneBuffer(
-                    topic, number, lane, views[number], claims.fence
+                    topic, number, lane, views[number], claims.fence, waits
                 )
             claim = claims.by_partition.get(partition)
             waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim)
@@ -151,17 +158,37 @@ class Batcher:
         buffers: dict[tuple[bytes, int], LaneBuffer] = {}
         for topic, batches in appends:
             views = await self._views(topic, batches)
+            await self._check_in_sync(topic, views, waits_for_all=True)
             for partition, batch in batches.items():
                 number, local = topic.lane_of(partition)
                 key = topic.topic_id, number
                 if key not in buffers:
                     lane = self._lanes.lane(*key)
-                    buffers[key] = LaneBuffer(topic, number, lane, views[number], None)
+                    buffers[key] = LaneBuffer(topic, number, lane, views[number])
                 buffers[key].add(local, batch, None, batch.nbytes, None)
         if not buffers:
             return []
-        segment = await self._write(list(buffers.values()), size_bytes)
-        return [LaneRuns(*key, (run,)) for key, run in zip(buffers, segment.runs, strict=True)]
+        written = await self._writer.write(list(buffers.values()), size_bytes)
+        staged = []
+        for (key, waiting), run in zip(buffers.items(), written.segment.runs, strict=True):
+            placed = await written.placed(waiting, run)
+            replication.check_in_sync(placed.run.zones, waiting.in_sync_min)
+            staged.append(LaneRuns(*key, (placed.run,)))
+        self._writer.leave_behind(written)
+        return staged
+
+    async def _check_in_sync(
+        self, topic: Topic, views: Mapping[int, LaneView], *, waits_for_all: bool
+    ) -> None:
+        """Raise `NotEnoughReplicas` before anything is written, if that is how it would end."""
+        in_sync_min = int(topic.config["min.insync.replicas"])
+        if in_sync_min == 1 or not waits_for_all:
+            return
+        for number, view in views.items():
+            if view.head.isr.bit_count() < in_sync_min:
+                # A zone may have come back since.
+                view = await self._lanes.lane(topic.topic_id, number).view(0)
+                replication.check_in_sync(view.head.isr, in_sync_min)
 
     async def _views_in_turn(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
         """Return what `_views` returns, but not before those who came earlier have it.
@@ -213,6 +240,8 @@ class Batcher:
         self._take_off()
         while self._flights:
             await asyncio.wait(self._flights)
+        for follow in self._following:
+            follow.cancel()
 
     def _open_buffer(self) -> _Buffer:
         loop = asyncio.get_running_loop()
@@ -251,7 +280,7 @@ class Batcher:
             buffer = self._sealed.popleft()
             # The places in the lanes' queues are taken now: arrival decides the order.
             tickets = [(waiting, waiting.lane.enqueue()) for waiting in buffer.lanes.values()]
-            flight = asyncio.create_task(self._fly(buffer, tickets))
+            flight = asyncio.create_task(self._fly(buffer.size_bytes, tickets))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
 
@@ -262,42 +291,51 @@ class Batcher:
         self._flights.discard(flight)
         self._take_off()
 
-    async def _fly(self, buffer: _Buffer, tickets: list[tuple[LaneBuffer, Ticket]]) -> None:
+    async def _fly(self, size_bytes: int, tickets: list[tuple[LaneBuffer, Ticket]]) -> None:
         """Write the segment, then commit it.
 
         In that order, so that a crash in between leaves an object that nothing mentions, and
         nothing else.
         """
         try:
-            segment = await self._write([waiting for waiting, _ in tickets], buffer.size_bytes)
+            written = await self._writer.write([waiting for waiting, _ in tickets], size_bytes)
         except Exception as error:  # noqa: BLE001
             for waiting, ticket in tickets:
                 ticket.withdraw()
                 waiting.fail(error)
             return
-        for (waiting, ticket), run in zip(tickets, segment.runs, strict=True):
-            # By a callback, so that no lane waits for the others.
-            ticket.committed.add_done_callback(waiting.settled)
-            ticket.ready(waiting.offer(run, self._write_again))
-        for _, ticket in tickets:
-            with suppress(RiachoError):
-                await ticket.committed
-
-    async def _write_again(self, waiting: LaneBuffer) -> Run:
-        segment = await self._write([waiting], sum(waiting.sizes.values()))
-        return segment.runs[0]
-
-    async def _write(self, lanes: Sequence[LaneBuffer], size_bytes: int) -> BuiltSegment:
-        object_id = self._new_id()
-        parts = [waiting.part() for waiting in lanes]
-        if size_bytes <= ENCODE_INLINE_BYTES_MAX:
-            segment = writer.build(object_id, parts)
+        runs = written.segment.runs
+        lanes = [
+            self._land(written, waiting, ticket, run)
+            for (waiting, ticket), run in zip(tickets, runs, strict=True)
+        ]
+        if written.puts is None:
+            for lane in lanes:
+                await lane
         else:
-            segment = await asyncio.to_thread(writer.build, object_id, parts)
-        names = list(dict.fromkeys(name for waiting in lanes for name in waiting.zone_names()))
-        await self._zones.put(keys.hot_segment(object_id), segment.pieces, names)
-        self.flush_count += 1
-        for position, data in segment.stored:
-            self.flushed_bytes += len(data)
-            self._reader.remember(object_id, position, data)
-        return segment
+            # So that no lane waits for the zones of another.
+            await asyncio.gather(*lanes)
+        await asyncio.wait([ticket.committed for _, ticket in tickets])
+        self._writer.leave_behind(written)
+
+    async def _land(self, written: Written, waiting: LaneBuffer, ticket: Ticket, run: Run) -> None:
+        """Hand a lane's run to its queue as soon as enough zones hold it."""
+        try:
+            placed = await written.placed(waiting, run)
+        except Exception as error:  # noqa: BLE001
+            ticket.withdraw()
+            waiting.fail(error)
+            return
+        # By a callback, so that no lane waits for the others.
+        ticket.committed.add_done_callback(waiting.settled)
+        ticket.ready(waiting.offer(placed, self._write_again))
+        if written.puts is not None and written.puts.running:
+            follow = asyncio.create_task(written.caught_up(waiting, placed))
+            self._following.add(follow)
+            follow.add_done_callback(self._following.discard)
+
+    async def _write_again(self, waiting: LaneBuffer) -> Placed:
+        written = await self._writer.write([waiting], sum(waiting.sizes.values()))
+        placed = await written.placed(waiting, written.segment.runs[0])
+        self._writer.leave_behind(written)
+        return placed

@@ -18,6 +18,7 @@ from service.clock import World
 from service.numbering import Numbered, claims_of
 from service.settings import Settings
 from service.shares import Share, Shares
+from storage import replication
 from storage.atomic import AtomicCommits
 from storage.catalog import Catalog
 from storage.entries import Entry
@@ -97,6 +98,7 @@ class Gateway:
         catalog = Catalog(zones, world.new_id, settings.index_cache_bytes)
         self._lane_runtime = LaneRuntime(
             metadata=metadata,
+            zones=zones,
             catalog=catalog,
             monotonic_s=world.monotonic_s,
             sleep=world.sleep,
@@ -107,7 +109,7 @@ class Gateway:
             producer_expiration_ms=settings.producer_id_expiration_ms,
         )
         self.lanes = Lanes(self._lane_runtime)
-        self.atomic = AtomicCommits(self.lanes, self._lane_runtime, zones)
+        self.atomic = AtomicCommits(self.lanes, self._lane_runtime)
         self.reader = LogReader(zones, catalog, settings.slice_cache_bytes)
         self.batcher = Batcher(
             zones,
@@ -133,16 +135,21 @@ class Gateway:
         size_bytes: int,
         wanted: Wanted,
         numbered: Numbered | None = None,
+        *,
+        waits_for_all: bool = True,
     ) -> dict[int, tuple[int, int]]:
         """Append the records; return (base offset, count) by partition, once durable.
 
+        That is in all zones in sync, or else in the one that leads.
         Records that a producer `numbered` are appended once, however often they are sent.
         """
 
         async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
             parts = self.assigned(topic, batch, wanted, numbered)
             claims = claims_of(topic, parts, numbered)
-            bases = await self.batcher.append(topic, parts, size_bytes, claims)
+            bases = await self.batcher.append(
+                topic, parts, size_bytes, claims, waits_for_all=waits_for_all
+            )
             return {p: (bases[p], part.num_rows) for p, part in parts.items()}
 
         return await self.with_topic(topic_name, attempt)
@@ -377,8 +384,7 @@ def _check_width(view: LaneView, local: int) -> None:
 
 def _info(partition: int, local: int, view: LaneView) -> PartitionInfo:
     head = view.head
-    turn = partition % len(head.replicas)
-    order = [*head.replicas[turn:], *head.replicas[:turn]]
+    order = replication.turned(head, local)
     in_sync = [number for number in order if head.isr >> number & 1]
     return PartitionInfo(
         partition=partition,

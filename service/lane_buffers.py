@@ -12,12 +12,12 @@ anew without it; its requests are told where it is already, or why it was refuse
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from storage.catalog import zone_names
+from storage import replication
 from storage.commits import Offer
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
 from storage.head import Run
@@ -27,8 +27,19 @@ from storage.producers import Claim, Verdict
 from storage.topics import Topic
 from storage.writer import LanePart
 
-BufferKey: TypeAlias = tuple[bytes, int, Check | None]
-"""Topic, lane, and what must hold at the commit: those with a fence fail on their own."""
+BufferKey: TypeAlias = tuple[bytes, int, Check | None, bool]
+"""Topic, lane, what must hold at the commit, and whether all zones in sync are waited for:
+those with a fence fail on their own, and those that wait for one zone do so on their own."""
+
+
+class Placed(NamedTuple):
+    """A run whose `zones` hold it, and the zones that should and do not."""
+
+    run: Run
+    failed: int
+
+
+WriteAgain: TypeAlias = "Callable[[LaneBuffer], Awaitable[Placed]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +106,8 @@ class LaneBuffer:
     number: int
     lane: Lane
     view: LaneView
-    fence: Check | None
+    fence: Check | None = None
+    waits_for_all: bool = True
     chunks: dict[int, list[_Chunk]] = field(default_factory=dict)
     """By partition within the lane, in order of arrival."""
     sizes: dict[int, int] = field(default_factory=dict)
@@ -125,8 +137,27 @@ class LaneBuffer:
     def first_partition(self) -> int:
         return self.number * self.topic.lane_partitions
 
-    def zone_names(self) -> list[str]:
-        return zone_names(self.view.head, self.view.head.isr)
+    @property
+    def lag_s(self) -> float:
+        """How long a zone may take and still be in sync."""
+        return int(self.topic.config["replica.lag.time.max.ms"]) / 1000
+
+    @property
+    def in_sync_min(self) -> int:
+        return int(self.topic.config["min.insync.replicas"]) if self.waits_for_all else 0
+
+    def wanted_zones(self) -> int:
+        """Return the zones that shall hold it."""
+        where = replication.targets(self.view.head)
+        return where.required | where.hopeful
+
+    def required_zones(self) -> int:
+        """Return the zones to wait for: all in sync, or those that lead its partitions."""
+        head = self.view.head
+        if self.waits_for_all:
+            return head.isr
+        leaders = {replication.leader(head, partition) for partition in self.chunks}
+        return sum(1 << number for number in leaders if number is not None) or head.isr
 
     def part(self) -> LanePart:
         """Return what is to be written."""
@@ -145,11 +176,17 @@ class LaneBuffer:
             batches=batches,
         )
 
-    def offer(self, run: Run, write_again: "Callable[[LaneBuffer], Awaitable[Run]]") -> Offer:
-        """Return `run`, which holds what `part` returned, with the claims in it."""
-        checks = () if self.fence is None else (self.fence,)
-        if not self._claimed:
-            return Offer(run, checks=checks)
+    def offer(self, placed: Placed, write_again: WriteAgain) -> Offer:
+        """Return a run that holds what `part` returned, with the claims in it."""
+        offer = Offer(
+            placed.run,
+            checks=() if self.fence is None else (self.fence,),
+            failed=placed.failed,
+            in_sync_min=self.in_sync_min,
+        )
+        return self._with_claims(offer, write_again) if self._claimed else offer
+
+    def _with_claims(self, offer: Offer, write_again: WriteAgain) -> Offer:
         claimed: list[_Chunk] = []
         claims: list[Claim] = []
         for chunks in self.chunks.values():
@@ -169,7 +206,7 @@ class LaneBuffer:
                 return Offer(None)
             return self.offer(await write_again(self), write_again)
 
-        return Offer(run, tuple(claims), without, checks)
+        return replace(offer, claims=tuple(claims), without=without)
 
     def settled(self, committed: "asyncio.Future[dict[int, int]]") -> None:
         if committed.cancelled():

@@ -76,7 +76,9 @@ class ProduceRoutes:
             if sender.transaction_id is not None:
                 results = await self._stage(sender, topic, batch, size_bytes, wanted)
             else:
-                placed = await self._gateway.produce(topic, batch, size_bytes, wanted, numbered)
+                placed = await self._gateway.produce(
+                    topic, batch, size_bytes, wanted, numbered, waits_for_all=acks == "all"
+                )
                 results = [Result(p, base, count) for p, (base, count) in placed.items()]
         self._metrics.produced(batch.num_rows, size_bytes)
         return _answer(HTTPStatus.OK, results)

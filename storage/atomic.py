@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
-import msgspec
-
 from storage import head as heads
-from storage import keys
-from storage.catalog import zone_names
+from storage import replication
 from storage.commits import Bases as RunBases
 from storage.commits import told
 from storage.errors import (
     MetadataConflict,
+    NotEnoughReplicas,
     OutcomeUnknown,
     RiachoError,
     TransactionTooLarge,
@@ -33,7 +31,6 @@ from storage.head import Head, Run
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
 from storage.metadata import TRANSACT_OPS_MAX, VALUE_BYTES_MAX, Op, Put
 from storage.watch import COMMIT_S_MAX
-from storage.zones import Zones
 
 LaneKey: TypeAlias = tuple[bytes, int]
 Bases: TypeAlias = Mapping[LaneKey, list[RunBases]]
@@ -64,10 +61,9 @@ def joined(staged: Sequence[LaneRuns]) -> list[LaneRuns]:
 
 
 class AtomicCommits:
-    def __init__(self, lanes: Lanes, runtime: LaneRuntime, zones: Zones) -> None:
+    def __init__(self, lanes: Lanes, runtime: LaneRuntime) -> None:
         self._lanes = lanes
         self._runtime = runtime
-        self._zones = zones
 
     async def commit(self, staged: Sequence[LaneRuns], plan: Plan) -> Bases:
         """Append all that is staged and do what `plan` returns, or nothing of it.
@@ -125,7 +121,7 @@ class AtomicCommits:
         began_s = self._runtime.monotonic_s()
         before = [await lane.ready(view.head) for lane, view in zip(lanes, views, strict=True)]
         for number, head in enumerate(before):
-            parts[number] = await self._covering(head, parts[number])
+            parts[number] = await self._covering(lanes[number], head, parts[number])
         news = [heads.append(h, part.runs) for h, part in zip(before, parts, strict=True)]
         puts: list[Op] = []
         for lane, view, new in zip(lanes, views, news, strict=True):
@@ -146,20 +142,19 @@ class AtomicCommits:
             lane.committed(old, LaneView(new, versions[lane.key], began_s))
         return bases
 
-    async def _covering(self, head: Head, part: LaneRuns) -> LaneRuns:
+    async def _covering(self, lane: Lane, head: Head, part: LaneRuns) -> LaneRuns:
         """Return `part` with every run in every zone that is in sync by now.
 
-        Between staging and commit a zone may have come in: it must hold everything.
+        Raises `NotEnoughReplicas` if one of them does not take it. The controller, and whoever
+        writes plainly, find that out too, and then it is not in sync any more.
         """
         runs = []
         for run in part.runs:
-            missing = head.isr & ~run.zones
+            whole, missing = await lane.covered(head, run)
             if missing:
-                key = keys.hot_segment(run.object_id)
-                body = await self._zones.get(key, zone_names(head, run.zones))
-                await self._zones.put(key, [body], zone_names(head, missing))
-                run = msgspec.structs.replace(run, zones=run.zones | missing)
-            runs.append(run)
+                names = ", ".join(replication.zone_names(head, missing))
+                raise NotEnoughReplicas(f"zone {names} does not take the records; send it again")
+            runs.append(whole)
         return LaneRuns(part.topic_id, part.lane, tuple(runs))
 
 

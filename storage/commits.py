@@ -15,12 +15,15 @@ What can go wrong, and what is done:
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from storage import head as heads
-from storage import producers
+from storage import keys, producers, replication
 from storage.entries import Kind
 from storage.errors import (
     MetadataConflict,
@@ -31,12 +34,16 @@ from storage.errors import (
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
+from storage.followers import Followers
 from storage.head import Head, Run
 from storage.metadata import Check, Put
 from storage.producers import Claim, Key, Verdict, Window
 from storage.rolls import FLIGHT_MAX_S, Rolls
 from storage.watch import COMMIT_S_MAX, LaneRuntime, LaneView, WatchedHead
 from storage.windows import Spills
+
+COPY_S_MAX: Final = 10.0
+"""How long a commit waits for a zone that came in sync to take what it lacks."""
 
 Bases: TypeAlias = dict[int, int]
 """The first offset of every partition (within the lane) of a run."""
@@ -53,6 +60,10 @@ class Offer:
     """Tells why these claims are not appended, and returns what is left, written anew."""
     checks: tuple[Check, ...] = ()
     """What else must hold at the moment of the commit; `Fenced` if it does not."""
+    failed: int = 0
+    """Zones that did not take the object, or took too long: not in sync any more."""
+    in_sync_min: int = 1
+    """So many zones must be in sync and hold it; 0: some of them may get it later."""
 
 
 class Fenced(Exception):
@@ -70,6 +81,7 @@ class CommittingHead(WatchedHead):
         super().__init__(key, runtime)
         self._rolls = Rolls(runtime, self._commit_idle)
         self._spills = Spills(runtime, runtime.window_pages, self._commit_idle)
+        self._followers = Followers(runtime, self._commit_idle)
 
     @property
     def is_committing(self) -> bool:
@@ -159,10 +171,7 @@ class CommittingHead(WatchedHead):
         began_s = self._runtime.monotonic_s()
         if began_s - born_s > FLIGHT_MAX_S:
             raise too_late()
-        if any(head.isr & ~run.zones for run in runs):
-            # Where it was written is decided before it is committed, and a zone came in sync
-            # in between: it must hold everything, and does not hold this.
-            raise NotEnoughReplicas("a zone came in sync while it was written; send it again")
+        head, runs = await self._replicated(head, view, offers)
         new = heads.append(head, runs)
         if changed:
             new = heads.with_windows(new, changed)
@@ -171,6 +180,54 @@ class CommittingHead(WatchedHead):
         versions = await self._runtime.metadata.transact([put, *checks.values()])
         self.committed(head, LaneView(new, versions[self.key], began_s))
         return heads.base_offsets(head, runs)
+
+    async def _replicated(
+        self, head: Head, view: LaneView, offers: Sequence[Offer]
+    ) -> tuple[Head, list[Run]]:
+        """Return the head without zones that failed, and the runs as the rest holds them.
+
+        Raises `NotEnoughReplicas` if the rest is too few.
+        """
+        runs: list[Run] = []
+        in_sync_min = 1
+        for offer in offers:
+            run = offer.run
+            if run is None:
+                continue
+            if head.isr & ~run.zones & offer.failed:
+                head = replication.without_zones(head, ~run.zones & offer.failed)
+            if offer.in_sync_min:
+                run, missing = await self.covered(head, run)
+                if missing:
+                    head = replication.without_zones(head, missing)
+            if not run.zones & head.isr:
+                raise NotEnoughReplicas("the zones it was written to left the ISR; send it again")
+            in_sync_min = max(in_sync_min, offer.in_sync_min)
+            runs.append(run)
+        if head.isr.bit_count() < in_sync_min and head.isr != view.head.isr:
+            # Those who come next shall be told at once, and not after trying every zone again.
+            with suppress(RiachoError):
+                await self._put(view, head)
+        replication.check_in_sync(head.isr, in_sync_min)
+        return head, runs
+
+    async def covered(self, head: Head, run: Run) -> tuple[Run, int]:
+        """Return `run` with its object in all zones in sync, and those that do not take it.
+
+        Where it is written is decided before it is committed, and a zone may have come in sync
+        in between: it must hold everything.
+        """
+        missing = head.isr & ~run.zones
+        if not missing:
+            return run, 0
+        zones = self._runtime.zones
+        key = keys.hot_segment(run.object_id)
+        body = await zones.get(key, replication.read_names(head, run.zones))
+        puts = zones.start(key, [body], replication.zone_names(head, missing))
+        await puts.wait(timeout_s=COPY_S_MAX)
+        zones.leave_behind(puts)
+        done = replication.mask_of(head, puts.done)
+        return msgspec.structs.replace(run, zones=run.zones | done), missing & ~done
 
     async def landed(self, old: Head, runs: Sequence[Run], now: Head) -> bool:
         """Whether an unanswered attempt to append `runs` to `old` is part of `now`."""
@@ -185,11 +242,12 @@ class CommittingHead(WatchedHead):
 
     async def ready(self, head: Head) -> Head:
         """Return `head` as it may be appended to: with room, if it had too little."""
-        return await self._spills.ready(await self._rolls.ready(head))
+        return self._followers.applied(await self._spills.ready(await self._rolls.ready(head)))
 
     def committed(self, before: Head, view: LaneView) -> None:
         """Take note of a commit by this process."""
         self._know(view)
+        self._followers.committed(view.head)
         self._rolls.begin_if_large(before, view.head)
         self._spills.begin_if_large(before, view.head)
 
@@ -198,17 +256,23 @@ class CommittingHead(WatchedHead):
         view = self._view
         if view is None or self.is_committing:
             return
-        head = self._spills.applied(self._rolls.applied(view.head))
-        if head is view.head:
-            return
+        rolled = self._spills.applied(self._rolls.applied(view.head))
+        head = self._followers.applied(rolled)
+        if head is not view.head:
+            with suppress(RiachoError):
+                await self._put(view, head)
+
+    async def _put(self, view: LaneView, head: Head) -> None:
+        """Put `head`, with nothing appended, in the place of `view`."""
         new = heads.append(head, [])
-        try:
-            versions = await self._runtime.metadata.transact(
-                [Put(self.key, heads.encode(new), view.version)]
-            )
-        except RiachoError:
-            return
+        put = Put(self.key, heads.encode(new), view.version)
+        versions = await self._runtime.metadata.transact([put])
         self._know(LaneView(new, versions[self.key], self._runtime.monotonic_s()))
+        self._followers.committed(new)
+
+    def learn(self, object_id: bytes, held: int, failed: int) -> None:
+        """Take note of what became of a run's object in zones that the commit did not wait for."""
+        self._followers.learn(object_id, held, failed)
 
 
 def _runs(offers: Sequence[Offer]) -> list[Run]:

@@ -77,8 +77,10 @@ class Rolls:
         roll, born_s = self._done
         count = roll.run_count - (head.run_count - len(head.runs))
         too_old = self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S
-        if roll.old_root != head.root or not 0 < count <= len(head.runs) or too_old:
-            # Someone else rolled or compacted meanwhile; ours stays an orphan.
+        is_overtaken = roll.old_root != head.root or not 0 < count <= len(head.runs)
+        if is_overtaken or too_old or head.isr & ~roll.zones:
+            # Someone else rolled or compacted meanwhile, or a zone came in sync that was not
+            # written to; ours stays an orphan.
             self._done = None
             return head
         return heads.drop_runs(head, count, roll.new_root)

@@ -17,6 +17,7 @@ from storage.errors import Contended, MetadataConflict, RiachoError, UnknownTopi
 from storage.head import Head
 from storage.metadata import MetadataStore, Versioned
 from storage.tasks import shared
+from storage.zones import Zones
 
 if TYPE_CHECKING:
     from storage.windows import WindowPages
@@ -42,6 +43,7 @@ class LaneRuntime:
     """What lanes need from the world around them."""
 
     metadata: MetadataStore
+    zones: Zones
     catalog: Catalog
     monotonic_s: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]

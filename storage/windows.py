@@ -22,10 +22,10 @@ import msgspec
 
 from storage import frames, keys, producers
 from storage.cache import ByteCache
-from storage.catalog import zone_names
 from storage.errors import Corrupt, RiachoError
 from storage.head import Head, WindowPage
 from storage.producers import Key, Window
+from storage.replication import read_names, zone_names
 from storage.rolls import FLIGHT_MAX_S
 from storage.watch import LaneRuntime
 from storage.zones import Zones
@@ -54,6 +54,8 @@ class Spill:
     new_pages: tuple[WindowPage, ...]
     windows: Windows
     """What is in the new pages, or has expired. Those used since stay in the head."""
+    zones: int
+    """Which zones hold them. A head with others in its ISR must not name them."""
 
 
 class WindowPages:
@@ -92,7 +94,7 @@ class WindowPages:
                 pages.append(await self._write(head, level, windows))
             pages.sort(key=lambda page: -page.level)
         left = {window.key: window for window in leaving}
-        return Spill(head.producer_pages, tuple(pages), left)
+        return Spill(head.producer_pages, tuple(pages), left, head.isr)
 
     async def _write(self, head: Head, level: int, windows: Windows) -> WindowPage:
         object_id = self._new_id()
@@ -106,7 +108,7 @@ class WindowPages:
     async def _page(self, head: Head, page: WindowPage) -> Windows:
         async def load() -> Windows:
             key = keys.index_object(head.topic_id, head.lane, page.object_id, "producers")
-            return decode(await self._zones.get(key, zone_names(head, head.isr)))
+            return await self._zones.get_as(key, read_names(head, head.isr), decode)
 
         return await self._cache.get_or_load(page.object_id, load)
 
@@ -165,8 +167,10 @@ class Spills:
         spill, born_s = self._done
         too_old = self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S
         left = [window for window in head.producers if spill.windows.get(window.key) != window]
-        if spill.old_pages != head.producer_pages or too_old or len(left) == len(head.producers):
-            # Someone else moved them meanwhile; ours stays an orphan.
+        is_overtaken = spill.old_pages != head.producer_pages or len(left) == len(head.producers)
+        if is_overtaken or too_old or head.isr & ~spill.zones:
+            # Someone else moved them meanwhile, or a zone came in sync that was not written
+            # to; ours stays an orphan.
             self._done = None
             return head
         return msgspec.structs.replace(head, producers=tuple(left), producer_pages=spill.new_pages)

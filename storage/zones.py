@@ -12,7 +12,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
-from storage.errors import Corrupt, InvalidConfig, ObjectMissing, RiachoError, StoreUnavailable
+from storage.errors import (
+    Corrupt,
+    InvalidConfig,
+    ObjectExists,
+    ObjectMissing,
+    RiachoError,
+    StoreUnavailable,
+)
 from storage.objects import Body, ObjectStore
 from storage.tasks import drop_error
 from storage.zone_health import ZoneHealth
@@ -147,6 +154,9 @@ class Zones:
         health, began_s = self.health[name], _now_s()
         try:
             await store.put(key, body)
+        except ObjectExists:
+            # Keys are made of chance and written once, so that is this very object.
+            pass
         except RiachoError as error:
             health.failed(str(error), _now_s())
             raise

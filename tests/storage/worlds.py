@@ -90,6 +90,7 @@ def new_runtime(
     zones = Zones({"a": objects or MemoryObjects()})
     return LaneRuntime(
         metadata=metadata,
+        zones=zones,
         catalog=Catalog(zones, new_ids(seed), index_cache_bytes),
         monotonic_s=clock.monotonic_s,
         sleep=clock.sleep,
