@@ -23,11 +23,11 @@ FLIGHT_MAX_S: Final = 600.0
 """An object older than this is not committed any more: the sweeper takes what is unreferenced
 and a good deal older for an orphan, and a process may have been asleep in between."""
 
-INLINE_BYTES_OVERDUE: Final = 2 * heads.INLINE_BYTES_MAX
-"""Beyond this, whoever was to roll the head has failed, and any process does."""
+OVERDUE: Final = 2
+"""Beyond so many times its size, whoever was to roll the head has failed, and any process does."""
 
-INLINE_BYTES_HARD_MAX: Final = 8 * heads.INLINE_BYTES_MAX
-"""Beyond this, commits wait for the roll: the head may not grow without bound."""
+HARD: Final = 8
+"""Beyond so many times its size, commits wait for the roll: it may not grow without bound."""
 
 
 class Rolls:
@@ -43,8 +43,9 @@ class Rolls:
     def begin_if_large(self, before: Head, new: Head) -> None:
         """Begin a roll if the head has just become too large, or is so for long."""
         new_bytes = heads.inline_bytes(new)
-        has_crossed = heads.inline_bytes(before) <= heads.INLINE_BYTES_MAX < new_bytes
-        if not has_crossed and new_bytes <= INLINE_BYTES_OVERDUE:
+        bytes_max = self._runtime.inline_bytes_max
+        has_crossed = heads.inline_bytes(before) <= bytes_max < new_bytes
+        if not has_crossed and new_bytes <= OVERDUE * bytes_max:
             return
         # A roll that was finished meanwhile will do; another one would be thrown away.
         if self._running is None and self.applied(new) is new:
@@ -63,7 +64,7 @@ class Rolls:
 
     async def ready(self, head: Head) -> Head:
         """Return `head` with what is finished applied; wait for it if the head is far too large."""
-        if heads.inline_bytes(head) > INLINE_BYTES_HARD_MAX:
+        if heads.inline_bytes(head) > HARD * self._runtime.inline_bytes_max:
             if self._running is not None:
                 await asyncio.wait([self._running])
             if self.applied(head) is head:

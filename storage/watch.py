@@ -53,6 +53,8 @@ class LaneRuntime:
     now_ms: Callable[[], int]
     producer_expiration_ms: int = 86_400_000
     """A producer that wrote nothing for so long is forgotten: Kafka's day."""
+    inline_bytes_max: int = field(default_factory=lambda: heads.INLINE_BYTES_MAX)
+    """Runs beyond about this size leave the head, and so do windows of producers."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:

@@ -26,18 +26,12 @@ from storage.errors import Corrupt, RiachoError
 from storage.head import Head, WindowPage
 from storage.producers import Key, Window
 from storage.replication import read_names, zone_names
-from storage.rolls import FLIGHT_MAX_S
+from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE
 from storage.watch import LaneRuntime
 from storage.zones import Zones
 
 _MAGIC: Final = b"RPW1"
 
-INLINE_BYTES_MAX: Final = 4096
-"""Windows beyond about this size make half of them leave. A write of the table is charged by
-the kilobyte, a page by the request: here they cost about the same."""
-
-INLINE_BYTES_OVERDUE: Final = 2 * INLINE_BYTES_MAX
-INLINE_BYTES_HARD_MAX: Final = 8 * INLINE_BYTES_MAX
 FANOUT: Final = 8
 
 _WINDOW_BYTES: Final = 200
@@ -126,12 +120,17 @@ class Spills:
         self._done: tuple[Spill, float] | None = None
 
     def begin_if_large(self, before: Head, new: Head) -> None:
-        """Begin to move windows if they have just become too many, or are so for long."""
+        """Begin to move windows if they have just become too many, or are so for long.
+
+        The limit is that of runs: the table charges for a kilobyte of either alike, and a page
+        costs one request.
+        """
         if not new.producers:
             return
         new_bytes = producers.inline_bytes(new.producers)
-        has_crossed = producers.inline_bytes(before.producers) <= INLINE_BYTES_MAX < new_bytes
-        if not has_crossed and new_bytes <= INLINE_BYTES_OVERDUE:
+        bytes_max = self._runtime.inline_bytes_max
+        has_crossed = producers.inline_bytes(before.producers) <= bytes_max < new_bytes
+        if not has_crossed and new_bytes <= OVERDUE * bytes_max:
             return
         if self._running is None and self.applied(new) is new:
             self._running = self._runtime.spawn(self._spill(new))
@@ -153,7 +152,7 @@ class Spills:
 
     async def ready(self, head: Head) -> Head:
         """Return `head` with what was finished applied; wait for it if there are far too many."""
-        if producers.inline_bytes(head.producers) > INLINE_BYTES_HARD_MAX:
+        if producers.inline_bytes(head.producers) > HARD * self._runtime.inline_bytes_max:
             if self._running is not None:
                 await asyncio.wait([self._running])
             if self.applied(head) is head:

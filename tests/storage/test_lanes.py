@@ -300,7 +300,7 @@ async def test_while_rolls_fail_commits_go_on_up_to_the_hard_limit() -> None:
         await fill()
 
     inline = heads.inline_bytes((await lane.view(0)).head)
-    assert rolls.INLINE_BYTES_HARD_MAX < inline < rolls.INLINE_BYTES_HARD_MAX * 1.1
+    assert 1 < inline / (rolls.HARD * heads.INLINE_BYTES_MAX) < 1.1
     objects.failing_puts = 0
     ticket = lane.enqueue()
     ticket.ready(run(committed))
@@ -355,7 +355,7 @@ async def test_a_roll_that_its_process_failed_to_make_is_made_by_another() -> No
 
     head = (await ours.view(0)).head
     assert head.root
-    assert heads.inline_bytes(head) < 1.1 * rolls.INLINE_BYTES_OVERDUE
+    assert heads.inline_bytes(head) < 1.1 * rolls.OVERDUE * heads.INLINE_BYTES_MAX
 
 
 async def test_a_roll_onto_an_index_that_was_rewritten_meanwhile_is_dropped() -> None:
