@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from service.app import App
 from tests.simulation.group_rules import (
     Committing,
@@ -20,14 +18,13 @@ from tests.simulation.group_rules import (
     Seen,
     Told,
 )
+from tests.simulation.http import RETRYABLE, Refused, call
 
 TOPIC = "t"
 GROUP = "g"
 CALL_TIMEOUT_S = 10.0
 DRAIN_TIMEOUT_S = 300.0
 LOOK_EVERY_S = 0.7
-
-RETRYABLE = {503, 504}
 
 
 @dataclass
@@ -65,51 +62,6 @@ class Life:
     reads: dict[int, float] = field(default_factory=dict)
     """Since when it reads each partition."""
     beaten_s: float = 0.0
-
-
-class Refused(Exception):
-    def __init__(self, status: int, code: str) -> None:
-        super().__init__(f"{status} {code}")
-        self.status = status
-        self.code = code
-
-
-async def call(app: App, method: str, path: str, body: Any = None) -> Any:
-    """Return the answer of the app, or raise what it refused."""
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-        "client": ("member", 1),
-        "server": ("gateway", 80),
-    }
-    content = b"" if body is None else msgspec.json.encode(body)
-    requests = [{"type": "http.request", "body": content, "more_body": False}]
-    status, chunks = 0, []
-
-    async def receive() -> Any:
-        if requests:
-            return requests.pop()
-        return await asyncio.get_running_loop().create_future()
-
-    async def send(message: Any) -> None:
-        nonlocal status
-        status = message.get("status", status)
-        chunks.append(message.get("body", b""))
-
-    await app(scope, receive, send)
-    data = b"".join(chunks)
-    answer = msgspec.json.decode(data) if data else None
-    if status >= 400:
-        raise Refused(status, answer["code"])
-    return answer
 
 
 class Members:

@@ -2,11 +2,12 @@
 
 `VirtualLoop` never waits: when nothing is ready it moves its clock to the next timer. Stores live
 in memory behind a `FaultyLink`, one for each gateway, which delays calls, fails them before or
-after they took effect, and goes dead when its gateway is killed: then calls under way may still
-happen, but no answer arrives any more.
+after they took effect or before they take effect after all, and goes dead when its gateway is
+killed: then calls under way may still happen, but no answer arrives any more.
 """
 
 import asyncio
+import contextlib
 import random
 import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -14,11 +15,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from service.clock import World
-from storage.errors import OutcomeUnknown, StoreUnavailable
+from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.metadata import MetadataStore, Op, Versioned
 from storage.objects import Body, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
+
+LATE_S = 0.5
+"""So late is a call that arrives after it was given up, about."""
 
 
 class _NoWaiting(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
@@ -69,6 +73,8 @@ class Faults:
 
     before: float = 0.0
     after: float = 0.0
+    late: float = 0.0
+    """A call that was given up arrives after that."""
     slow_s: float = 0.02
 
 
@@ -79,17 +85,34 @@ class FaultyLink:
         self._chance = chance
         self.faults = faults
         self.dead = False
+        self._late: set[asyncio.Task[None]] = set()
 
     async def call(self, work: Callable[[], Awaitable[T]], lost: Callable[[], Exception]) -> T:
         await self._take_time()
         if self._chance.random() < self.faults.before:
             raise StoreUnavailable("simulated: the call did not arrive")
+        if self._chance.random() < self.faults.late:
+            self._arrive_late(work)
+            await self._take_time()
+            raise lost()
         result = await work()
         if self._chance.random() < self.faults.after:
             await self._take_time()
             raise lost()
         await self._take_time()
         return result
+
+    def _arrive_late(self, work: Callable[[], Awaitable[object]]) -> None:
+        delay_s = self._chance.expovariate(1 / LATE_S)
+
+        async def arrive() -> None:
+            await asyncio.sleep(delay_s)
+            with contextlib.suppress(RiachoError):
+                await work()
+
+        task = asyncio.create_task(arrive())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
 
     async def _take_time(self) -> None:
         await asyncio.sleep(self._chance.expovariate(1 / max(1e-6, self.faults.slow_s)))

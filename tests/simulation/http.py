@@ -1,0 +1,146 @@
+"""Requests to a gateway in the same process, as HTTP, and a net in between that is not to be trusted.
+
+`Net` sends a request to any of the gateways, sooner or later, once or twice. Whoever waits for
+the answer may not get it, though the request was carried out; or hangs up, and the gateway
+drops what it was doing or goes on with it. What a gateway answered is written down by the
+sender of each copy, whether or not the answer arrived.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from service.app import App
+
+T = TypeVar("T")
+
+RETRYABLE = {503, 504}
+
+
+class Refused(Exception):
+    def __init__(self, status: int, code: str, detail: str, *, may_have_applied: bool) -> None:
+        super().__init__(f"{status} {code}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.may_have_applied = may_have_applied
+
+
+async def call(
+    app: App, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> Any:
+    """Return the answer of the app, or raise what it refused."""
+    path, _, query = path.partition("?")
+    given = {"content-type": "application/json", **(headers or {})}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "client": ("client", 1),
+        "server": ("gateway", 80),
+    }
+    content = b"" if body is None else msgspec.json.encode(body)
+    requests = [{"type": "http.request", "body": content, "more_body": False}]
+    status, chunks = 0, []
+
+    async def receive() -> Any:
+        if requests:
+            return requests.pop()
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message: Any) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        chunks.append(message.get("body", b""))
+
+    await app(scope, receive, send)
+    data = b"".join(chunks)
+    answer = msgspec.json.decode(data) if data else None
+    if status >= 400:
+        maybe = bool(answer.get("may_have_applied"))
+        raise Refused(status, answer["code"], answer["detail"], may_have_applied=maybe)
+    return answer
+
+
+@dataclass
+class NetPlan:
+    delay_s: float = 0.0
+    """How long a request is on its way, about; so later ones overtake it."""
+    twice: float = 0.0
+    lost: float = 0.0
+    """How often an answer does not arrive."""
+    timeout_s: float = 10.0
+
+    @classmethod
+    def of(cls, chance: random.Random) -> "NetPlan":
+        return cls(
+            delay_s=chance.choice([0.0, 0.01, 0.3]),
+            twice=chance.choice([0.0, 0.1, 0.3]),
+            lost=chance.choice([0.0, 0.05, 0.2]),
+            timeout_s=chance.choice([1.0, 5.0]),
+        )
+
+
+@dataclass
+class Net:
+    plan: NetPlan
+    chance: random.Random
+    apps: Callable[[], list[App]]
+    _copies: set["asyncio.Task[Any]"] = field(default_factory=set)
+
+    async def send(self, request: Callable[[App], Awaitable[T]]) -> T:
+        """Return what the first copy of the request returns, or raise `TimeoutError`.
+
+        `request` writes down what came of it, also when it is cancelled.
+        """
+        if self.chance.random() < self.plan.twice:
+            self._start(request)
+        copy = self._start(request)
+        is_lost = self.chance.random() < self.plan.lost
+        try:
+            async with asyncio.timeout(self.plan.timeout_s):
+                answer = await asyncio.shield(copy)
+                if is_lost:
+                    await asyncio.get_running_loop().create_future()
+                return answer
+        except (TimeoutError, asyncio.CancelledError):
+            if self.chance.random() < 0.5:
+                copy.cancel()
+            raise
+
+    def _start(self, request: Callable[[App], Awaitable[T]]) -> "asyncio.Task[T]":
+        async def arrive() -> T:
+            if self.plan.delay_s:
+                await asyncio.sleep(self.chance.expovariate(1 / self.plan.delay_s))
+            return await request(self.chance.choice(self.apps()))
+
+        copy = asyncio.create_task(arrive())
+        self._copies.add(copy)
+        copy.add_done_callback(self._ended)
+        return copy
+
+    def _ended(self, copy: "asyncio.Task[Any]") -> None:
+        self._copies.discard(copy)
+        if not copy.cancelled():
+            copy.exception()  # Somebody has seen it, or it does not matter.
+
+    def calm_down(self) -> None:
+        self.plan = NetPlan()
+
+    async def settle(self) -> None:
+        """Wait for what is still on its way; what hangs at a dead gateway is given up."""
+        while self._copies:
+            _, left = await asyncio.wait(self._copies, timeout=60)
+            for copy in left:
+                copy.cancel()
