@@ -17,7 +17,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from crc32c import crc32c
 
@@ -28,9 +28,14 @@ from storage.inventory import INLINE, Reference, Shelf
 from storage.replication import Held, mask_of, read_names
 from storage.zones import Zones
 
+T = TypeVar("T")
+
 OBJECTS_REMEMBERED_MAX: Final = 200_000
 INDEXES_REMEMBERED_MAX: Final = 500_000
 LOST_NAMED_MAX: Final = 20
+CALL_S_MAX: Final = 60.0
+"""A zone that takes longer to answer cannot be reached."""
+
 _CHUNK: Final = 64
 """So many references are begun at once at most; a page has thousands."""
 
@@ -161,7 +166,7 @@ class Resync:
         """Make the zone hold the object, if any zone does; `is_bad`: what it holds is damaged."""
         async with self._gate:
             progress.objects_checked += 1
-            if not is_bad and await self._is_there(head, ref, zone):
+            if not is_bad and await _within(self._is_there(head, ref, zone)):
                 return
             names = [name for name in read_names(head, ref.zones) if name != zone]
             try:
@@ -172,7 +177,7 @@ class Resync:
                     progress.lost_keys.append(ref.key)
                 return
             await self._rate.take(len(body))
-            await self._put(ref, zone, body, progress)
+            await _within(self._put(ref, zone, body, progress))
             progress.objects_copied += 1
             progress.bytes_copied += len(body)
 
@@ -226,6 +231,14 @@ def _verified(ref: Reference, body: bytes) -> bytes:
     if ref.is_segment:
         segments.footer(body)
     return body
+
+
+async def _within(work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(CALL_S_MAX):
+            return await work
+    except TimeoutError:
+        raise StoreUnavailable(f"a zone took more than {CALL_S_MAX:g} s") from None
 
 
 async def _all(works: Iterable[Awaitable[None]]) -> None:

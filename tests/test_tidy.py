@@ -4,7 +4,8 @@
     riacho  ──▶ the pure modules of storage, and over HTTP the service
 
 What a module imports inside a function it pays for only when that is called, so a few commands
-of the CLI may reach further there: `riacho serve` is the service, `riacho doctor` opens stores.
+of the CLI may reach further there: `riacho serve` is the service, `riacho doctor` and `riacho
+fsck` open stores.
 """
 
 import ast
@@ -42,6 +43,12 @@ LAZILY = {
         "service.settings",
         "storage.doctor",
         "storage.dynamodb",
+    },
+    "riacho/cli/fsck.py": {
+        "service.clock",
+        "service.fsck",
+        "service.settings",
+        "storage.fsck",
     },
 }
 """What a command may import besides, inside a function or for types only."""

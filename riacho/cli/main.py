@@ -1,4 +1,4 @@
-"""The command `riacho`: serve, topics, produce, consume, groups, doctor.
+"""The command `riacho`: serve, topics, produce, consume, groups, doctor, fsck.
 
 Only what every command needs is imported here; the rest waits until a command runs, so that
 `riacho --help` appears at once. Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from riacho.cli import consume, doctor, groups, produce, serve, topics
+from riacho.cli import consume, doctor, fsck, groups, produce, serve, topics
 from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json, print_table
 from riacho.gateway import DEFAULT_URL
 
@@ -48,6 +48,7 @@ cli.command("serve")(serve.serve)
 cli.command("produce")(produce.produce)
 cli.command("consume")(consume.consume)
 cli.command("doctor")(doctor.doctor)
+cli.command("fsck")(fsck.fsck)
 
 
 @cli.command()
