@@ -2,7 +2,7 @@
 
 Each keeps an item that is written in the same metadata transaction as the records: the item says
 that it happened, and what was answered. A guard is asked before anything is written, and again
-in every attempt to commit.
+after every attempt to commit that failed.
 
     transaction   producer id (odd) and epoch     a whole transaction in one call
     sequence      producer id (even) and number   the last five calls of the producer
@@ -67,7 +67,10 @@ class Guard(Protocol):
         """Return if it may be done, or raise `Done` or why it may not."""
 
     async def ops(self, results: Results) -> list[Op]:
-        """Return what says that it is done; raises as `look`, which it repeats."""
+        """Return what says that it is done, or raise as `look` does.
+
+        What `look` saw will do once: if it has changed, the write meets a conflict.
+        """
 
     def answer(self, results: Results) -> Answer:
         """Return what is answered when it was done just now."""
@@ -98,13 +101,17 @@ class TransactionGuard:
         self._ref = ref
         self._digest = digest
         self._next_id: int | None = None
+        self._seen: Known | None = None
 
     async def look(self) -> None:
-        self._check(await self._items.current(self._ref.transactional_id))
+        self._seen = await self._items.current(self._ref.transactional_id)
+        self._check(self._seen)
 
     async def ops(self, results: Results) -> list[Op]:
-        known = await self._items.current(self._ref.transactional_id)
-        self._check(known)
+        if self._seen is None:
+            await self.look()
+        known, self._seen = self._seen, None
+        assert known is not None, self._ref
         assert known.txn is not None, self._ref
         if self._next_id is None:
             self._next_id = await self._items.next_id(known.txn)
@@ -172,11 +179,15 @@ class SequenceGuard:
         self._key = keys.atomic_producer(self._producer_id)
         self._sequence = sequence
         self._count = record_count
+        self._has_seen = False
+        self._seen: Versioned | None = None
 
     async def look(self) -> None:
         for look in range(GAP_LOOKS + 1):
             try:
-                self._check(decode_window(await self._metadata.get(self._key)))
+                self._seen = await self._metadata.get(self._key)
+                self._check(decode_window(self._seen))
+                self._has_seen = True
                 return
             except OutOfOrderSequence:
                 # What is missing may be on its way.
@@ -185,9 +196,10 @@ class SequenceGuard:
             await self._world.sleep(GAP_WAIT_S / GAP_LOOKS)
 
     async def ops(self, results: Results) -> list[Op]:
-        item = await self._metadata.get(self._key)
-        window = decode_window(item)
-        self._check(window)
+        if not self._has_seen:
+            await self.look()
+        self._has_seen = False
+        item, window = self._seen, decode_window(self._seen)
         former = window.calls if window is not None and window.epoch == self._epoch else ()
         following = (self._sequence + self._count) % SEQUENCES
         calls = (*former, (self._sequence, self._count, results))[-REMEMBERED_MAX:]
@@ -250,10 +262,12 @@ class KeyGuard:
         self._world = world
         self._key = keys.idempotency_key(digest)
         self._fingerprint = fingerprint
+        self._has_seen = False
 
     async def look(self) -> None:
         item = await self._metadata.get(self._key)
         if item is None:
+            self._has_seen = True
             return
         kept = decode_kept(item)
         if kept.fingerprint != self._fingerprint:
@@ -264,7 +278,9 @@ class KeyGuard:
         raise Done(Answer(results=kept.results, is_replayed=True))
 
     async def ops(self, results: Results) -> list[Op]:
-        await self.look()
+        if not self._has_seen:
+            await self.look()
+        self._has_seen = False
         kept = Kept(self._fingerprint, self._world.now_ms(), results)
         return [_put(self._key, frames.seal(_KEY_MAGIC, msgspec.msgpack.encode(kept)), None)]
 

@@ -141,6 +141,9 @@ class Transactions:
                 self._items.forget(ref.transactional_id)
                 raise
             except RiachoError as error:
+                if (await self._items.current(ref.transactional_id)).version != known.version:
+                    # It was refused by what it no longer is: perhaps it has ended.
+                    raise MetadataConflict({}) from error
                 if is_in_doubt:
                     raise Undecided(str(error)) from error
                 raise
