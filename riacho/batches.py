@@ -1,7 +1,7 @@
 """Records that wait to be sent: batches per partition, and a bound on all of them.
 
     send ──▶ open batch of the partition ──▶ sealed, in flight ──▶ settled
-             (the last of its queue)         (the first; one at a time)
+             (the last of its queue)         (the first ones, in order)
 
 Threads put records in, the sender takes batches out on its event loop; one lock guards both,
 and nothing here waits. A full buffer is an answer, with a promise to call back.
@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from riacho.numbering import SEQUENCES, Numbering
 from riacho.records import HeaderPairs, RecordMetadata, TopicPartition
 from storage.errors import RiachoError
 
@@ -65,9 +66,16 @@ class Batch:
     size_bytes: int = 0
     attempts: int = 0
     may_have_applied: bool = False
+    epoch: int = 0
+    sequence: int = 0
+    """Which record of its partition, in this epoch, is the first one here."""
+    was_first: bool = False
+    """Whether it was sent when all batches before it had their answer."""
+    is_parked: bool = False
+    """Whether it waits for them now: no copy of it is on its way that anyone waits for."""
 
     def halves(self) -> "tuple[Batch, Batch]":
-        """Return two batches that together are this one, in order."""
+        """Return two batches that together are this one, in order, and have its numbers."""
         middle = len(self.drafts) // 2
         first, second = (
             Batch(
@@ -76,22 +84,30 @@ class Batch:
                 begun_s=self.begun_s,
                 drafts=drafts,
                 size_bytes=sum(draft.size_bytes for draft in drafts),
+                may_have_applied=self.may_have_applied,
+                epoch=self.epoch,
             )
             for drafts in (self.drafts[:middle], self.drafts[middle:])
         )
+        first.sequence = self.sequence
+        second.sequence = (self.sequence + middle) % SEQUENCES
         return first, second
 
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """The batches of one partition. Only the last takes records, only the first is sent."""
+    """The batches of one partition. Only the last that waits takes records."""
 
     partition: TopicPartition
     waiting: deque[Batch] = field(default_factory=deque)
-    in_flight: Batch | None = None
+    flying: list[Batch] = field(default_factory=list)
+    """Those that were sealed and have no answer: the oldest of all, in their order."""
     is_drained: bool = True
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the first batch need not linger. Touched on the sender's loop only."""
+    landed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a batch has its answer, or waits for others to have theirs. Likewise."""
+    numbering: Numbering = field(default_factory=Numbering)
 
 
 class Accumulator:
@@ -156,9 +172,11 @@ class Accumulator:
             return None
 
     def seal(self, queue: Queue) -> Batch:
-        """Take the first batch of `queue` for sending; it gathers no more records."""
+        """Take the first batch of `queue` for sending; it is numbered, and gathers no more."""
         with self._lock:
-            queue.in_flight = batch = queue.waiting.popleft()
+            batch = queue.waiting.popleft()
+            batch.epoch, batch.sequence = queue.numbering.take(len(batch.drafts))
+            queue.flying.append(batch)
             if not self._is_full(queue):
                 queue.ready.clear()
             return batch
@@ -166,18 +184,20 @@ class Accumulator:
     def settle(self, queue: Queue, batch: Batch) -> None:
         """Forget `batch`, which has its answer, and make room for others."""
         with self._lock:
-            queue.in_flight = None
+            queue.flying.remove(batch)
             self._held_bytes -= batch.size_bytes
             self._held_records -= len(batch.drafts)
             waiters, self._waiters = self._waiters, []
         for on_room in waiters:
             on_room()
 
-    def split(self, queue: Queue, batch: Batch) -> None:
-        """Put the halves of `batch` back, to be sent one after the other before the rest."""
+    def split(self, queue: Queue, batch: Batch) -> tuple[Batch, Batch]:
+        """Put the halves of `batch` in its place, to be sent one after the other."""
+        halves = batch.halves()
         with self._lock:
-            queue.in_flight = None
-            queue.waiting.extendleft(reversed(batch.halves()))
+            place = queue.flying.index(batch)
+            queue.flying[place : place + 1] = halves
+        return halves
 
     def close(self) -> None:
         """Take no more records. Whoever waits for room is told, and then refused."""
@@ -187,10 +207,15 @@ class Accumulator:
         for on_room in waiters:
             on_room()
 
-    def abandon(self) -> list[tuple[Queue, Batch]]:
+    def abandon(self) -> list[Batch]:
         """Take out everything that was not sent."""
         with self._lock:
-            return [(q, q.waiting.popleft()) for q in self._queues.values() for _ in [*q.waiting]]
+            batches = [batch for queue in self._queues.values() for batch in queue.waiting]
+            for queue in self._queues.values():
+                queue.waiting.clear()
+            self._held_bytes -= sum(batch.size_bytes for batch in batches)
+            self._held_records -= sum(len(batch.drafts) for batch in batches)
+            return batches
 
     @property
     def last_number(self) -> int:
@@ -208,8 +233,7 @@ class Accumulator:
             return any(
                 batch.number <= number
                 for queue in self._queues.values()
-                for batch in (queue.in_flight, *queue.waiting)
-                if batch is not None
+                for batch in (*queue.flying, *queue.waiting)
             )
 
     def queues(self) -> list[Queue]:

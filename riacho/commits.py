@@ -7,17 +7,23 @@ repeats records and loses none: *at least once*.
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from riacho.assignment import Assignment, Begin
-from riacho.errors import CommitFailed, new_error, retry_after_s_of
-from riacho.groups import Beat, GroupClient, OffsetAndMetadata, Offsets
+from riacho.errors import CommitFailed, new_error
+from riacho.groups import (
+    Beat,
+    GroupClient,
+    OffsetAndMetadata,
+    Offsets,
+    OffsetsGiven,
+    offsets_given,
+)
 from riacho.records import TopicPartition
-from riacho.retries import Backoff
+from riacho.retries import Backoff, patiently
 from storage.errors import (
     Corrupt,
     IllegalGeneration,
@@ -27,9 +33,6 @@ from storage.errors import (
 )
 
 log = logging.getLogger("riacho")
-
-OffsetsGiven: TypeAlias = Mapping[tuple[str, int], "int | tuple[int, str]"]
-"""Offsets to commit, by (topic, partition): a number, or an `OffsetAndMetadata`."""
 
 CommitCallback: TypeAlias = Callable[[dict[TopicPartition, int], RiachoError | None], None]
 
@@ -95,7 +98,7 @@ class Commits:
             self._settling = asyncio.create_task(self._settle_starts())
         if self._auto_interval_s is not None and time.monotonic() >= self._auto_due_s:
             self._auto_due_s = time.monotonic() + self._auto_interval_s
-            if offsets := self._uncommitted(self._assignment.positions()):
+            if offsets := self.uncommitted():
                 turn = self._line_up()
                 self._keep(asyncio.create_task(self.commit_quietly(standing, offsets, turn)))
 
@@ -135,16 +138,23 @@ class Commits:
         """Return `offsets` as they are committed; None: behind all that was handed out."""
         if offsets is None:
             return {p: OffsetAndMetadata(o) for p, o in self._assignment.positions().items()}
-        found = {
-            TopicPartition(*place): OffsetAndMetadata(one)
-            if isinstance(one, int)
-            else OffsetAndMetadata(*one)
-            for place, one in offsets.items()
-        }
-        for partition, one in found.items():
-            if one.offset < 0:
-                raise ValueError(f"an offset is not negative: {one.offset} for {partition}")
-        return found
+        return offsets_given(offsets)
+
+    def uncommitted(self) -> Offsets:
+        """Return where the group is to be put: behind what was handed out since it was last."""
+        return self._uncommitted(self._assignment.positions())
+
+    def note_committed(self, offsets: Offsets) -> None:
+        """Note that a transaction has committed `offsets`."""
+        self._committed |= {partition: one.offset for partition, one in offsets.items()}
+
+    @property
+    def group_id(self) -> str:
+        return self._client.settings.group_id
+
+    @property
+    def is_automatic(self) -> bool:
+        return self._auto_interval_s is not None
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Believe nothing of what is committed for partitions that came or went."""
@@ -270,22 +280,12 @@ class Commits:
                     raise
                 size = OFFSETS_AT_ONCE  # They may be of too many lanes for one transaction.
                 continue
-            self._committed |= {partition: one.offset for partition, one in part.items()}
+            self.note_committed(part)
             rest = rest[size:]
 
     async def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Ask again while that may help, for `timeout_s`. Every call here may be repeated."""
-        give_up_s = time.monotonic() + self._timeout_s
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                return await ask()
-            except RiachoError as error:
-                wait_s = self._backoff.wait_s(attempt, random.random(), retry_after_s_of(error))
-                if not error.retryable or time.monotonic() + wait_s > give_up_s:
-                    raise
-            await asyncio.sleep(wait_s)
+        """Ask again while that may help. Every call here may be repeated."""
+        return await patiently(ask, self._backoff, self._timeout_s)
 
     def _uncommitted(self, positions: Mapping[TopicPartition, int]) -> Offsets:
         return {

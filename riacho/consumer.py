@@ -9,8 +9,9 @@ import time
 from typing import Final, Self
 
 from riacho.background import Synchronous
-from riacho.commits import CommitCallback, OffsetsGiven
+from riacho.commits import CommitCallback
 from riacho.consuming import Consuming
+from riacho.groups import OffsetsGiven
 from riacho.membership import Call
 from riacho.records import Record, TopicPartition
 

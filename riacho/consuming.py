@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from riacho.assignment import Begin
-from riacho.commits import Commits, OffsetsGiven
+from riacho.commits import Commits
 from riacho.fetching import Fetching, FetchSettings
 from riacho.gateway import gateway_url
-from riacho.groups import GroupClient, MemberSettings, Strategy, Subscription
+from riacho.group_offsets import GroupOffsets
+from riacho.groups import GroupClient, MemberSettings, OffsetsGiven, Strategy, Subscription
 from riacho.log import FetchLimits
 from riacho.membership import Call, Membership
 from riacho.positions import Positions
@@ -208,6 +209,30 @@ class Consuming(Positions):
             self._member.subscribe(None)
         else:
             self.assign([])
+
+    def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """Go back to where the group has come to; all assigned partitions if none is named.
+
+        For after a transaction that was aborted: what it read is read again. It is looked up
+        when the consumer next polls.
+        """
+        session, commits = self._group
+        places = topic_partitions(partitions) or self.assignment()
+        commits.forget(places)
+        self._seek_to("committed", places)
+        session.has_news = True
+
+    def transaction_offsets(self) -> GroupOffsets:
+        """Return what `Producer.send_offsets` commits: behind all that polls have returned.
+
+        Raises `ValueError` if the consumer commits by itself, which would undo the point of it.
+        """
+        session, commits = self._group
+        if commits.is_automatic:
+            raise ValueError(
+                "offsets in a transaction need a consumer with enable_auto_commit=False"
+            )
+        return GroupOffsets(commits.group_id, commits.uncommitted(), session, commits)
 
     @property
     def _group(self) -> tuple[Session, Commits]:

@@ -15,9 +15,9 @@ written), `Corrupt`. A raised error carries `code`, `retryable`, `may_have_appli
 and, when a gateway answered, `request_id` and `status`.
 
 Some errors arise on this side only: `GatewayUnreachable`, `BufferExhausted` and
-`DeliveryTimeout`, where certainly nothing was written, and of consumers in groups `CommitFailed`,
-`FencedInstance` and `NoOffset`. A reply that was lost is an `OutcomeUnknown`, like one that the
-gateway lost to its stores.
+`DeliveryTimeout`, where certainly nothing was written; of consumers in groups `CommitFailed`,
+`FencedInstance` and `NoOffset`; of transactions `TransactionAborted` and `AlreadyCommitted`. A
+reply that was lost is an `OutcomeUnknown`, like one that the gateway lost to its stores.
 """
 
 import json
@@ -66,6 +66,22 @@ class FencedInstance(Conflict):
     """Another consumer with the same `group_instance_id` has taken this one's place."""
 
     code = "FENCED_INSTANCE_ID"
+
+
+class TransactionAborted(Conflict):
+    """The record was part of a transaction that was aborted; it is not written."""
+
+    code = "TRANSACTION_ABORTED"
+
+
+class AlreadyCommitted(Conflict):
+    """The last transaction, whose outcome was unknown, was committed after all.
+
+    Nothing new was begun. Look again what there is to do (a consumer: `seek_to_committed`), so
+    that it is not done twice; then the next transaction can begin.
+    """
+
+    code = "TRANSACTION_COMMITTED"
 
 
 class NoOffset(Rejected):

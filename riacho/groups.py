@@ -31,6 +31,9 @@ class OffsetAndMetadata(NamedTuple):
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
+OffsetsGiven: TypeAlias = Mapping[tuple[str, int], "int | tuple[int, str]"]
+"""Offsets to commit, by (topic, partition): a number, or an `OffsetAndMetadata`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
@@ -104,14 +107,7 @@ class GroupClient:
 
     async def commit(self, offsets: Offsets, beat: Beat | None) -> None:
         """Record `offsets`, all or none, as the member of `beat` or from outside the group."""
-        body: dict[str, Any] = {
-            "offsets": [
-                {"topic": topic, "partition": p, "offset": offset, "metadata": metadata}
-                for (topic, p), (offset, metadata) in offsets.items()
-            ]
-        }
-        if beat is not None:
-            body |= {"member_id": beat.member_id, "generation": beat.generation}
+        body = offsets_document(offsets, beat)
         await self._gateway.request("POST", self._path("offsets"), json=body)
 
     async def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -131,6 +127,33 @@ class GroupClient:
 def group_path(group_id: str, *rest: str) -> str:
     """Return the path of a group or of something below it."""
     return "/".join(["/v1/groups", *(quote(part, safe="") for part in (group_id, *rest))])
+
+
+def offsets_given(offsets: OffsetsGiven) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return `offsets` as they are committed. Raises `ValueError` for a negative one."""
+    found = {
+        TopicPartition(*place): OffsetAndMetadata(one)
+        if isinstance(one, int)
+        else OffsetAndMetadata(*one)
+        for place, one in offsets.items()
+    }
+    for partition, one in found.items():
+        if one.offset < 0:
+            raise ValueError(f"an offset is not negative: {one.offset} for {partition}")
+    return found
+
+
+def offsets_document(offsets: Offsets, beat: Beat | None) -> dict[str, Any]:
+    """Return what the gateway is told to commit, by the member of `beat` or from outside."""
+    document: dict[str, Any] = {
+        "offsets": [
+            {"topic": topic, "partition": p, "offset": offset, "metadata": metadata}
+            for (topic, p), (offset, metadata) in offsets.items()
+        ]
+    }
+    if beat is not None:
+        document |= {"member_id": beat.member_id, "generation": beat.generation}
+    return document
 
 
 def _beat(reply: Reply, member_id: str | None) -> Beat:

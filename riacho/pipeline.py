@@ -1,6 +1,7 @@
 """Everything a producer does except wait: the part that its two faces share.
 
     send ──▶ partition of the record ──▶ accumulator ──▶ sender ──▶ gateway
+                                    └──▶ transaction, if the producer has them
 
 Records may be offered from any thread. Everything else happens on one event loop, which the
 pipeline is bound to when the first record comes.
@@ -11,7 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from riacho.batches import Accumulator, Answer, Callback, Draft, Queue
 from riacho.clock import now_ms
@@ -20,12 +21,14 @@ from riacho.gateway import Gateway
 from riacho.partitions import PartitionCounts
 from riacho.records import Headers, Payload, header_pairs, payload_bytes
 from riacho.sender import Delivery, Sender
+from riacho.transaction_client import TransactionClient
+from riacho.transactions import Transactions
 from storage.errors import RecordTooLarge, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     import httpx
 
-METADATA_CONNECTIONS: int = 2
+METADATA_CONNECTIONS: Final = 2
 """Connections beside those that carry records, so that a slow write blocks no metadata."""
 
 
@@ -38,6 +41,9 @@ class Pipeline:
         batch_bytes_max: int,
         buffer_bytes_max: int,
         metadata_age_max_s: float,
+        block_s: float,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
         self._gateway = Gateway(
@@ -63,6 +69,20 @@ class Pipeline:
             self._gateway, self._accumulator, self._counts, delivery, random.random
         )
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.transactions: Transactions | None = None
+        if transactional_id is not None:
+            client = TransactionClient(
+                self._gateway,
+                transactional_id,
+                timeout_ms=transaction_timeout_ms,
+                compression=delivery.compression,
+            )
+            self.transactions = Transactions(
+                client,
+                backoff=delivery.backoff,
+                delivery_timeout_s=delivery.delivery_timeout_s,
+                block_s=block_s,
+            )
 
     def draft(
         self,
@@ -89,6 +109,8 @@ class Pipeline:
 
     def partition_count(self, topic: str, partition: int | None) -> int | None:
         """Return what is known; None if the gateway has to be asked first."""
+        if self.transactions is not None:
+            self.transactions.check_open()
         count = self._counts.known(topic)
         if count is None or (partition is not None and partition >= count):
             return None
@@ -117,6 +139,8 @@ class Pipeline:
         """Take the record if there is room, else call `on_room` when it is worth trying."""
         if partition is None and draft.key is not None:
             partition = _partitioner()(draft.key, partition_count)
+        if self.transactions is not None:
+            return self.transactions.offer(topic, partition, partition_count, draft, on_room)
         return self._accumulator.offer(
             topic, partition, partition_count, draft, now_s=time.monotonic(), on_room=on_room
         )
@@ -134,6 +158,8 @@ class Pipeline:
         """Send what is held, for at most `timeout_s`; the rest fails. Then disconnect."""
         self._accumulator.close()
         try:
+            if self.transactions is not None:
+                await self.transactions.close()
             await self.flush(timeout_s)
         except TimeoutError:
             pass  # Each of the records says so through its own future.

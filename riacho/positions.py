@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from riacho.assignment import Start
+from riacho.assignment import Begin, Start
 from riacho.fetching import Fetching
 from riacho.records import TopicPartition, topic_partitions
 
@@ -43,7 +43,7 @@ class Positions:
     def paused(self) -> list[TopicPartition]:
         return self._fetching.assignment.paused()
 
-    def _seek_to(self, start: Start, partitions: Sequence[tuple[str, int]]) -> None:
+    def _seek_to(self, start: Begin, partitions: Sequence[tuple[str, int]]) -> None:
         for partition in topic_partitions(partitions) or self.assignment():
             self._fetching.assignment.seek_to(partition, start)
 

@@ -10,104 +10,21 @@ import threading
 import time
 import weakref
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self
 
 from riacho.background import Synchronous
-from riacho.batches import Callback, Draft
-from riacho.errors import BufferExhausted, new_error
+from riacho.batches import Callback
 from riacho.futures import LightFuture
-from riacho.gateway import gateway_url
-from riacho.pipeline import Pipeline
+from riacho.groups import OffsetsGiven
+from riacho.producing import Producing
 from riacho.records import Headers, Payload, RecordMetadata
-from riacho.retries import Backoff
-from riacho.sender import Delivery
-from riacho.wire import COMPRESSIONS, Compression
-from storage.errors import InvalidAcks
+from riacho.transaction import AsyncTransaction, Transaction
 
 if TYPE_CHECKING:
-    import httpx
-
-MIB: Final = 1024 * 1024
+    from riacho.consumer import AsyncConsumer, Consumer
 
 
-class _Producing:
-    """The settings that both producers take."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        acks: str | int = "all",
-        linger_ms: float = 5,
-        batch_size: int = 1 * MIB,
-        compression_type: Compression | None = None,
-        retries: int = 2**31 - 1,
-        retry_backoff_ms: float = 100,
-        retry_backoff_max_ms: float = 1000,
-        delivery_timeout_ms: float = 120_000,
-        request_timeout_ms: float = 30_000,
-        max_in_flight: int = 5,
-        buffer_memory: int = 32 * MIB,
-        max_block_ms: float = 60_000,
-        metadata_max_age_ms: float = 300_000,
-        transport: "httpx.AsyncBaseTransport | None" = None,
-    ) -> None:
-        """Prepare to send to the gateway at `url`; nothing is sent yet.
-
-        `url`: where the gateway is; None means `RIACHO_URL`, else http://127.0.0.1:8080.
-        `acks`: "all" (every in-sync zone has the record), 1 (the leader has it) or 0 (do
-        not wait, the record may be lost and its offset stays unknown).
-        `linger_ms`: how long the first record of a batch waits for company.
-        `batch_size`: the most bytes of records in one request.
-        `compression_type`: "lz4" (the default), "zstd", "gzip" or "none".
-        `retries`, `retry_backoff_ms`, `retry_backoff_max_ms`: how often, and how far apart.
-        `delivery_timeout_ms`: the time from `send` to the final answer, retries included.
-        `request_timeout_ms`: how long to wait for one reply.
-        `max_in_flight`: the requests in the air at once, each for another partition.
-        `buffer_memory`: the most bytes held; then `send` waits up to `max_block_ms`.
-        `metadata_max_age_ms`: how soon a growing number of partitions is noticed.
-        `transport`: an httpx transport, for tests and unusual networks.
-        """
-        if compression_type not in (None, *COMPRESSIONS):
-            raise ValueError(f"compression_type is one of {', '.join(COMPRESSIONS)}")
-        if not 0 < batch_size <= buffer_memory:
-            raise ValueError("batch_size must be positive, and fit into buffer_memory")
-        if max_in_flight < 1:
-            raise ValueError("max_in_flight is 1 or more, or nothing would ever be sent")
-        if min(retries, linger_ms, retry_backoff_ms, max_block_ms) < 0:
-            raise ValueError("retries, linger_ms, retry_backoff_ms and max_block_ms are 0 or more")
-        if min(delivery_timeout_ms, request_timeout_ms) <= 0:
-            raise ValueError("delivery_timeout_ms and request_timeout_ms are more than 0")
-        delivery = Delivery(
-            acks=_acks(acks),
-            linger_s=linger_ms / 1000,
-            compression=compression_type or "lz4",
-            retries=retries,
-            backoff=Backoff(first_ms=retry_backoff_ms, most_ms=retry_backoff_max_ms),
-            delivery_timeout_s=delivery_timeout_ms / 1000,
-            request_timeout_s=request_timeout_ms / 1000,
-            max_in_flight=max_in_flight,
-        )
-        self._max_block_s = max_block_ms / 1000
-        self._pipeline = Pipeline(
-            gateway_url(url),
-            delivery,
-            batch_bytes_max=batch_size,
-            buffer_bytes_max=buffer_memory,
-            metadata_age_max_s=metadata_max_age_ms / 1000,
-            transport=transport,
-        )
-        super().__init__()
-
-    def _exhausted(self, draft: Draft) -> Exception:
-        return new_error(
-            BufferExhausted,
-            f"no room for {draft.size_bytes} bytes within {self._max_block_s:g} s: the gateway"
-            " takes records more slowly than they come; raise buffer_memory or send less",
-        )
-
-
-class AsyncProducer(_Producing):
+class AsyncProducer(Producing):
     """Sends records; for programs with an event loop.
 
         async with AsyncProducer("http://127.0.0.1:8080") as producer:
@@ -119,10 +36,26 @@ class AsyncProducer(_Producing):
     the gateway acknowledged it. Records of one partition keep the order in which they were
     sent, through all retries.
 
-    Delivery is at least once: when the reply to a request is lost, the batch is sent again,
-    and if the first try had been written after all, its records are in the log twice. Set
-    `retries=0` for at most once. An error that reaches a future says which it was:
-    `error.may_have_applied`.
+    **Each record is written once.** When the reply to a request is lost, the batch is sent
+    again with the same number, and the gateway writes what it has already written no second
+    time. An error that reaches a future is final, and says whether the record may be in the log
+    all the same: `error.may_have_applied`. To `send` such a record again may double it.
+
+    With `enable_idempotence=False` a batch whose reply was lost may be in the log twice (*at
+    least once*): sent A B, lost the reply to B, in the log A B B. With `retries=0` besides it
+    is there once or not at all (*at most once*).
+
+    **Transactions** write to many partitions, and commit what a consumer has read, all or
+    nothing. They need a `transactional_id`:
+
+        async with AsyncProducer(transactional_id="copier-1") as producer:
+            async with producer.transaction():
+                for record in await consumer.poll(1000):
+                    await producer.send("copies", record.value, key=record.key)
+                producer.send_offsets(consumer)
+
+    Leaving the block commits; an exception aborts. Nobody reads what is not committed. A small
+    transaction (4 MiB) is one request, and costs the gateway one write.
     """
 
     async def send(
@@ -140,6 +73,8 @@ class AsyncProducer(_Producing):
         Without `partition`, records of equal keys go to the same partition, the one that
         Kafka's clients would choose; without a key, any. `callback(metadata, error)` is
         called when the outcome is known; one of the two is None.
+
+        In a transaction the future has its answer when that ends, and not before.
 
         Raises `UnknownTopicOrPartition`, `BufferExhausted` after `max_block_ms`, and
         `GatewayUnreachable` if the topic is new to this producer and nobody answers.
@@ -174,8 +109,61 @@ class AsyncProducer(_Producing):
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
         """Send a record and return where it was written, or raise why it was not."""
+        if self._pipeline.transactions is not None:
+            raise RuntimeError(
+                "inside a transaction nothing is written before the commit; use send"
+            )
         future = await self.send(topic, value, key, headers, partition, timestamp_ms)
         return await future
+
+    def transaction(self) -> AsyncTransaction:
+        """Return a transaction, for `async with`. See `begin_transaction` for what it raises.
+
+        Leaving the block commits, and then the futures of its records have their offsets. An
+        exception aborts, and goes on.
+        """
+        return AsyncTransaction(self)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction; `send` puts records into it until it is committed or aborted.
+
+        The first one shuts out older producers with the same `transactional_id`. Raises
+        `InvalidProducerEpoch` if a newer one has done that to us: close this producer. Raises
+        `AlreadyCommitted` if the commit of the last transaction ended as an `OutcomeUnknown`,
+        and turns out to have happened: look again what is left to do.
+        """
+        self._pipeline.loop = asyncio.get_running_loop()
+        await self._transactions.begin()
+
+    def send_offsets(
+        self,
+        consumer: "AsyncConsumer | None" = None,
+        *,
+        group: str | None = None,
+        offsets: OffsetsGiven | None = None,
+    ) -> None:
+        """Commit with the transaction how far a group is.
+
+        Of a `consumer`, with `enable_auto_commit=False`: behind all that its polls have
+        returned. Without one: the offset of the next record to read, by (topic, partition), of
+        a `group` without members.
+        """
+        self._send_offsets(consumer, group, offsets)
+
+    async def commit_transaction(self) -> None:
+        """Commit: all of it is written, or an error says that nothing of it is.
+
+        Raises `OutcomeUnknown` if nobody answered within `delivery_timeout_ms`; then the next
+        `begin_transaction` finds out. Raises `CommitFailed` if partitions that were read belong
+        to other consumers by now, `InvalidProducerEpoch` if a newer producer has taken our
+        place, and `InvalidTransactionState` if the transaction took longer than
+        `transaction_timeout_ms`. In all cases the transaction is over.
+        """
+        await self._transactions.commit()
+
+    async def abort_transaction(self) -> None:
+        """Abort: nothing of the transaction is written, and its futures raise."""
+        await self._transactions.abort()
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when every record sent so far has its answer, good or bad.
@@ -195,7 +183,7 @@ class AsyncProducer(_Producing):
         await self.close()
 
 
-class Producer(_Producing, Synchronous):
+class Producer(Producing, Synchronous):
     """Sends records; from any thread, without an event loop.
 
         with Producer("http://127.0.0.1:8080") as producer:
@@ -203,9 +191,17 @@ class Producer(_Producing, Synchronous):
             metadata = producer.send("orders", "paid", key="customer-7").result()
             print(metadata.partition, metadata.offset)
 
-    `send` returns a `concurrent.futures.Future`. Order, retries and duplicates are as
-    `AsyncProducer` describes them. Close the producer, or use `with`: what is still in the
+    `send` returns a `concurrent.futures.Future`. Order, retries and what is written once are
+    as `AsyncProducer` describes them. Close the producer, or use `with`: what is still in the
     buffer when the program ends is sent only if the gateway answers quickly.
+
+    Transactions are those of `AsyncProducer`, with `with`:
+
+        with Producer(transactional_id="copier-1") as producer:
+            with producer.transaction():
+                for record in consumer.poll(1000):
+                    producer.send("copies", record.value, key=record.key)
+                producer.send_offsets(consumer)
     """
 
     EXIT_TIMEOUT_S: Final = 5.0
@@ -243,6 +239,34 @@ class Producer(_Producing, Synchronous):
                 raise self._exhausted(draft)
         return future
 
+    def transaction(self) -> Transaction:
+        """Return a transaction, for `with`; see `AsyncProducer.transaction`."""
+        return Transaction(self)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction; see `AsyncProducer.begin_transaction`."""
+        if self._pipeline.loop is None:
+            self._bind()
+        self._run(self._transactions.begin())
+
+    def send_offsets(
+        self,
+        consumer: "Consumer | None" = None,
+        *,
+        group: str | None = None,
+        offsets: OffsetsGiven | None = None,
+    ) -> None:
+        """Commit with the transaction how far a group is; see `AsyncProducer.send_offsets`."""
+        self._send_offsets(consumer, group, offsets)
+
+    def commit_transaction(self) -> None:
+        """Commit the transaction; see `AsyncProducer.commit_transaction`."""
+        self._run(self._transactions.commit())
+
+    def abort_transaction(self) -> None:
+        """Abort: nothing of the transaction is written, and its futures raise."""
+        self._run(self._transactions.abort())
+
     def flush(self, timeout: float | None = None) -> None:
         """Return when every record sent so far has its answer, good or bad.
 
@@ -259,6 +283,10 @@ class Producer(_Producing, Synchronous):
         await self._pipeline.close(self._close_timeout_s)
 
     def _bind(self) -> None:
+        # What pyarrow imports, where pandas is, cannot be imported any more at exit, which may be
+        # when the first batch is sent.
+        import concurrent.futures.thread  # noqa: F401
+
         self._pipeline.loop = self._background.loop
         atexit.register(_close_at_exit, weakref.ref(self), self.EXIT_TIMEOUT_S)
 
@@ -267,10 +295,3 @@ def _close_at_exit(reference: "weakref.ref[Producer]", timeout_s: float) -> None
     producer = reference()
     if producer is not None:
         producer.close(timeout_s)
-
-
-def _acks(acks: str | int) -> str:
-    text = {"-1": "all"}.get(str(acks), str(acks))
-    if text not in ("all", "1", "0"):
-        raise cast(InvalidAcks, new_error(InvalidAcks, f'acks is "all", 1 or 0, not {acks!r}'))
-    return text

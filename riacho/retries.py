@@ -3,11 +3,14 @@
 import asyncio
 import random as chance
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from riacho.errors import retry_after_s_of
 from storage.errors import RiachoError
+
+T = TypeVar("T")
 
 JITTER: Final = 0.2
 """Each wait is longer or shorter by up to this share, so that clients spread out."""
@@ -60,3 +63,21 @@ class Trouble:
 
     def over(self) -> None:
         self._since_s, self._failures_in_a_row = None, 0
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, timeout_s: float) -> T:
+    """Ask, and ask again while that may help, for `timeout_s`; then raise the last error.
+
+    Only for what may be repeated.
+    """
+    give_up_s = time.monotonic() + timeout_s
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await ask()
+        except RiachoError as error:
+            wait_s = backoff.wait_s(attempt, chance.random(), retry_after_s_of(error))
+            if not error.retryable or time.monotonic() + wait_s > give_up_s:
+                raise
+        await asyncio.sleep(wait_s)

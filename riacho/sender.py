@@ -1,39 +1,54 @@
-"""From batches to acknowledged records: one drain per partition, a few requests at a time.
+"""From batches to acknowledged records: a drain per partition, and a flight per batch.
 
-A *drain* is the task that empties one partition's queue. It has at most one request in the
-air, because without sequence numbers a retry could otherwise overtake its successor; what
-gathers meanwhile is the next request. Up to `max_in_flight` drains send at the same time.
+A *drain* is the task that empties one partition's queue, a *flight* the one that sends a batch
+until it has its answer. Up to `max_in_flight_per_partition` flights of a partition, and up to
+`max_in_flight` requests of all, are in the air at the same time; what gathers meanwhile is the
+next request.
+
+With *idempotence* every batch is numbered when it is sealed (see `riacho.numbering`), so that
+a batch may be repeated, and overtake another, and still is written once and in order:
+
+- A batch that the gateway refuses, because those before it are missing, is *parked* until they
+  have their answer, and then sent again.
+- A batch that is given up leaves a gap. When all others of its partition have their answer or
+  are parked, those get new numbers, in a new epoch.
+- Where the gateway knows nothing of our numbers any more, the same happens. What may have been
+  written under the old ones is an `OutcomeUnknown`.
+
+Without it a retry could overtake its successor, so one batch of a partition is in the air; and
+when a reply is lost, trying again may write the batch twice.
 
 A request is tried again while its error is `retryable` and `delivery_timeout_s` have not
-passed. When the error also says `may_have_applied`, the batch may be in the log already, and
-trying again may write it twice: delivery is *at least once*. What a caller is told in the
-end is true in any case: an `OutcomeUnknown` if any try may have been applied, else an error
-that says that nothing was written.
+passed. What a caller is told in the end is true of all tries together: an `OutcomeUnknown` if
+any of them may have been applied, else an error that says that nothing was written.
 """
 
 import asyncio
-import concurrent.futures
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from riacho import wire
-from riacho.batches import Accumulator, Batch, Draft, Queue
+from riacho.answers import NO_OFFSET, answer, closed, offsets_of
+from riacho.batches import Accumulator, Batch, Queue
 from riacho.errors import DeliveryTimeout, new_error, retry_after_s_of
-from riacho.gateway import Gateway, Reply, topic_path
+from riacho.gateway import Gateway, topic_path
+from riacho.numbering import Numbering, ProducerIds, number_headers
 from riacho.partitions import PartitionCounts
-from riacho.records import RecordMetadata
 from riacho.retries import Backoff
 from storage.errors import (
+    DuplicateSequence,
+    InvalidProducerEpoch,
     InvalidRecord,
     OutcomeUnknown,
+    OutOfOrderSequence,
     RecordTooLarge,
     RequestTooLarge,
     RiachoError,
     Unavailable,
+    UnknownProducer,
     UnknownTopicOrPartition,
 )
 
@@ -42,7 +57,8 @@ log = logging.getLogger("riacho")
 _BLAMED_ON_A_RECORD: Final = (InvalidRecord, RecordTooLarge, RequestTooLarge)
 """Refusals of a whole batch that a smaller batch may not meet."""
 
-_CANCELLED: Final = (asyncio.InvalidStateError, concurrent.futures.InvalidStateError)
+_NUMBER_REFUSED: Final = (OutOfOrderSequence, UnknownProducer, InvalidProducerEpoch)
+"""Refusals of a batch's number, which say that this copy of it was not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +73,8 @@ class Delivery:
     delivery_timeout_s: float
     request_timeout_s: float
     max_in_flight: int
+    max_in_flight_per_partition: int = 1
+    is_idempotent: bool = False
 
 
 class Sender:
@@ -73,16 +91,15 @@ class Sender:
         self._counts = counts
         self._delivery = delivery
         self._random = random
+        self._ids = ProducerIds(gateway)
         self._slots = asyncio.Semaphore(delivery.max_in_flight)
-        self._drains: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._flushes = 0
         self._settled = asyncio.Event()
 
     def begin(self, queue: Queue) -> None:
         """Start the drain of `queue`. Called on the loop, as everything here."""
-        task = asyncio.create_task(self._drain(queue))
-        self._drains.add(task)
-        task.add_done_callback(self._drains.discard)
+        self._keep(asyncio.create_task(self._drain(queue)))
 
     async def flush(self) -> None:
         """Return when every record that is held now has its answer."""
@@ -99,29 +116,28 @@ class Sender:
 
     async def stop(self) -> None:
         """Give up what is not yet acknowledged; everyone who waits for it is told."""
-        drains = list(self._drains)
-        for drain in drains:
-            drain.cancel()
-        await asyncio.gather(*drains, return_exceptions=True)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._ids.close()
+        for queue in self._accumulator.queues():
+            for batch in list(queue.flying):
+                self._settle(queue, batch, closed(batch))
         detail = "the producer was closed before the record was sent"
-        for queue, batch in self._accumulator.abandon():
-            self._settle(queue, batch, new_error(Unavailable, detail))
+        for batch in self._accumulator.abandon():
+            answer(batch, new_error(Unavailable, detail))
 
     async def _drain(self, queue: Queue) -> None:
-        try:
-            while await self._linger(queue):
-                async with self._slots:
-                    batch = self._accumulator.seal(queue)
-                    outcome = await self._attempt(batch)
-                while isinstance(outcome, RiachoError) and self._may_retry(batch, outcome):
-                    await self._back_off(batch, outcome)
-                    async with self._slots:
-                        outcome = await self._attempt(batch)
-                self._conclude(queue, batch, outcome)
-        except asyncio.CancelledError:
-            if queue.in_flight is not None:
-                self._settle(queue, queue.in_flight, _closed(queue.in_flight))
-            raise
+        limit = self._delivery.max_in_flight_per_partition
+        while await self._linger(queue):
+            # What broke the numbering is settled first, so that a new batch gets a number that
+            # can be used.
+            while len(queue.flying) >= limit or queue.numbering.is_broken:
+                queue.landed.clear()
+                await queue.landed.wait()
+            await self._slots.acquire()
+            self._launch(queue, self._accumulator.seal(queue))
 
     async def _linger(self, queue: Queue) -> bool:
         """Wait until the first batch of `queue` is due; return False if there is none."""
@@ -136,14 +152,95 @@ class Sender:
             timer.cancel()
         return True
 
-    async def _attempt(self, batch: Batch) -> "list[int] | RiachoError":
+    def _launch(self, queue: Queue, batch: Batch) -> None:
+        self._keep(asyncio.create_task(self._fly(queue, batch)))
+
+    async def _fly(self, queue: Queue, batch: Batch) -> None:
+        """Send `batch` until it has its answer. It has a slot, unless it is parked."""
+        outcome: list[int] | RiachoError = new_error(Unavailable, "those before it took all time")
+        if batch.is_parked:
+            if not await self._turn(queue, batch):
+                self._conclude(queue, batch, outcome)
+                return
+            await self._slots.acquire()
+        while True:
+            try:
+                outcome = await self._attempt(queue, batch)
+            finally:
+                self._slots.release()
+            if not isinstance(outcome, RiachoError):
+                break
+            if not await self._again(queue, batch, outcome):
+                break
+            await self._slots.acquire()
+        self._conclude(queue, batch, outcome)
+
+    async def _again(self, queue: Queue, batch: Batch, error: RiachoError) -> bool:
+        """Wait until `batch` may be sent again, and return True; or False if it never may."""
+        if self._delivery.is_idempotent and isinstance(error, _NUMBER_REFUSED):
+            if batch.was_first:
+                # Nothing was before it: the gateway has forgotten our numbers, or our id.
+                is_unknown = not isinstance(error, OutOfOrderSequence)
+                queue.numbering.break_off(is_doubtful=batch.may_have_applied, is_unknown=is_unknown)
+                await self._back_off(batch, error)
+            return await self._turn(queue, batch)
+        if (
+            not error.retryable
+            or batch.attempts > self._delivery.retries
+            or self._remaining_s(batch) <= 0
+        ):
+            return False
+        await self._back_off(batch, error)
+        return True
+
+    async def _turn(self, queue: Queue, batch: Batch) -> bool:
+        """Wait until nothing is before `batch`; return False if it can never be written.
+
+        That may be so because its time is up, or because numbers broke under a batch that may
+        have been written with its old one.
+        """
+        numbering = queue.numbering
+        batch.is_parked = True
+        queue.landed.set()
+        while queue.flying[0] is not batch or numbering.is_broken:
+            remaining_s = self._remaining_s(batch)
+            if remaining_s <= 0 or (numbering.is_doubtful and batch.may_have_applied):
+                return False
+            if all(one.is_parked for one in queue.flying) and numbering.is_broken:
+                self._restart(queue)
+                continue
+            queue.landed.clear()
+            timer = asyncio.get_running_loop().call_later(remaining_s, queue.landed.set)
+            await queue.landed.wait()
+            timer.cancel()
+        batch.is_parked = False
+        return True
+
+    def _restart(self, queue: Queue) -> None:
+        """Give new numbers to all batches without an answer, none of which is on its way."""
+        numbering = queue.numbering
+        log.info("numbering restarted", extra={"partition": str(queue.partition)})
+        if numbering.is_unknown and numbering.producer_id is not None:
+            self._ids.forget(numbering.producer_id)
+        numbering.restart()
+        for batch in queue.flying:
+            batch.epoch, batch.sequence = numbering.take(len(batch.drafts))
+        queue.landed.set()
+
+    async def _attempt(self, queue: Queue, batch: Batch) -> "list[int] | RiachoError":
         """Send `batch` once; return the offsets of its records, or what went wrong."""
         remaining_s = self._remaining_s(batch)
         if remaining_s <= 0:
             return new_error(Unavailable, "it waited behind others until its time was up")
         batch.attempts += 1
+        batch.was_first = queue.flying[0] is batch
         try:
-            return await self._post(batch, min(self._delivery.request_timeout_s, remaining_s))
+            number = await self._number(queue.numbering, batch, remaining_s)
+        except RiachoError as error:
+            return error
+        try:
+            timeout_s = min(self._delivery.request_timeout_s, remaining_s)
+            return await self._post(batch, number, timeout_s)
         except RiachoError as error:
             batch.may_have_applied |= error.may_have_applied
             return error
@@ -153,9 +250,24 @@ class Sender:
         except Exception as error:
             # Whoever waits for this batch must get an answer, even to a mistake of ours.
             log.exception("batch failed unexpectedly", extra={"partition": str(batch.partition)})
+            batch.may_have_applied = True
             return new_error(OutcomeUnknown, f"the client failed: {error!r}", retryable=False)
 
-    async def _post(self, batch: Batch, timeout_s: float) -> list[int]:
+    async def _number(self, numbering: Numbering, batch: Batch, timeout_s: float) -> dict[str, str]:
+        """Return the headers that number `batch`; an id is asked for if there is none yet."""
+        if not self._delivery.is_idempotent:
+            return {}
+        if numbering.producer_id is None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    producer_id = await self._ids.get()
+            except TimeoutError:
+                raise new_error(Unavailable, "the gateway gave no producer id") from None
+            if numbering.producer_id is None:
+                numbering.producer_id = producer_id
+        return number_headers(numbering.producer_id, batch.epoch, batch.sequence)
+
+    async def _post(self, batch: Batch, number: dict[str, str], timeout_s: float) -> list[int]:
         drafts = batch.drafts
         columns = wire.Columns(
             [draft.timestamp for draft in drafts],
@@ -170,7 +282,7 @@ class Sender:
             topic_path(topic, "partitions", partition, "records"),
             params={"acks": self._delivery.acks},
             content=body,
-            headers=headers,
+            headers=headers | number,
             timeout_s=timeout_s,
         )
         return offsets_of(reply, len(drafts))
@@ -185,13 +297,6 @@ class Sender:
         )
         await asyncio.sleep(min(wait_s, max(self._remaining_s(batch), 0)))
 
-    def _may_retry(self, batch: Batch, error: RiachoError) -> bool:
-        return (
-            error.retryable
-            and batch.attempts <= self._delivery.retries
-            and self._remaining_s(batch) > 0
-        )
-
     def _remaining_s(self, batch: Batch) -> float:
         return batch.begun_s + self._delivery.delivery_timeout_s - time.monotonic()
 
@@ -199,19 +304,27 @@ class Sender:
         if not isinstance(outcome, RiachoError):
             self._settle(queue, batch, outcome)
             return
+        if isinstance(outcome, DuplicateSequence) and batch.may_have_applied:
+            self._settle(queue, batch, [NO_OFFSET] * len(batch.drafts))
+            return
         if isinstance(outcome, UnknownTopicOrPartition):
             self._counts.forget(batch.partition.topic)
         if isinstance(outcome, _BLAMED_ON_A_RECORD) and len(batch.drafts) > 1:
             # One record must not take its neighbours with it. Halving finds it in a few
-            # requests, and keeps the order, since both halves go before what waits.
-            self._accumulator.split(queue, batch)
+            # requests, and keeps the order: the halves have their place, and their numbers.
+            for half in self._accumulator.split(queue, batch):
+                half.is_parked = True
+                self._launch(queue, half)
             return
+        queue.numbering.break_off(is_doubtful=batch.may_have_applied)
         self._settle(queue, batch, self._verdict(batch, outcome))
 
     def _verdict(self, batch: Batch, last: RiachoError) -> RiachoError:
         """Return what the caller is told, which must be true of all tries together."""
         limit_s = self._delivery.delivery_timeout_s
-        is_late = last.retryable and self._remaining_s(batch) <= 0
+        is_late = self._remaining_s(batch) <= 0 and (
+            last.retryable or isinstance(last, _NUMBER_REFUSED)
+        )
         if batch.may_have_applied and (is_late or not last.may_have_applied):
             detail = f"the record may or may not be written; the last of {batch.attempts} tries: "
             return new_error(OutcomeUnknown, detail + str(last), retryable=last.retryable)
@@ -221,58 +334,12 @@ class Sender:
 
     def _settle(self, queue: Queue, batch: Batch, outcome: "list[int] | RiachoError") -> None:
         self._accumulator.settle(queue, batch)
+        if queue.numbering.is_broken and not queue.flying:
+            self._restart(queue)
+        queue.landed.set()
         answer(batch, outcome)
         self._settled.set()
 
-
-def offsets_of(reply: Reply, record_count: int) -> list[int]:
-    """Return the offset of every record, -1 for each if the gateway did not wait to know."""
-    if reply.status == 202:
-        return [-1] * record_count
-    try:
-        offsets = [
-            result["base_offset"] + row
-            for result in reply.json()["results"]
-            for row in range(result["count"])
-        ]
-    except (KeyError, TypeError):
-        offsets = []
-    if len(offsets) != record_count:
-        detail = f"the reply gives {len(offsets)} offsets for {record_count} records"
-        raise new_error(OutcomeUnknown, detail, retryable=False)
-    return offsets
-
-
-def answer(batch: Batch, outcome: "list[int] | RiachoError") -> None:
-    """Tell everyone who waits for a record of `batch`."""
-    if isinstance(outcome, RiachoError):
-        for draft in batch.drafts:
-            # Someone who cancelled has stopped waiting; that does not withdraw the record.
-            with suppress(*_CANCELLED):
-                draft.answer.set_exception(outcome)
-            _call(draft, None, outcome)
-        return
-    topic, partition = batch.partition
-    for draft, offset in zip(batch.drafts, outcome, strict=True):
-        metadata = RecordMetadata(topic, partition, offset, draft.timestamp)
-        with suppress(*_CANCELLED):
-            draft.answer.set_result(metadata)
-        if draft.callback is not None:
-            _call(draft, metadata, None)
-
-
-def _call(draft: Draft, metadata: RecordMetadata | None, error: RiachoError | None) -> None:
-    if draft.callback is None:
-        return
-    if isinstance(draft.answer, asyncio.Future) and not draft.answer.cancelled():
-        draft.answer.exception()  # Whoever has a callback need not also await the future.
-    try:
-        draft.callback(metadata, error)
-    except Exception:
-        log.exception("callback failed", extra={"metadata": metadata})
-
-
-def _closed(batch: Batch) -> RiachoError:
-    if batch.may_have_applied:
-        return new_error(OutcomeUnknown, "the producer was closed while the record was sent")
-    return new_error(Unavailable, "the producer was closed before the record was written")
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

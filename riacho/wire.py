@@ -10,7 +10,7 @@ whole, as it is stored, so it may begin before the asked offset; the reader skip
 
 import gzip
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +33,8 @@ class Columns:
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     headers: Sequence[HeaderPairs]
+    partitions: Sequence[int] | None = None
+    """Where each one goes, unless the request says so for all."""
 
 
 @cache
@@ -69,31 +71,40 @@ def _encode_arrow(columns: Columns, compression: Compression) -> bytes:
     if any(columns.headers):
         headers = [[{"key": k, "value": v} for k, v in pairs] for pairs in columns.headers]
     batch = record_batch(columns.timestamps, columns.keys, columns.values, headers)
+    schema = RECORD_SCHEMA
+    if columns.partitions is not None:
+        partitions = pa.array(columns.partitions, pa.int32())
+        batch = batch.append_column("partition", partitions)
+        schema = batch.schema
     sink = pa.BufferOutputStream()
     codec = compression if compression in ("lz4", "zstd") else None
     options = ipc.IpcWriteOptions(compression=codec)
-    with ipc.new_stream(sink, RECORD_SCHEMA, options=options) as writer:
+    with ipc.new_stream(sink, schema, options=options) as writer:
         writer.write_batch(batch)
     body: bytes = sink.getvalue().to_pybytes()
     return body
 
 
 def _encode_json(columns: Columns) -> bytes:
+    import msgspec
+
     rows = zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True)
-    records = [
-        {
-            "timestamp": timestamp,
-            "key_base64": _base64(key),
-            "value_base64": _base64(value),
-            "headers": [{"key": name, "value_base64": _base64(text)} for name, text in headers],
-        }
-        for timestamp, key, value, headers in rows
-    ]
-    return json.dumps({"records": records}).encode()
+    records = [record_document(*row) for row in rows]
+    for record, partition in zip(records, columns.partitions or (), strict=False):
+        record["partition"] = partition
+    return msgspec.json.encode({"records": records})
 
 
-def _base64(payload: bytes | None) -> str | None:
-    return None if payload is None else b64encode(payload).decode()
+def record_document(
+    timestamp: int, key: bytes | None, value: bytes | None, headers: HeaderPairs
+) -> dict[str, Any]:
+    """Return a record as it is sent in JSON: bytes become base64, whatever they hold."""
+    return {
+        "timestamp": timestamp,
+        "key_base64": key,
+        "value_base64": value,
+        "headers": [{"key": name, "value_base64": text} for name, text in headers],
+    }
 
 
 def decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Record]:

@@ -113,11 +113,13 @@ def test_halves_are_sent_in_order_before_what_waits() -> None:
     [queue] = held.begun
     batch = held.accumulator.seal(queue)
 
-    held.accumulator.split(queue, batch)
+    after = held.accumulator.seal(queue)
+    halves = held.accumulator.split(queue, batch)
 
-    sent = [d for b in queue.waiting for d in b.drafts]
-    assert sent[:3] == batch.drafts
-    assert held.counts() == {0: [1, 2, 1]}
+    assert queue.flying == [*halves, after]
+    assert [d for half in halves for d in half.drafts] == batch.drafts
+    assert [len(half.drafts) for half in halves] == [1, 2]
+    assert [one.sequence for one in queue.flying] == [0, 1, 3], "no number is used twice"
     assert held.accumulator.held_records == 4
 
 
@@ -128,10 +130,10 @@ def test_a_flush_waits_for_the_halves_of_what_it_waited_for() -> None:
     [queue] = held.begun
     number = held.accumulator.last_number
 
-    held.accumulator.split(queue, held.accumulator.seal(queue))
-    held.accumulator.settle(queue, held.accumulator.seal(queue))
+    first, second = held.accumulator.split(queue, held.accumulator.seal(queue))
+    held.accumulator.settle(queue, first)
     assert held.accumulator.holds_up_to(number)
-    held.accumulator.settle(queue, held.accumulator.seal(queue))
+    held.accumulator.settle(queue, second)
 
     assert not held.accumulator.holds_up_to(number)
 

@@ -12,7 +12,8 @@ import pytest
 from riacho.admin import AsyncAdmin
 from riacho.consumer import AsyncConsumer
 from riacho.errors import BufferExhausted, DeliveryTimeout, GatewayUnreachable
-from riacho.producer import MIB, AsyncProducer
+from riacho.producer import AsyncProducer
+from riacho.producing import MIB
 from riacho.records import Record, RecordMetadata
 from storage.errors import (
     InvalidAcks,
