@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from storage.errors import OutOfOrderSequence
-from storage.head import Head
 from storage.lanes import Lanes, LaneView
 from storage.producers import SEQUENCES, Claim, judge
 from storage.topics import Topic
@@ -68,7 +67,7 @@ class Sequences:
             if not _is_early(claim, arrived):
                 break
             view = lane.known(LOOK_EVERY_S) or await lane.view(0)
-            _catch_up(arrived, view.head, claim)
+            _catch_up(arrived, view, claim)
             if _is_early(claim, arrived):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY_S):
@@ -85,11 +84,11 @@ class Sequences:
         return arrived
 
 
-def _catch_up(arrived: _Arrived, head: Head, claim: Claim) -> None:
+def _catch_up(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
     """Take over what the head knows of the producer, if that is more."""
-    window = next((w for w in reversed(head.producers) if w.key == claim.key), None)
+    window = view.windows.get(claim.key)
     if window is None:
-        if head.producer_pages:
+        if view.head.producer_pages:
             # It may be in a page. Waiting is not worth looking there.
             arrived.move(claim.epoch, claim.sequence)
         return
@@ -108,14 +107,13 @@ def already_written(
     found: dict[int, int] = {}
     for partition, claim in claims.items():
         number, _ = topic.lane_of(partition)
-        for window in views[number].head.producers:
-            if window.key == claim.key:
-                verdict = judge(window, claim)
-                if isinstance(verdict, int):
-                    found[partition] = verdict
-                elif verdict is not None and not isinstance(verdict, OutOfOrderSequence):
-                    # What looks like a gap may have been filled since.
-                    raise verdict
+        window = views[number].windows.get(claim.key)
+        verdict = None if window is None else judge(window, claim)
+        if isinstance(verdict, int):
+            found[partition] = verdict
+        elif verdict is not None and not isinstance(verdict, OutOfOrderSequence):
+            # What looks like a gap may have been filled since.
+            raise verdict
     return found
 
 

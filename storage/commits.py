@@ -134,7 +134,7 @@ class CommittingHead(WatchedHead):
         """Rewrite offers in place until every claim comes next; return the windows to change."""
         is_fresh = False
         while any(offer.claims for offer in offers):
-            verdicts, changed = await self._judged(view.head, offers)
+            verdicts, changed = await self._judged(view, offers)
             if not any(verdicts):
                 return view, changed
             if not is_fresh and _has_gap(verdicts):
@@ -149,11 +149,12 @@ class CommittingHead(WatchedHead):
         return view, {}
 
     async def _judged(
-        self, head: Head, offers: Sequence[Offer]
+        self, view: LaneView, offers: Sequence[Offer]
     ) -> tuple[list[dict[int, Verdict]], dict[Key, Window]]:
+        head = view.head
         minute = producers.minute_of(self._runtime.now_ms())
         wanted = {claim.key for offer in offers for claim in offer.claims}
-        known = {window.key: window for window in head.producers if window.key in wanted}
+        known = {key: view.windows[key] for key in wanted if key in view.windows}
         if head.producer_pages and len(known) < len(wanted):
             elsewhere = wanted - known.keys()
             known |= await self._runtime.window_pages.find(head, elsewhere)

@@ -16,6 +16,7 @@ from storage.catalog import Catalog
 from storage.errors import Contended, MetadataConflict, RiachoError, UnknownTopicOrPartition
 from storage.head import Head
 from storage.metadata import MetadataStore, Versioned
+from storage.producers import Key, Window
 from storage.tasks import shared
 from storage.zones import Zones
 
@@ -29,13 +30,21 @@ COMMIT_S_MAX: Final = 15.0
 so a time limit is what a caller feels; a number of attempts would only punish the unlucky."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class LaneView:
     """A head as it was at some moment, and the version to compare when changing it."""
 
     head: Head
     version: str
     read_at_s: float
+    _windows: dict[Key, Window] | None = None
+
+    @property
+    def windows(self) -> dict[Key, Window]:
+        """The windows of producers that are in the head."""
+        if self._windows is None:
+            self._windows = {window.key: window for window in self.head.producers}
+        return self._windows
 
 
 @dataclass(slots=True, kw_only=True)
