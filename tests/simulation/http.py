@@ -1,4 +1,4 @@
-"""Requests to a gateway in the same process, as HTTP, and a net in between that is not to be trusted.
+"""Requests to a gateway in the same process, as HTTP, and a net in between that cheats.
 
 `Net` sends a request to any of the gateways, sooner or later, once or twice. Whoever waits for
 the answer may not get it, though the request was carried out; or hangs up, and the gateway

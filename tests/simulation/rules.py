@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.group_rules import GROUP_RULES, GroupHistory
+from tests.simulation.idempotent_rules import IDEMPOTENT_RULES, IdempotentHistory
 
 Partition = int
 Value = str
@@ -41,12 +42,16 @@ class History:
     fetched: list[Fetched] = field(default_factory=list)
     final: dict[Partition, list[tuple[int, Value]]] = field(default_factory=dict)
     group: GroupHistory = field(default_factory=GroupHistory)
+    idempotent: IdempotentHistory = field(default_factory=IdempotentHistory)
 
 
 def violations(history: History) -> list[str]:
     """Return every broken rule, in words."""
     found = [(rule, problem) for rule in RULES for problem in rule(history)]
     found += [(r, problem) for r in GROUP_RULES for problem in r(history.group, history.final)]
+    found += [
+        (r, problem) for r in IDEMPOTENT_RULES for problem in r(history.idempotent, history.final)
+    ]
     return [f"{rule.__name__}: {problem}" for rule, problem in found]
 
 

@@ -24,6 +24,7 @@ from storage.memory import MemoryMetadata, MemoryObjects
 from storage.reader import Budget
 from storage.records import record_batch
 from storage.zones import Zones
+from tests.simulation.idempotent import IdempotentPlan, Idempotents
 from tests.simulation.members import GroupPlan, Members
 from tests.simulation.rules import Fetched, History, Produced, violations
 from tests.simulation.world import (
@@ -52,6 +53,9 @@ class Plan:
     kills: int
     quiet_after_s: float
     group: GroupPlan
+    idempotent: IdempotentPlan
+    inline_bytes_max: int
+    """Beyond about this, runs and windows of producers leave the head."""
 
     @classmethod
     def of(cls, chance: random.Random) -> "Plan":
@@ -71,6 +75,8 @@ class Plan:
             kills=chance.randint(0, 3),
             quiet_after_s=chance.uniform(5, 30),
             group=GroupPlan.of(chance),
+            idempotent=IdempotentPlan.of(chance),
+            inline_bytes_max=chance.choice([150, 600, 4096]),
         )
 
 
@@ -103,6 +109,14 @@ class Simulation:
             self.trace,
         )
         self.history.group = self.members.history
+        self.idempotents = Idempotents(
+            self.plan.idempotent,
+            random.Random(self.seed + 3),
+            lambda: [process.app for process in self.processes],
+            self.loop.time,
+            self.trace,
+        )
+        self.history.idempotent = self.idempotents.history
 
     def _start(self) -> Process:
         chance = random.Random(self.chance.randrange(2**62))
@@ -118,6 +132,7 @@ class Simulation:
         metadata = FaultyMetadata(self.metadata, link)
         zones = Zones({"a": FaultyObjects(self.objects, link)})
         gateway = Gateway(settings, zones, metadata, world)
+        gateway._lane_runtime.inline_bytes_max = self.plan.inline_bytes_max
         app = App(gateway, Registry(settings, metadata, world), Metrics())
         return Process(gateway, link, app)
 
@@ -127,7 +142,13 @@ class Simulation:
         producers = [asyncio.create_task(self._produce(n)) for n in range(self.plan.producers)]
         readers = [asyncio.create_task(self._read(n)) for n in range(self.plan.readers)]
         readers += self._start_group()
+        producers += [
+            asyncio.create_task(self.idempotents.live(TOPIC, self.plan.partitions))
+            for _ in range(self.plan.idempotent.producers)
+        ]
         await asyncio.gather(*producers)
+        await self.idempotents.net.settle()
+        self.history.produced += self.idempotents.produced()
         if self.plan.group.members:
             await asyncio.sleep(self.plan.group.restless_s)
         faults.cancel()
@@ -193,6 +214,7 @@ class Simulation:
         self._calm_down()
 
     def _calm_down(self) -> None:
+        self.idempotents.calm_down()
         for process in self.processes:
             process.link.faults = Faults(slow_s=0.001)
 
