@@ -4,7 +4,16 @@ import importlib
 import subprocess
 import sys
 
-NAMES = ("codec", "http", "slow_store", "lanes", "index_growth", "groups", "exactly_once")
+NAMES = (
+    "codec",
+    "http",
+    "slow_store",
+    "lanes",
+    "index_growth",
+    "groups",
+    "exactly_once",
+    "replication",
+)
 
 
 def main(names: list[str]) -> int:

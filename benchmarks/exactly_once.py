@@ -109,8 +109,8 @@ def in_turns(
 PATH = "/v1/topics/t/partitions/0/records"
 
 
-def plain_sender(body: bytes) -> Next:
-    whole = request("POST", PATH, body, content_type=JSON)
+def plain_sender(body: bytes, path: str = PATH, media_type: str = JSON) -> Next:
+    whole = request("POST", path, body, content_type=media_type)
     return lambda: whole
 
 
