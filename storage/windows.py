@@ -71,9 +71,11 @@ class WindowPages:
             found.update((key, page[key]) for key in wanted if key in page)
         return found
 
-    async def spill(self, head: Head, minute: int, expiration_ms: int) -> Spill:
-        """Write the half of the head's windows that were used least lately into pages."""
-        leaving = head.producers[: (len(head.producers) + 1) // 2]
+    async def spill(
+        self, head: Head, minute: int, expiration_ms: int, kept_bytes_max: int
+    ) -> Spill:
+        """Write the head's windows into pages, but for those used last that may be kept."""
+        leaving = _least_used(head.producers, kept_bytes_max)
         kept = producers.unexpired(leaving, minute, expiration_ms)
         pages = list(head.producer_pages)
         if kept:
@@ -147,7 +149,12 @@ class Spills:
     async def _spilled(self, head: Head) -> tuple[Spill, float]:
         born_s = self._runtime.monotonic_s()
         minute = producers.minute_of(self._runtime.now_ms())
-        spill = await self._pages.spill(head, minute, self._runtime.producer_expiration_ms)
+        spill = await self._pages.spill(
+            head,
+            minute,
+            self._runtime.producer_expiration_ms,
+            self._runtime.inline_bytes_max // 2,
+        )
         return spill, born_s
 
     async def ready(self, head: Head) -> Head:
@@ -173,6 +180,16 @@ class Spills:
             self._done = None
             return head
         return msgspec.structs.replace(head, producers=tuple(left), producer_pages=spill.new_pages)
+
+
+def _least_used(windows: Sequence[Window], kept_bytes_max: int) -> Sequence[Window]:
+    """Return all but the last windows, as many as take `kept_bytes_max`."""
+    kept_bytes = 0
+    for number in range(len(windows) - 1, -1, -1):
+        kept_bytes += producers.inline_bytes(windows[number : number + 1])
+        if kept_bytes > kept_bytes_max:
+            return windows[: number + 1]
+    return ()
 
 
 def _may_hold(page: WindowPage, wanted: Iterable[Key]) -> bool:
