@@ -91,21 +91,23 @@ class CommittingHead(WatchedHead):
         """Append `runs`, as `commit_offers` does."""
         return await self.commit_offers([Offer(run) for run in runs], born_s)
 
-    async def commit_offers(self, offered: Sequence[Offer], born_s: float) -> list[Bases]:
-        """Append what may be appended of `offered`; return the first offsets of each.
+    async def commit_offers(self, offers: list[Offer], born_s: float) -> list[Bases]:
+        """Append what may be appended of `offers`; return the first offsets of each.
 
+        Those with claims that may not are replaced in the list by what is left of them.
         `born_s` is when the oldest of their objects began. Raises `Contended` if others were
         always faster, `UnknownTopicOrPartition` if the topic is gone, `Fenced` if a check of
         an offer did not hold, what the stores raised, or `OutcomeUnknown` if an attempt was
         not answered and may still count.
         """
-        offers = list(offered)
+        # One time for all attempts: what was admitted once is so again, against the same head.
+        minute = producers.minute_of(self._runtime.now_ms())
         doubt: tuple[LaneView, list[Run]] | None = None
         try:
             view = self._view or await self._fresh()
             give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
             for attempt in count():
-                view, changed = await self._admitted(view, offers)
+                view, changed = await self._admitted(view, offers, minute)
                 fenced: frozenset[str] = frozenset()
                 try:
                     return _by_offer(offers, await self._try(view, offers, changed, born_s))
@@ -129,12 +131,12 @@ class CommittingHead(WatchedHead):
             raise told(error, is_in_doubt=doubt is not None) from error
 
     async def _admitted(
-        self, view: LaneView, offers: list[Offer]
+        self, view: LaneView, offers: list[Offer], minute: int
     ) -> tuple[LaneView, dict[Key, Window]]:
         """Rewrite offers in place until every claim comes next; return the windows to change."""
         is_fresh = False
         while any(offer.claims for offer in offers):
-            verdicts, changed = await self._judged(view, offers)
+            verdicts, changed = await self._judged(view, offers, minute)
             if not any(verdicts):
                 return view, changed
             if not is_fresh and _has_gap(verdicts):
@@ -149,10 +151,9 @@ class CommittingHead(WatchedHead):
         return view, {}
 
     async def _judged(
-        self, view: LaneView, offers: Sequence[Offer]
+        self, view: LaneView, offers: Sequence[Offer], minute: int
     ) -> tuple[list[dict[int, Verdict]], dict[Key, Window]]:
         head = view.head
-        minute = producers.minute_of(self._runtime.now_ms())
         wanted = {claim.key for offer in offers for claim in offer.claims}
         known = {key: view.windows[key] for key in wanted if key in view.windows}
         if head.producer_pages and len(known) < len(wanted):

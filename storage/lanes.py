@@ -27,6 +27,9 @@ log = logging.getLogger("riacho")
 RUNS_PER_COMMIT_MAX: Final = 64
 """So many flushes share one compare-and-set at most."""
 
+CLAIMS_PER_COMMIT_MAX: Final = 1000
+"""So many batches of idempotent producers share one, as each leaves a window in the head."""
+
 LANES_KEPT_MAX: Final = 16_384
 """So many lanes are remembered at most: those dealt with last, besides those in use."""
 
@@ -117,17 +120,13 @@ class Lane(CommittingHead):
 
     def _take_settled(self) -> list[Ticket]:
         taken: list[Ticket] = []
-        claimed: set[tuple[int, int, int]] = set()
+        together = _Together()
         while self._queue and len(taken) < RUNS_PER_COMMIT_MAX:
             ticket = self._queue[0]
             if isinstance(ticket, Turn) or not ticket.settled.is_set():
                 break
-            if ticket.offer is not None:
-                claims = {(*claim.key, claim.sequence) for claim in ticket.offer.claims}
-                if claims & claimed:
-                    # Copies of one batch: where the first went is known after its commit.
-                    break
-                claimed |= claims
+            if ticket.offer is not None and not together.takes(ticket.offer):
+                break
             self._queue.popleft()
             if ticket.offer is None:
                 continue
@@ -143,6 +142,8 @@ class Lane(CommittingHead):
             try:
                 bases = await self.commit_offers(offers, min(t.born_s for t in tickets))
             except Fenced as fenced:
+                for ticket, left in zip(tickets, offers, strict=True):
+                    ticket.offer = left  # What was rejected in it stays so.
                 tickets = _unfenced(tickets, fenced)
                 continue
             except BaseException as error:
@@ -158,6 +159,29 @@ class Lane(CommittingHead):
                 if not ticket.committed.done():
                     ticket.committed.set_result(base)
             return
+
+
+@dataclass(slots=True)
+class _Together:
+    """What those flushes claim and demand that share a commit."""
+
+    claimed: set[tuple[int, int, int]] = field(default_factory=set)
+    expected: dict[str, str | None] = field(default_factory=dict)
+
+    def takes(self, offer: Offer) -> bool:
+        """Take one more, unless it must wait for the commit of those before it."""
+        claims = {(*claim.key, claim.sequence) for claim in offer.claims}
+        if claims & self.claimed:
+            # Copies of one batch: where the first went is known after its commit.
+            return False
+        if self.claimed and len(self.claimed) + len(claims) > CLAIMS_PER_COMMIT_MAX:
+            return False
+        for check in offer.checks:
+            if self.expected.setdefault(check.key, check.expected) != check.expected:
+                # A commit can demand one thing of an item; one of these two is not so.
+                return False
+        self.claimed |= claims
+        return True
 
 
 def _unfenced(tickets: list[Ticket], fenced: Fenced) -> list[Ticket]:
