@@ -56,6 +56,13 @@ OPERATIONS = [
     ("POST", "/v1/groups/{group}/offsets"),
     ("GET", "/v1/groups/{group}/lag"),
     ("POST", "/v1/groups/{group}/reset"),
+    ("POST", "/v1/producers"),
+    ("GET", "/v1/transactions"),
+    ("POST", "/v1/transactions"),
+    ("GET", "/v1/transactions/{transaction}"),
+    ("POST", "/v1/transactions/{transaction}/commit"),
+    ("POST", "/v1/transactions/{transaction}/abort"),
+    ("POST", "/v1/atomic"),
     ("GET", "/v1/cluster"),
     ("GET", "/healthy"),
     ("GET", "/ready"),
@@ -94,7 +101,9 @@ def known(url: str) -> dict[str, str]:
         assert api.http.post(f"{path}/offsets", json={"offsets": offsets}).status_code == 200
         body = {"topics": [TOPIC], "session_timeout_ms": 1_800_000}
         member = api.http.post(f"{path}/members", json=body).json()["member_id"]
-    return {"topic": TOPIC, "group": GROUP, "member": member}
+        body = {"transactional_id": "known", "timeout_ms": 900_000}
+        transaction = api.http.post("/v1/transactions", json=body).json()["transaction_id"]
+    return {"topic": TOPIC, "group": GROUP, "member": member, "transaction": transaction}
 
 
 @pytest.fixture(scope="module")
