@@ -18,6 +18,7 @@ from service.version import VERSION
 from storage import keys
 from storage.errors import RiachoError
 from storage.metadata import Delete, MetadataStore, Put
+from storage.zones import Zones
 
 MISSED_BEATS_MAX: Final = 3
 """A gateway that missed so many beats is shown as gone."""
@@ -31,13 +32,22 @@ class GatewayItem(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     started_ms: int
     beat_ms: int
+    failing: list[str] = []
+    """Zones that this gateway could not use lately."""
 
 
 _DECODER: Final = msgspec.json.Decoder(GatewayItem)
 
 
 class Registry:
-    def __init__(self, settings: Settings, metadata: MetadataStore, world: World) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metadata: MetadataStore,
+        world: World,
+        zones: Zones | None = None,
+    ) -> None:
+        self._zones = zones
         self.gateway_id = world.random_bytes(6).hex()
         self._settings = settings
         self._metadata = metadata
@@ -61,6 +71,7 @@ class Registry:
             version=VERSION,
             started_ms=self._started_ms,
             beat_ms=self._world.now_ms(),
+            failing=self._failing(),
         )
         key = keys.gateway(self.gateway_id)
         if self._version is None:
@@ -71,6 +82,11 @@ class Registry:
         versions = await self._metadata.transact([Put(key, msgspec.json.encode(item), expected)])
         self._version = versions[key]
 
+    def _failing(self) -> list[str]:
+        if self._zones is None:
+            return []
+        return [name for name in self._zones.names if self._zones.is_avoided(name)]
+
     async def leave(self) -> None:
         if self._version is not None:
             with suppress(RiachoError):
@@ -80,11 +96,18 @@ class Registry:
 
     async def gateways(self) -> list[GatewayItem]:
         """Return the gateways that beat lately."""
-        oldest_ms = self._world.now_ms() - int(
-            MISSED_BEATS_MAX * 1000 * max(1.0, self._settings.gateway_heartbeat_s)
-        )
-        items = [_DECODER.decode(item.value) for _, item in await self._metadata.list("gateway/")]
-        return [item for item in items if item.beat_ms >= oldest_ms]
+        return await _alive(self._metadata, self._world, self._settings)
+
+
+async def failing_zones(metadata: MetadataStore, world: World, settings: Settings) -> set[str]:
+    """Return the zones that some gateway could not use lately."""
+    return {name for item in await _alive(metadata, world, settings) for name in item.failing}
+
+
+async def _alive(metadata: MetadataStore, world: World, settings: Settings) -> list[GatewayItem]:
+    missed_ms = int(MISSED_BEATS_MAX * 1000 * max(1.0, settings.gateway_heartbeat_s))
+    items = [_DECODER.decode(item.value) for _, item in await metadata.list("gateway/")]
+    return [item for item in items if item.beat_ms >= world.now_ms() - missed_ms]
 
 
 async def stop(task: "asyncio.Task[None]") -> None:

@@ -88,6 +88,30 @@ class Settings(BaseSettings):
     offsets_retention_minutes: PositiveInt = 10_080
     """Offsets of a group without members are forgotten after this long: Kafka's 7 days."""
 
+    controller_interval_s: NonNegativeFloat = 5
+    """How often this gateway does what the controller does, if it is, or tries to be it; 0:
+    never."""
+
+    controller_lease_s: PositiveFloat = 15
+    """A controller that was not heard of for this long is replaced."""
+
+    controller_probe_timeout_s: PositiveFloat = 5
+    controller_probe_failures_max: PositiveInt = 2
+    """A zone that fails so many probes in a row, or takes too long for them, is offline."""
+
+    controller_scan_s: PositiveFloat = 30
+    """How often the controller looks at all lanes though no zone has changed."""
+
+    controller_step_s: PositiveFloat = 5
+    """How long the controller copies at a time. Zones are not probed meanwhile."""
+
+    controller_resync_bytes_per_s: PositiveInt = 64 * MIB
+    controller_resync_copies: PositiveInt = 4
+    """How fast a zone that is behind is filled: bytes a second, and objects at once."""
+
+    controller_gateway_expiry_s: PositiveFloat = 300
+    """The item of a gateway that says nothing for this long is removed."""
+
     log_level: str = "info"
     log_format: str = Field(default="auto", pattern="^(auto|text|json)$")
     """`auto`: text on a terminal, JSON elsewhere."""

@@ -94,7 +94,12 @@ async def walk(
             found = await walker.load(ref.object_id, "producers", lambda _: None)
             if found is not None:
                 yield Shelf(object_id=ref.object_id, is_leaf=True, references=[found[0]])
-    yield _segments_of(head, INLINE, heads.all_entries(head))
+    yield inline(head)
+
+
+def inline(head: Head) -> Shelf:
+    """Return the shelf that is the head itself."""
+    return _segments_of(head, INLINE, heads.all_entries(head))
 
 
 class _Walker:

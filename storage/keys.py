@@ -9,6 +9,7 @@ split further by themselves), and a directory is made only 16 times:
     f/index/<topic id>/<lane>/<id>.page          entries of one lane
     f/index/<topic id>/<lane>/<id>.node|.root    what lists pages and nodes
     f/index/<topic id>/<lane>/<id>.producers     windows of idempotent producers that are idle
+    f/zone/<id>.marker|.probe                    by which a zone is known, and probed
 """
 
 from typing import Final, Literal
@@ -26,6 +27,14 @@ def hot_segment(object_id: bytes) -> str:
 def index_object(topic_id: bytes, lane: int, object_id: bytes, kind: IndexKind) -> str:
     name = object_id.hex()
     return f"{name[-1]}/index/{topic_id.hex()}/{lane:05d}/{name}.{kind}"
+
+
+def zone_marker(marker: str) -> str:
+    return f"{marker[-1]}/zone/{marker}.marker"
+
+
+def zone_probe(probe: str) -> str:
+    return f"{probe[-1]}/zone/{probe}.probe"
 
 
 def topic(name: str) -> str:

@@ -185,6 +185,11 @@ def with_zone(head: Head, zone: int, held: Held) -> Head:
     return msgspec.structs.replace(new, leader_epoch=head.leader_epoch + 1)
 
 
+def incomplete(head: Head) -> frozenset[bytes]:
+    """Return the objects that zones in sync do not hold yet: those written with `acks=1`."""
+    return frozenset(run.object_id for run in head.runs if head.isr & ~run.zones)
+
+
 def with_copies(head: Head, copies: Mapping[bytes, int]) -> Head:
     """Return the head whose inline runs say that their objects are in further zones too."""
     runs = tuple(_with_copy(run, copies.get(run.object_id, 0)) for run in head.runs)

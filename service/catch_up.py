@@ -1,0 +1,172 @@
+"""Bringing lanes of a zone back in sync: copy what is missing, then into the ISR, fenced.
+
+While a lane is copied it goes on being written. Gateways offer new objects to the zone too, so
+what is missing shrinks with every round; when nothing is, one compare-and-set lets the zone in.
+It fails if the head has changed meanwhile, and only what changed is looked at in the next round.
+"""
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from service.clock import World
+from service.settings import Settings
+from storage import head as heads
+from storage import inventory, replication
+from storage.errors import Contended, RiachoError, StoreUnavailable
+from storage.head import Head
+from storage.head_changes import change_head
+from storage.leases import Lease, LeaseLost
+from storage.metadata import MetadataStore
+from storage.replication import Held
+from storage.resync import Known, Progress, Rate, Resync
+from storage.zone_items import ResyncStatus, ZoneItem
+from storage.zones import Zones
+
+log = logging.getLogger("riacho.controller")
+
+ROUNDS_MAX: Final = 20
+"""So often a lane that is written all the time is tried in one step."""
+
+SETTLE_S: Final = 30.0
+"""A zone that was wiped is let in so long after that was seen: nothing that was written before
+is then still on its way to be committed."""
+
+
+@dataclass(slots=True)
+class _Zone:
+    known: Known
+    marker: str
+    since_s: float
+    progress: Progress = field(default_factory=Progress)
+    error: str = ""
+
+
+class CatchUp:
+    def __init__(
+        self, settings: Settings, zones: Zones, metadata: MetadataStore, lease: Lease, world: World
+    ) -> None:
+        self._metadata = metadata
+        self._lease = lease
+        self._world = world
+        rate = Rate(settings.controller_resync_bytes_per_s, world.monotonic_s, world.sleep)
+        self._resync = Resync(
+            zones,
+            rate=rate,
+            copies_at_once=settings.controller_resync_copies,
+            monotonic_s=world.monotonic_s,
+        )
+        self._zones: dict[str, _Zone] = {}
+
+    async def lane(self, key: str, item: ZoneItem, until_s: float) -> bool:
+        """Bring the zone in sync with a lane; return whether there is nothing left to do.
+
+        Raises `LeaseLost`. Whatever else goes wrong is told by `status`, and tried again later.
+        """
+        zone = self._zone(item)
+        lost = zone.progress.lost
+        try:
+            done = await self._lane(key, item.name, zone, until_s)
+        except LeaseLost:
+            raise
+        except RiachoError as error:
+            zone.error = str(error)
+            return False
+        zone.error = ""
+        if zone.progress.lost > lost:
+            log.error("%s refers to what no zone holds any more: %s", key, zone.progress.lost_keys)
+        return done
+
+    async def complete(self, key: str, wanted: Collection[bytes]) -> None:
+        """Copy inline objects to the zones in sync that lack them, and say so in the head."""
+        stored = await self._metadata.get(key) if wanted else None
+        if stored is None:
+            return
+        head, copies = heads.decode(stored.value), dict[bytes, int]()
+        for ref in inventory.inline(head).references:
+            if ref.object_id not in wanted:
+                continue
+            for name in replication.zone_names(head, head.isr & ~ref.zones):
+                progress = Progress()
+                with suppress(StoreUnavailable):
+                    await self._resync.copy(head, ref, name, progress)
+                    if not progress.lost:
+                        mask = replication.mask_of(head, [name])
+                        copies[ref.object_id] = copies.get(ref.object_id, 0) | mask
+        await self._keep_lease()
+        with suppress(Contended):
+            await change_head(
+                self._metadata,
+                key,
+                lambda now: replication.with_copies(now, copies),
+                self._lease.transact,
+            )
+
+    def status(self, item: ZoneItem, lanes_behind: int) -> ResyncStatus:
+        zone = self._zone(item)
+        done = zone.progress
+        return ResyncStatus(
+            lanes_behind=lanes_behind,
+            objects_checked=done.objects_checked,
+            objects_copied=done.objects_copied,
+            bytes_copied=done.bytes_copied,
+            lost=done.lost,
+            lost_keys=list(done.lost_keys),
+            error=zone.error,
+        )
+
+    def forget(self, name: str) -> None:
+        """Drop what is known of a zone: it may not hold it any more, or needs nothing."""
+        self._zones.pop(name, None)
+
+    def _zone(self, item: ZoneItem) -> _Zone:
+        zone = self._zones.get(item.name)
+        # A new marker means that what was seen before is gone.
+        if zone is None or zone.marker != item.marker or zone.known.trusts_masks != item.is_whole:
+            known = Known(trusts_masks=item.is_whole)
+            zone = self._zones[item.name] = _Zone(known, item.marker, self._world.monotonic_s())
+        return zone
+
+    async def _lane(self, key: str, name: str, zone: _Zone, until_s: float) -> bool:
+        for _ in range(ROUNDS_MAX):
+            stored = await self._metadata.get(key)
+            if stored is None:
+                return True
+            head = heads.decode(stored.value)
+            is_only_one = replication.zone_names(head, head.isr) == [name]
+            if not _wants(head, name) and not (is_only_one and not zone.known.trusts_masks):
+                return True
+            if not await self._resync.lane(head, name, zone.known, zone.progress, until_s):
+                return False
+            if is_only_one:
+                return True
+            too_early_s = zone.since_s + SETTLE_S - self._world.monotonic_s()
+            if not zone.known.trusts_masks and too_early_s > 0:
+                return False
+            await self._keep_lease()
+            if await self._let_in(key, name, zone.known.held(head)):
+                return True
+        return False
+
+    async def _let_in(self, key: str, name: str, held: Held) -> bool:
+        """Put the zone into the ISR if nothing is missing; return whether it is in."""
+
+        def change(head: Head) -> Head:
+            if not _wants(head, name) or replication.lacks(head, head.zones.index(name), held):
+                return head
+            return replication.with_zone(head, head.zones.index(name), held)
+
+        new = await change_head(self._metadata, key, change, self._lease.transact)
+        return new is None or not _wants(new, name)
+
+    async def _keep_lease(self) -> None:
+        if self._lease.is_due and not await self._lease.keep():
+            raise LeaseLost("the lease was lost while copying")
+
+
+def _wants(head: Head, name: str) -> bool:
+    """Whether the zone is a replica that is not in sync."""
+    mask = replication.mask_of(head, [name])
+    return bool(mask & replication.replica_mask(head) & ~head.isr)
