@@ -99,12 +99,12 @@ class Net:
     apps: Callable[[], list[App]]
     _copies: set["asyncio.Task[Any]"] = field(default_factory=set)
 
-    async def send(self, request: Callable[[App], Awaitable[T]]) -> T:
-        """Return what the first copy of the request returns, or raise `TimeoutError`.
+    async def send(self, request: Callable[[App], Awaitable[T]], *, once: bool = False) -> T:
+        """Return what one copy of the request returns, or raise `TimeoutError`.
 
         `request` writes down what came of it, also when it is cancelled.
         """
-        if self.chance.random() < self.plan.twice:
+        if self.chance.random() < self.plan.twice and not once:
             self._start(request)
         copy = self._start(request)
         is_lost = self.chance.random() < self.plan.lost

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.group_rules import GROUP_RULES, GroupHistory
 from tests.simulation.idempotent_rules import IDEMPOTENT_RULES, IdempotentHistory
+from tests.simulation.transaction_rules import TRANSACTION_RULES, TransactionHistory
 
 Partition = int
 Value = str
@@ -43,6 +44,7 @@ class History:
     final: dict[Partition, list[tuple[int, Value]]] = field(default_factory=dict)
     group: GroupHistory = field(default_factory=GroupHistory)
     idempotent: IdempotentHistory = field(default_factory=IdempotentHistory)
+    transactions: TransactionHistory = field(default_factory=TransactionHistory)
 
 
 def violations(history: History) -> list[str]:
@@ -52,6 +54,7 @@ def violations(history: History) -> list[str]:
     found += [
         (r, problem) for r in IDEMPOTENT_RULES for problem in r(history.idempotent, history.final)
     ]
+    found += [(r, problem) for r in TRANSACTION_RULES for problem in r(history.transactions)]
     return [f"{rule.__name__}: {problem}" for rule, problem in found]
 
 

@@ -15,17 +15,20 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from service.app import App
-from service.gateway import Gateway, Position, Wait
+from service.gateway import Gateway
 from service.metrics import Metrics
 from service.registry import Registry
 from service.settings import Settings
 from storage.errors import RiachoError
-from storage.memory import MemoryMetadata, MemoryObjects
+from storage.memory import MemoryObjects
 from storage.reader import Budget
 from storage.records import record_batch
 from storage.zones import Zones
+from tests.simulation.copiers import CopierPlan
+from tests.simulation.exactly_once import ExactlyOnce, WatchedMetadata
 from tests.simulation.idempotent import IdempotentPlan, Idempotents
 from tests.simulation.members import GroupPlan, Members
+from tests.simulation.reading import fetch, read_all
 from tests.simulation.rules import Fetched, History, Produced, violations
 from tests.simulation.world import (
     Faults,
@@ -54,6 +57,7 @@ class Plan:
     quiet_after_s: float
     group: GroupPlan
     idempotent: IdempotentPlan
+    copiers: CopierPlan
     inline_bytes_max: int
     """Beyond about this, runs and windows of producers leave the head."""
 
@@ -76,6 +80,7 @@ class Plan:
             quiet_after_s=chance.uniform(5, 30),
             group=GroupPlan.of(chance),
             idempotent=IdempotentPlan.of(chance),
+            copiers=CopierPlan.of(chance),
             inline_bytes_max=chance.choice([150, 600, 4096]),
         )
 
@@ -99,24 +104,29 @@ class Simulation:
         self.plan = Plan.of(self.chance)
         store_chance = random.Random(self.seed + 1)
         self.objects = MemoryObjects()
-        self.metadata = MemoryMetadata(lambda: store_chance.randbytes(12).hex())
+        self.metadata = WatchedMetadata(lambda: store_chance.randbytes(12).hex())
         self.processes = [self._start() for _ in range(self.plan.gateways)]
+        now_s, trace = self.loop.time, self.trace
         self.members = Members(
-            self.plan.group,
-            random.Random(self.seed + 2),
-            lambda: [process.app for process in self.processes],
-            self.loop.time,
-            self.trace,
+            self.plan.group, random.Random(self.seed + 2), self._apps, now_s, trace
         )
         self.history.group = self.members.history
         self.idempotents = Idempotents(
-            self.plan.idempotent,
-            random.Random(self.seed + 3),
-            lambda: [process.app for process in self.processes],
-            self.loop.time,
-            self.trace,
+            self.plan.idempotent, random.Random(self.seed + 3), self._apps, now_s, trace
         )
         self.history.idempotent = self.idempotents.history
+        self.exactly_once = ExactlyOnce(
+            self.plan.copiers,
+            random.Random(self.seed + 4),
+            self._apps,
+            now_s,
+            trace,
+            self.metadata,
+        )
+        self.history.transactions = self.exactly_once.history
+
+    def _apps(self) -> list[App]:
+        return [process.app for process in self.processes]
 
     def _start(self) -> Process:
         chance = random.Random(self.chance.randrange(2**62))
@@ -141,7 +151,8 @@ class Simulation:
         faults = asyncio.create_task(self._make_trouble())
         producers = [asyncio.create_task(self._produce(n)) for n in range(self.plan.producers)]
         readers = [asyncio.create_task(self._read(n)) for n in range(self.plan.readers)]
-        readers += self._start_group()
+        readers += [asyncio.create_task(self._tick()), *self._start_group()]
+        readers += self.exactly_once.start()
         producers += [
             asyncio.create_task(self.idempotents.live(TOPIC, self.plan.partitions))
             for _ in range(self.plan.idempotent.producers)
@@ -151,8 +162,10 @@ class Simulation:
         self.history.produced += self.idempotents.produced()
         if self.plan.group.members:
             await asyncio.sleep(self.plan.group.restless_s)
+        await self.exactly_once.run()
         faults.cancel()
         self._calm_down()
+        await self.exactly_once.drain()
         if self.plan.group.members:
             await self.members.drain(self._ends)
         for reader in readers:
@@ -166,19 +179,21 @@ class Simulation:
     def _start_group(self) -> "list[asyncio.Task[None]]":
         if not self.plan.group.members:
             return []
-        tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self.members.look())]
+        tasks = [asyncio.create_task(self.members.look())]
         if self.plan.group.grows:
             tasks.append(asyncio.create_task(self._grow()))
         numbers = range(self.plan.group.members)
         return [*tasks, *(asyncio.create_task(self.members.live(n)) for n in numbers)]
 
     async def _tick(self) -> None:
-        """End sessions now and then, as a schedule would."""
+        """End sessions and transactions now and then, as a schedule would."""
         while True:
             await asyncio.sleep(self.chance.uniform(1, 9))
             with contextlib.suppress(RiachoError, TimeoutError):
                 async with asyncio.timeout(60):
-                    await self.chance.choice(self.processes).app._upkeep.tick()
+                    app = self.chance.choice(self.processes).app
+                    await app._upkeep.tick()
+                    await app._transaction_upkeep.tick()
 
     async def _grow(self) -> None:
         """Add partitions that nobody writes to, but that someone must own."""
@@ -202,6 +217,7 @@ class Simulation:
             partitions=self.plan.partitions,
             config={"lane.partitions": self.plan.lane_partitions},
         )
+        await self.exactly_once.prepare(calm.gateway)
 
     async def _make_trouble(self) -> None:
         for _ in range(self.plan.kills):
@@ -215,6 +231,7 @@ class Simulation:
 
     def _calm_down(self) -> None:
         self.idempotents.calm_down()
+        self.exactly_once.calm_down()
         for process in self.processes:
             process.link.faults = Faults(slow_s=0.001)
 
@@ -273,14 +290,7 @@ class Simulation:
             records_max=self.chance.choice([1, 7, 1000]),
             bytes_max=self.chance.choice([1, 500, 10**6]),
         )
-        result = await process.gateway.fetch(
-            TOPIC, partition, Position(offset=offset), budget, Wait(max_wait_s=wait_s)
-        )
-        values = tuple(
-            (base + row, value.decode())
-            for base, batch in result.fetched.batches(budget.bytes_max)
-            for row, value in enumerate(batch.column(2).to_pylist())
-        )
+        values, result = await fetch(process.gateway, TOPIC, partition, offset, budget, wait_s)
         following = values[-1][0] + 1 if values else offset
         self.history.fetched.append(
             Fetched(
@@ -302,22 +312,8 @@ class Simulation:
         process = self._start()
         process.link.faults = Faults(slow_s=0.001)
         for partition in range(self.plan.partitions):
-            offset, records = 0, []
-            while True:
-                result = await process.gateway.fetch(
-                    TOPIC,
-                    partition,
-                    Position(offset=offset),
-                    Budget(records_max=10_000, bytes_max=10**7),
-                    Wait(),
-                )
-                for base, batch in result.fetched.batches(10**7):
-                    for row, value in enumerate(batch.column(2).to_pylist()):
-                        records.append((base + row, value.decode()))
-                if result.fetched.end_offset == offset:
-                    break
-                offset = result.fetched.end_offset
-            self.history.final[partition] = records
+            self.history.final[partition] = await read_all(process.gateway, TOPIC, partition)
+        await self.exactly_once.read_everything(process.gateway)
 
 
 def simulate(seed: int) -> tuple[History, list[str]]:

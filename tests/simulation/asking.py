@@ -1,0 +1,162 @@
+"""Asking gateways for things until they answer, and for the end of transactions."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.app import App
+from tests.simulation.http import RETRYABLE, Net, Refused, call
+from tests.simulation.transaction_rules import (
+    ABORTED,
+    COMMITTED,
+    FENCED,
+    REFUSED,
+    UNAVAILABLE,
+    UNKNOWN,
+    Ending,
+    Place,
+    TransactionHistory,
+)
+
+STALE_MEMBER = {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"}
+
+
+class Over(Exception):
+    """This one cannot go on: another has taken its place, or nobody answers."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    answer: str
+    next_epoch: tuple[int, int] | None = None
+    is_final: bool = True
+    """False: it makes sense to ask again."""
+
+
+class Asking:
+    def __init__(
+        self,
+        net: Net,
+        chance: random.Random,
+        now_s: Callable[[], float],
+        trace: list[str],
+        history: TransactionHistory,
+    ) -> None:
+        self.is_calm = False
+        self._net = net
+        self._chance = chance
+        self._now_s = now_s
+        self._trace = trace
+        self._history = history
+
+    @property
+    def tries_max(self) -> int:
+        return 100 if self.is_calm else 5
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        once: bool = False,
+    ) -> Any:
+        """Return an answer, or raise `Refused` or `TimeoutError`."""
+
+        async def copy(app: App) -> Any:
+            outcome = "gave up"
+            try:
+                answer = await call(app, method, path, body, headers)
+                outcome = "done"
+                return answer
+            except Refused as error:
+                outcome = str(error)
+                raise
+            finally:
+                self.note(f"{method} {path} {outcome}")
+
+        return await self._net.send(copy, once=once)
+
+    async def persist(self, method: str, path: str, body: Any = None) -> Any:
+        """Return an answer, after however many tries, or raise `Refused` or `Over`."""
+        for _ in range(self.tries_max):
+            try:
+                return await self.call(method, path, body)
+            except TimeoutError:
+                pass
+            except Refused as error:
+                if error.code == FENCED:
+                    raise Over("fenced") from error
+                if error.status not in RETRYABLE:
+                    raise
+            await self.pause()
+        raise Over("nobody answers")
+
+    async def ask(
+        self,
+        name: str,
+        wants: str,
+        path: str,
+        body: Any,
+        headers: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Ask once for the end of an attempt, and return what is known of it then."""
+
+        async def copy(app: App) -> Ended:
+            began_s = self._now_s()
+            ended, bases = Ended(UNKNOWN, is_final=False), None
+            try:
+                answer = await call(app, "POST", path, body, headers)
+                following = None
+                if "epoch" in answer:
+                    following = answer["producer_id"], answer["epoch"]
+                ended = Ended(answer.get("state", COMMITTED), following)
+                bases = _bases(answer)
+            except Refused as error:
+                ended = self._refused(name, error)
+            finally:
+                self._history.endings.append(
+                    Ending(
+                        name,
+                        wants,
+                        began_s,
+                        self._now_s(),
+                        ended.answer,
+                        ended.next_epoch,
+                        bases,
+                    )
+                )
+                self.note(f"{wants} {name} {ended.answer} {ended.next_epoch}")
+            return ended
+
+        try:
+            return await self._net.send(copy)
+        except TimeoutError:
+            return Ended(UNKNOWN, is_final=False)
+
+    def _refused(self, name: str, error: Refused) -> Ended:
+        if error.status in RETRYABLE:
+            return Ended(UNKNOWN if error.may_have_applied else UNAVAILABLE, is_final=False)
+        if error.code in STALE_MEMBER:
+            return Ended(UNAVAILABLE)
+        if error.code not in {REFUSED, FENCED}:
+            self.complain(name, error)
+        return Ended(error.code)
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0.02 + self._chance.random() * 0.2)
+
+    def complain(self, who: str, error: Refused) -> None:
+        self._history.errors.append(f"{who} at {self._now_s():.3f}: {error}: {error.detail}")
+
+    def note(self, what: str) -> None:
+        self._trace.append(f"{self._now_s():.6f} {what}")
+
+
+def _bases(answer: Any) -> dict[Place, int] | None:
+    if "results" not in answer or answer.get("state") == ABORTED:
+        return None
+    return {(one["topic"], one["partition"]): one["base_offset"] for one in answer["results"]}

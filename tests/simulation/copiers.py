@@ -1,0 +1,376 @@
+"""Copiers as actors: they read, process and write in transactions, and die at any moment.
+
+Each has a transactional id. One that is given up goes on for a while as a zombie, next to the
+one that took its place. Partitions of the source are given to them for good, or by a group.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.app import App
+from tests.simulation.asking import Asking, Over
+from tests.simulation.http import RETRYABLE, Net, NetPlan, Refused
+from tests.simulation.transaction_rules import (
+    ABORTED,
+    COMMITTED,
+    FENCED,
+    UNKNOWN,
+    Attempt,
+    Instance,
+    TransactionHistory,
+)
+
+SOURCE = "source"
+COPIES = "copies"
+GROUP = "copiers"
+SESSION_S = 10
+TRIES_MAX = 4
+TIMEOUT_MS_MAX = 900_000
+
+
+@dataclass
+class CopierPlan:
+    copiers: int
+    source_partitions: int
+    partitions: int
+    lane_partitions: int
+    records: int
+    in_group: bool
+    in_one_call: float
+    aborts: float
+    timeout_ms: int
+    life_s: float
+    net: NetPlan
+
+    @classmethod
+    def of(cls, chance: random.Random) -> "CopierPlan":
+        return cls(
+            copiers=chance.choice([0, 1, 2, 3]),
+            source_partitions=chance.randint(1, 3),
+            partitions=chance.randint(1, 4),
+            lane_partitions=chance.choice([1, 2, 64]),
+            records=chance.randint(50, 150),
+            in_group=chance.random() < 0.4,
+            in_one_call=chance.choice([0.0, 0.3, 1.0]),
+            aborts=chance.choice([0.0, 0.1]),
+            timeout_ms=chance.choice([3_000, 60_000, TIMEOUT_MS_MAX, TIMEOUT_MS_MAX]),
+            life_s=chance.choice([2.0, 10.0, 40.0]),
+            net=NetPlan.of(chance),
+        )
+
+
+@dataclass
+class Life:
+    """What one instance of a copier knows."""
+
+    transactional_id: str
+    partitions: list[int]
+    producer_id: int = 0
+    epoch: int = 0
+    positions: dict[int, int] | None = None
+    """None: to be looked up."""
+    member_id: str | None = None
+    generation: int = 0
+    owned: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Work:
+    """Records that were read, and the offsets behind them."""
+
+    originals: list[str]
+    offsets: dict[int, int]
+
+
+class Copiers:
+    def __init__(
+        self,
+        plan: CopierPlan,
+        chance: random.Random,
+        apps: Callable[[], list[App]],
+        now_s: Callable[[], float],
+        trace: list[str],
+        history: TransactionHistory,
+    ) -> None:
+        self.plan = plan
+        self.history = history
+        self.net = Net(plan.net, chance, apps)
+        self.is_calm = False
+        self._chance = chance
+        self._now_s = now_s
+        self._trace = trace
+        self._asking = Asking(self.net, chance, now_s, trace, history)
+        self._alive: set[asyncio.Task[None]] = set()
+        """Zombies included."""
+
+    def calm_down(self) -> None:
+        self.is_calm = self._asking.is_calm = True
+        self.net.calm_down()
+
+    async def keep(self, number: int) -> None:
+        """See to it that there is always one copier with this transactional id."""
+        every = self.plan.copiers
+        partitions = [p for p in range(self.plan.source_partitions) if p % every == number]
+        while True:
+            life = Life(f"copier-{number}", partitions)
+            task = asyncio.create_task(self._live(life))
+            self._alive.add(task)
+            task.add_done_callback(self._ended)
+            while not task.done():
+                await asyncio.wait([task], timeout=1)
+                if not self.is_calm and self._chance.random() < 1 / self.plan.life_s:
+                    break
+            if self._chance.random() < 0.5:
+                task.cancel()
+            else:
+                self._asking.note(f"{life.transactional_id} is a zombie")
+
+    def stop(self) -> None:
+        for task in tuple(self._alive):
+            task.cancel()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._alive.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.history.errors.append(f"a copier failed: {task.exception()!r}")
+
+    async def _live(self, life: Life) -> None:
+        try:
+            await self._introduce(life)
+            while True:
+                work = await self._read(life)
+                if not work.originals:
+                    await asyncio.sleep(0.3)
+                    continue
+                if self._chance.random() < self.plan.in_one_call:
+                    await self._copy_in_one_call(life, work)
+                else:
+                    await self._copy(life, work)
+        except Over as error:
+            self._asking.note(f"{life.transactional_id} {life.epoch} is over: {error}")
+        except Refused as error:
+            self._asking.complain(life.transactional_id, error)
+
+    async def _introduce(self, life: Life) -> None:
+        body = {"transactional_id": life.transactional_id}
+        answer = await self._asking.persist("POST", "/v1/producers", body)
+        self._appear(life, answer)
+        life.positions = None
+
+    def _appear(self, life: Life, answer: Any) -> None:
+        life.producer_id, life.epoch = answer["producer_id"], answer["epoch"]
+        self.history.instances.append(
+            Instance(life.transactional_id, life.producer_id, life.epoch, self._now_s())
+        )
+
+    # Reading
+
+    async def _read(self, life: Life) -> Work:
+        work = Work([], {})
+        if self.plan.in_group:
+            await self._poll(life, work)
+            return work
+        if life.positions is None:
+            life.positions = await self._committed(life)
+        for partition in life.partitions:
+            offset = life.positions.get(partition, 0)
+            count = self._chance.randint(1, 6)
+            path = f"/v1/topics/{SOURCE}/partitions/{partition}/records"
+            answer = await self._asking.persist(
+                "GET", f"{path}?offset={offset}&max_records={count}"
+            )
+            _take(work, partition, answer)
+        return work
+
+    async def _committed(self, life: Life) -> dict[int, int]:
+        try:
+            answer = await self._asking.persist("GET", f"/v1/groups/{GROUP}/offsets")
+        except Refused as error:
+            if error.code != "GROUP_ID_NOT_FOUND":
+                raise
+            return {}
+        found = {one["partition"]: one["offset"] for one in answer["offsets"]}
+        return {partition: found.get(partition, 0) for partition in life.partitions}
+
+    async def _poll(self, life: Life, work: Work) -> None:
+        if life.member_id is None:
+            body = {"topics": [SOURCE], "session_timeout_ms": SESSION_S * 1000}
+            path = f"/v1/groups/{GROUP}/members"
+            self._hear(life, await self._asking.persist("POST", path, body))
+        positions = life.positions or {}
+        body = {
+            "generation": life.generation,
+            "owned": [{"topic": SOURCE, "partition": p} for p in sorted(life.owned)],
+            "positions": [
+                {"topic": SOURCE, "partition": p, "offset": o} for p, o in positions.items()
+            ],
+            "max_records": self._chance.randint(1, 12),
+            "max_wait_ms": 0,
+        }
+        path = f"/v1/groups/{GROUP}/members/{life.member_id}"
+        try:
+            answer = await self._asking.persist("POST", f"{path}/poll", body)
+        except Refused as error:
+            if error.code == "UNKNOWN_MEMBER_ID":
+                life.member_id, life.positions, life.owned = None, None, set()
+                return
+            if error.code != "ILLEGAL_GENERATION":
+                raise
+            beat = {"generation": life.generation, "owned": body["owned"]}
+            answer = await self._asking.persist("POST", f"{path}/heartbeat", beat)
+        self._hear(life, answer)
+        for each in answer.get("partitions", ()):
+            if "error" not in each and each["partition"] in life.owned:
+                _take(work, each["partition"], each)
+
+    def _hear(self, life: Life, answer: Any) -> None:
+        life.member_id = answer.get("member_id", life.member_id)
+        life.generation = answer["generation"]
+        life.owned = {place["partition"] for place in answer["assignment"]}
+        positions = life.positions or {}
+        life.positions = {p: o for p, o in positions.items() if p in life.owned}
+
+    # Writing
+
+    async def _copy(self, life: Life, work: Work) -> None:
+        """Copy in a transaction of several calls."""
+        body = {
+            "transactional_id": life.transactional_id,
+            "timeout_ms": TIMEOUT_MS_MAX if self.is_calm else self.plan.timeout_ms,
+        }
+        if self._chance.random() < 0.9:
+            body |= {"producer_id": life.producer_id, "epoch": life.epoch}
+            answer = await self._asking.persist("POST", "/v1/transactions", body)
+        else:
+            # As a new instance, which fences the one before: itself.
+            answer = await self._asking.persist("POST", "/v1/transactions", body)
+            self._appear(life, answer)
+        name = answer["transaction_id"]
+        values = self._values(name, work)
+        self.history.attempts.append(Attempt(name, values, work.offsets))
+        wants = COMMITTED
+        if not await self._stage(name, values) or self._chance.random() < self.plan.aborts:
+            wants = ABORTED
+        body = {"offsets": self._offsets(life, work)} if wants == COMMITTED else {}
+        if await self._end(life, name, wants, body) == COMMITTED:
+            life.positions = {**(life.positions or {}), **work.offsets}
+
+    async def _end(self, life: Life, name: str, wants: str, body: Any) -> str:
+        """Ask for an end until it is known what it was; return that."""
+        verb = "commit" if wants == COMMITTED else "abort"
+        answer = await self._settle(life, name, wants, f"/v1/transactions/{name}/{verb}", body)
+        if answer != COMMITTED:
+            life.positions = None
+        if answer not in {wants, UNKNOWN} and wants == COMMITTED:
+            # It timed out, or is of a generation that has passed.
+            await self._end(life, name, ABORTED, {})
+        return answer
+
+    async def _settle(
+        self,
+        life: Life,
+        name: str,
+        wants: str,
+        path: str,
+        body: Any,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        for _ in range(self._asking.tries_max):
+            ended = await self._asking.ask(name, wants, path, body, headers)
+            if ended.next_epoch is not None:
+                life.producer_id, life.epoch = ended.next_epoch
+            if ended.answer == FENCED:
+                raise Over("fenced")
+            if ended.is_final:
+                return ended.answer
+            await self._asking.pause()
+        # Whatever becomes of it is decided before there is a new instance.
+        await self._introduce(life)
+        return UNKNOWN
+
+    async def _copy_in_one_call(self, life: Life, work: Work) -> None:
+        name = f"{life.transactional_id}.{life.producer_id}.{life.epoch}!"
+        values = self._values(name, work)
+        self.history.attempts.append(Attempt(name, values, work.offsets))
+        records = [
+            {"topic": topic, "partition": partition, "value": value}
+            for (topic, partition), of in values.items()
+            for value in of
+        ]
+        body = {"records": records, "offsets": self._offsets(life, work)}
+        headers = {
+            "riacho-producer-id": str(life.producer_id),
+            "riacho-producer-epoch": str(life.epoch),
+        }
+        answer = await self._settle(life, name, COMMITTED, "/v1/atomic", body, headers)
+        if answer == COMMITTED:
+            life.positions = {**(life.positions or {}), **work.offsets}
+        else:
+            life.positions = None
+
+    async def _stage(self, name: str, values: Mapping[tuple[str, int], tuple[str, ...]]) -> bool:
+        """Write the records in some requests; return whether all of them are staged."""
+        is_numbered = self._chance.random() < 0.8
+        requests: list[tuple[list[Any], str | None]] = []
+        for (_, partition), of in values.items():
+            cut = self._chance.randint(0, len(of))
+            for first, part in ((0, of[:cut]), (cut, of[cut:])):
+                if part:
+                    records = [{"partition": partition, "value": value} for value in part]
+                    requests.append((records, f"{partition}={first}" if is_numbered else None))
+        if is_numbered and self._chance.random() < 0.5:
+            done = await asyncio.gather(*(self._stage_one(name, *each) for each in requests))
+            return all(done)
+        for each in requests:
+            if not await self._stage_one(name, *each):
+                return False
+        return True
+
+    async def _stage_one(self, name: str, records: list[Any], sequence: str | None) -> bool:
+        headers = {"riacho-transaction": name}
+        if sequence is not None:
+            headers["riacho-sequence"] = sequence
+        path = f"/v1/topics/{COPIES}/records"
+        for _ in range(TRIES_MAX if sequence is not None else 1):
+            try:
+                await self._asking.call(
+                    "POST", path, {"records": records}, headers, once=sequence is None
+                )
+                return True
+            except TimeoutError:
+                pass
+            except Refused as error:
+                if error.code in {"INVALID_TXN_STATE", FENCED}:
+                    return False
+                if error.status not in RETRYABLE and error.code != "OUT_OF_ORDER_SEQUENCE_NUMBER":
+                    self._asking.complain("stage", error)
+                    return False
+            await self._asking.pause()
+        return False
+
+    def _values(self, name: str, work: Work) -> dict[tuple[str, int], tuple[str, ...]]:
+        values: dict[tuple[str, int], tuple[str, ...]] = {}
+        for original in work.originals:
+            source, _, number = original.partition(":")
+            place = COPIES, (int(source) + int(number) // 4) % self.plan.partitions
+            values[place] = (*values.get(place, ()), f"{original}@{name}")
+        return values
+
+    def _offsets(self, life: Life, work: Work) -> Any:
+        offsets = [
+            {"topic": SOURCE, "partition": partition, "offset": offset}
+            for partition, offset in work.offsets.items()
+        ]
+        body: dict[str, Any] = {"group": GROUP, "offsets": offsets}
+        if life.member_id is not None:
+            body |= {"member_id": life.member_id, "generation": life.generation}
+        return body
+
+
+def _take(work: Work, partition: int, answer: Any) -> None:
+    if answer["records"]:
+        work.originals += [record["value"] for record in answer["records"]]
+        work.offsets[partition] = answer["next_offset"]

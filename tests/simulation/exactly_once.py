@@ -1,0 +1,166 @@
+"""Everything about transactions in one simulation: topics, copiers, and those who watch them."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from service.app import App
+from service.gateway import Gateway
+from storage import frames
+from storage import head as heads
+from storage.errors import RiachoError
+from storage.memory import MemoryMetadata
+from storage.metadata import Op
+from storage.reader import Budget
+from storage.records import record_batch
+from tests.simulation.copiers import COPIES, GROUP, SOURCE, CopierPlan, Copiers
+from tests.simulation.http import Refused
+from tests.simulation.reading import fetch, read_all
+from tests.simulation.transaction_rules import Moment, Shown, TransactionHistory
+
+READERS = 2
+DRAIN_S = 300.0
+
+
+class WatchedMetadata(MemoryMetadata):
+    """A table that shows every change to somebody, at the moment it is made."""
+
+    def __init__(self, new_version: Callable[[], str]) -> None:
+        super().__init__(new_version)
+        self.watch: Callable[[Mapping[str, bytes]], None] | None = None
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        versions = await super().transact(ops)
+        if self.watch is not None:
+            self.watch({key: self._items[key].value for key in versions})
+        return versions
+
+
+class ExactlyOnce:
+    def __init__(
+        self,
+        plan: CopierPlan,
+        chance: random.Random,
+        apps: Callable[[], list[App]],
+        now_s: Callable[[], float],
+        trace: list[str],
+        metadata: WatchedMetadata,
+    ) -> None:
+        self.plan = plan
+        self.history = TransactionHistory(copies_to=COPIES)
+        self._chance = chance
+        self._apps = apps
+        self._now_s = now_s
+        self._trace = trace
+        self._metadata = metadata
+        self._copiers = Copiers(plan, chance, apps, now_s, trace, self.history)
+        self._ends: dict[str, int] = {}
+        """Records in each lane of the copies, by the key of its head."""
+        self._copied: dict[int, int] = {}
+
+    async def prepare(self, gateway: Gateway) -> None:
+        """Make the topics, and fill the source."""
+        if not self.plan.copiers:
+            return
+        config = {"lane.partitions": self.plan.lane_partitions}
+        await gateway.topics.create(
+            SOURCE, partitions=self.plan.source_partitions, config=dict(config)
+        )
+        copies = await gateway.topics.create(
+            COPIES, partitions=self.plan.partitions, config=dict(config)
+        )
+        for partition in range(self.plan.source_partitions):
+            values = [f"{partition}:{number}" for number in range(self.plan.records)]
+            count = len(values)
+            batch = record_batch([0] * count, [None] * count, values)
+            await gateway.produce(SOURCE, batch, 100 * count, partition)
+            self.history.source[partition] = values
+        heads_of_copies = f"head/{copies.topic_id.hex()}/"
+        self._metadata.watch = lambda items: self._look(heads_of_copies, items)
+
+    def start(self) -> "list[asyncio.Task[None]]":
+        if not self.plan.copiers:
+            return []
+        readers = [asyncio.create_task(self._watch()) for _ in range(READERS)]
+        numbers = range(self.plan.copiers)
+        return [*readers, *(asyncio.create_task(self._copiers.keep(n)) for n in numbers)]
+
+    def calm_down(self) -> None:
+        self._copiers.calm_down()
+
+    async def run(self) -> None:
+        """Let them work for a while among the faults, or until all is done."""
+        if self.plan.copiers:
+            await self._until_copied(20 * self.plan.life_s)
+
+    async def drain(self) -> None:
+        """Wait until all is copied, then send everybody home."""
+        if self.plan.copiers:
+            self.history.is_drained = await self._until_copied(DRAIN_S)
+            self._copiers.stop()
+            await self._copiers.net.settle()
+
+    async def read_everything(self, gateway: Gateway) -> None:
+        if self.plan.copiers:
+            for partition in range(self.plan.partitions):
+                records = await read_all(gateway, COPIES, partition)
+                self.history.final[COPIES, partition] = records
+
+    async def _until_copied(self, within_s: float) -> bool:
+        give_up_s = self._now_s() + within_s
+        total = self.plan.records * self.plan.source_partitions
+        while sum(self._copied.values()) < total and self._now_s() < give_up_s:
+            await asyncio.sleep(1)
+        return sum(self._copied.values()) == total
+
+    async def _watch(self) -> None:
+        """Read one partition of the copies after the other, again and again."""
+        offsets = dict.fromkeys(range(self.plan.partitions), 0)
+        while True:
+            await asyncio.sleep(self._chance.expovariate(5))
+            partition = self._chance.randrange(self.plan.partitions)
+            budget = Budget(records_max=self._chance.choice([1, 7, 1000]), bytes_max=10**6)
+            began_s = self._now_s()
+            gateway = self._chance.choice(self._apps()).gateway
+            try:
+                async with asyncio.timeout(20):
+                    values, result = await fetch(
+                        gateway, COPIES, partition, offsets[partition], budget
+                    )
+            except (RiachoError, TimeoutError, Refused):
+                continue
+            if values:
+                offsets[partition] = values[-1][0] + 1
+            elif self._chance.random() < 0.05:
+                offsets[partition] = 0
+            shown = Shown(
+                (COPIES, partition),
+                began_s,
+                self._now_s(),
+                values,
+                result.high_watermark,
+                offsets[partition] == result.high_watermark,
+            )
+            self.history.shown.append(shown)
+
+    def _look(self, heads_of_copies: str, items: Mapping[str, bytes]) -> None:
+        """Note what is committed, right after a change of it."""
+        is_news = False
+        for key, value in items.items():
+            if key.startswith(heads_of_copies):
+                self._ends[key] = sum(heads.decode(value).next_offsets)
+                is_news = True
+            elif key.startswith(f"offset/{GROUP}/"):
+                self._copied |= _offsets(value)
+                is_news = True
+        if is_news:
+            written = sum(self._ends.values())
+            self.history.moments.append(Moment(self._now_s(), dict(self._copied), written))
+
+
+def _offsets(value: bytes) -> dict[int, int]:
+    _, partitions = msgspec.msgpack.decode(frames.unseal(b"RGO1", value), type=tuple[bytes, Any])
+    return {partition: stored[0] for partition, stored in partitions.items()}

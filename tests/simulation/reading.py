@@ -1,0 +1,32 @@
+"""Reading partitions as values with their offsets."""
+
+from service.gateway import FetchResult, Gateway, Position, Wait
+from storage.reader import Budget
+
+EVERYTHING = Budget(records_max=10_000, bytes_max=10**7)
+
+Values = tuple[tuple[int, str], ...]
+
+
+async def fetch(
+    gateway: Gateway, topic: str, partition: int, offset: int, budget: Budget, wait_s: float = 0
+) -> tuple[Values, FetchResult]:
+    position = Position(offset=offset)
+    result = await gateway.fetch(topic, partition, position, budget, Wait(max_wait_s=wait_s))
+    values = tuple(
+        (base + row, value.decode())
+        for base, batch in result.fetched.batches(budget.bytes_max)
+        for row, value in enumerate(batch.column(2).to_pylist())
+    )
+    return values, result
+
+
+async def read_all(gateway: Gateway, topic: str, partition: int) -> list[tuple[int, str]]:
+    """Return all records there are."""
+    records: list[tuple[int, str]] = []
+    while True:
+        offset = records[-1][0] + 1 if records else 0
+        values, _ = await fetch(gateway, topic, partition, offset, EVERYTHING)
+        if not values:
+            return records
+        records += values
