@@ -20,6 +20,7 @@ from service.transactions.items import Undecided
 from service.transactions.state import Results, Staged
 from service.transactions.transactions import GroupCommit
 from storage.atomic import Bases, LaneRuns, check_width
+from storage.commits import too_late
 from storage.errors import (
     InvalidRecord,
     MetadataConflict,
@@ -30,6 +31,7 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.metadata import Op
+from storage.rolls import FLIGHT_MAX_S
 from storage.topics import Topic
 
 
@@ -81,6 +83,7 @@ class _Call:
         self._group_commit = group_commit
         self._guard = guard
         self._written: tuple[Mapping[str, Topic], list[LaneRuns]] | None = None
+        self._born_s = 0.0
 
     async def attempt(self, is_in_doubt: bool) -> Answer:
         try:
@@ -116,6 +119,8 @@ class _Call:
         written = await self._write(topics, planned)
 
         async def plan(bases: Bases) -> list[Op]:
+            if written and self._gateway.world.monotonic_s() - self._born_s > FLIGHT_MAX_S:
+                raise too_late()
             ops = await self._guard.ops(_results(topics, written, bases))
             return ops if planned is None else ops + await self._offsets.ops(planned)
 
@@ -137,6 +142,7 @@ class _Call:
         }
         others = self._guard.op_count + (planned.op_count if planned else 0)
         check_width(len(lanes), others)
+        self._born_s = self._gateway.world.monotonic_s()
         written = await self._gateway.batcher.stage(appends, self._size_bytes)
         self._written = topics, written
         return written

@@ -9,6 +9,7 @@ partition is the order of their runs in the item.
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -19,14 +20,15 @@ from service.transactions import state
 from service.transactions.items import Known, TransactionItems, Undecided
 from service.transactions.state import Outcome, Ref, Sequences
 from storage.atomic import LaneRuns
+from storage.commits import too_late
 from storage.errors import (
     Conflict,
     InvalidRequest,
-    MetadataConflict,
     OutOfOrderSequence,
     TransactionTooLarge,
 )
 from storage.metadata import TRANSACT_OPS_MAX
+from storage.rolls import FLIGHT_MAX_S
 from storage.topics import Topic
 
 ITEM_BYTES_MAX: Final = 128 * 1024
@@ -87,8 +89,12 @@ class Staging:
                 if state.is_staged(opened, topic.name, numbers, counts):
                     return counts
             _check_room(known, topic, parts, size_bytes)
-            written = await self._gateway.batcher.stage([(topic, parts)], size_bytes)
-            await self._add(turn, ref, topic, written, numbers, counts)
+            born_s = self._gateway.world.monotonic_s()
+            runs = await self._gateway.batcher.stage([(topic, parts)], size_bytes)
+            written = _Written(
+                topic=topic, runs=runs, numbers=numbers, counts=counts, born_s=born_s
+            )
+            await self._add(turn, ref, written)
             return counts
 
         sender = None
@@ -101,36 +107,11 @@ class Staging:
         finally:
             turn.give_back()
 
-    async def _add(
-        self,
-        turn: "_Turn",
-        ref: Ref,
-        topic: Topic,
-        written: Sequence[LaneRuns],
-        numbers: Sequences,
-        counts: Mapping[int, int],
-    ) -> None:
+    async def _add(self, turn: "_Turn", ref: Ref, written: "_Written") -> None:
         """Make what was written part of the transaction, in turn."""
 
         async def attempt(is_in_doubt: bool) -> None:
-            known = await self._items.hopeful(ref)
-            try:
-                opened = state.find_open(known.txn, ref)
-            except Conflict as error:
-                if is_in_doubt and _may_hold(known, ref):
-                    raise Undecided(str(error)) from error
-                raise
-            if state.holds_object(opened, written):
-                return  # An unanswered attempt of ours did it.
-            if state.is_staged(opened, topic.name, numbers, counts):
-                return  # A copy of this request was faster.
-            assert known.txn is not None, ref
-            new = state.stage(known.txn, topic, written, numbers, counts)
-            try:
-                await self._items.write(ref.transactional_id, known, new)
-            except MetadataConflict:
-                self._items.forget(ref.transactional_id)
-                raise
+            await self._try(ref, written, is_in_doubt)
 
         await turn.reached()
         for look in range(GAP_LOOKS + 1):
@@ -144,6 +125,36 @@ class Staging:
             await self._gateway.world.sleep(GAP_WAIT_S / GAP_LOOKS)
             self._items.forget(ref.transactional_id)
         return None
+
+    async def _try(self, ref: Ref, written: "_Written", is_in_doubt: bool) -> None:
+        known = await self._items.hopeful(ref)
+        try:
+            opened = state.find_open(known.txn, ref)
+        except Conflict as error:
+            if is_in_doubt and _may_hold(known, ref):
+                raise Undecided(str(error)) from error
+            raise
+        if state.holds_object(opened, written.runs):
+            return  # An unanswered attempt of ours did it.
+        topic, numbers, counts = written.topic, written.numbers, written.counts
+        if state.is_staged(opened, topic.name, numbers, counts):
+            return  # A copy of this request was faster.
+        if self._gateway.world.monotonic_s() - written.born_s > FLIGHT_MAX_S:
+            raise too_late()
+        assert known.txn is not None, ref
+        new = state.stage(known.txn, topic, written.runs, numbers, counts)
+        await self._items.write(ref.transactional_id, known, new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """The records of one request, durable but not yet mentioned anywhere."""
+
+    topic: Topic
+    runs: Sequence[LaneRuns]
+    numbers: Sequences
+    counts: Mapping[int, int]
+    born_s: float
 
 
 class _Turn:

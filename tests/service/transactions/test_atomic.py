@@ -38,6 +38,7 @@ from storage.errors import (
 )
 from storage.metadata import Put
 from storage.producers import SEQUENCES
+from storage.rolls import FLIGHT_MAX_S
 from tests.service.transactions.cluster import TXN, Cluster, Process, by, offsets_of, with_topic
 from tests.storage.faults import random_faults
 from tests.storage.logs import batch_of
@@ -223,6 +224,19 @@ async def test_copies_that_race_write_once(kind: str, seed: int) -> None:
     again = await write(processes[0], await guard_of(kind, processes[0]), records("a"), offset=1)
     assert again.results == {"t": ((0, 0, 1),)}
     assert await processes[0].read() == ["a"]
+
+
+async def test_what_was_written_long_ago_is_not_committed_any_more() -> None:
+    cluster = Cluster()
+    process = await started(cluster)
+    cluster.objects.hold_puts = True
+    asleep = asyncio.create_task(write(process, key_guard(process), records("a")))
+    await turns()
+    cluster.now_s += FLIGHT_MAX_S + 1
+    cluster.objects.held[0].set()
+    with pytest.raises(StoreUnavailable, match="took too long"):
+        await asleep
+    assert await process.read() == []
 
 
 # Each kind

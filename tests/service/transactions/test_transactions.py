@@ -28,6 +28,7 @@ from storage.errors import (
 )
 from storage.metadata import Put
 from storage.producers import EPOCH_MAX
+from storage.rolls import FLIGHT_MAX_S
 from tests.service.transactions.cluster import TXN, Cluster, Process, by, offsets_of, with_topic
 from tests.storage.faults import random_faults
 from tests.storage.worlds import turns
@@ -389,6 +390,21 @@ async def test_a_gateway_that_dies_before_the_item_is_written_leaves_nothing() -
     await other.stage(view, "a", sequence=0)
     await committed(other, view)
     assert await other.read() == ["a"]
+
+
+async def test_what_was_written_long_ago_is_not_staged_any_more() -> None:
+    cluster = Cluster()
+    process = await with_topic(cluster)
+    view = await process.begin(timeout_ms=TIMEOUT_MS_MAX)
+    cluster.objects.hold_puts = True
+    asleep = asyncio.create_task(process.stage(view, "a"))
+    await turns()
+    # A sweeper may have taken it for an orphan meanwhile.
+    cluster.now_s += FLIGHT_MAX_S + 1
+    cluster.objects.held[0].set()
+    with pytest.raises(StoreUnavailable, match="took too long"):
+        await asleep
+    assert await committed(process, view) == {}
 
 
 async def test_a_stage_without_an_answer_into_what_was_committed_meanwhile_is_unknown() -> None:
