@@ -1,18 +1,18 @@
-"""Administration: topics, partitions, groups and the cluster.
+"""Administration: topics, partitions, groups, transactions and the cluster.
 
 Nothing here is retried: whoever creates or deletes by hand wants to know at once. The flags
 of the error say whether trying again is safe.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from riacho.assignment import Start
-from riacho.background import Synchronous
 from riacho.gateway import Gateway, gateway_url, topic_path
 from riacho.group_admin import AsyncGroupAdmin, GroupAdmin
 from riacho.replies import parsed
+from riacho.transaction_admin import AsyncTransactionAdmin, TransactionAdmin
 
 if TYPE_CHECKING:
     import httpx
@@ -53,8 +53,8 @@ class OffsetAndTimestamp:
     """Of the record at the offset; -1 if there is none."""
 
 
-class AsyncAdmin(AsyncGroupAdmin):
-    """Manages topics and groups; for programs with an event loop.
+class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
+    """Manages topics, groups and transactions; for programs with an event loop.
 
         async with AsyncAdmin("http://127.0.0.1:8080") as admin:
             await admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})
@@ -110,14 +110,22 @@ class AsyncAdmin(AsyncGroupAdmin):
         topic: str,
         partitions: int | None = None,
         config: Mapping[str, str | int | float | None] | None = None,
+        replication_factor: int | None = None,
+        replicas: Sequence[str] | None = None,
     ) -> Topic:
         """Add partitions, change settings; None as a setting returns it to its default.
 
         With more partitions, new records of a key may go to another one than old records.
+        `replicas` names the zones that shall hold the topic, `replication_factor` only how many;
+        what is stored is copied meanwhile, and `partitions` shows how far that is.
         """
         change: dict[str, Any] = {"config": dict(config or {})}
         if partitions is not None:
             change["partitions"] = partitions
+        if replication_factor is not None:
+            change["replication_factor"] = replication_factor
+        if replicas is not None:
+            change["replicas"] = list(replicas)
         reply = await self._gateway.request("PATCH", topic_path(topic), json=change)
         return parsed(reply, Topic)
 
@@ -146,8 +154,8 @@ class AsyncAdmin(AsyncGroupAdmin):
         await self.close()
 
 
-class Admin(GroupAdmin, Synchronous):
-    """Manages topics and groups; without an event loop.
+class Admin(GroupAdmin, TransactionAdmin):
+    """Manages topics, groups and transactions; without an event loop.
 
         with Admin("http://127.0.0.1:8080") as admin:
             admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})
@@ -196,9 +204,13 @@ class Admin(GroupAdmin, Synchronous):
         topic: str,
         partitions: int | None = None,
         config: Mapping[str, str | int | float | None] | None = None,
+        replication_factor: int | None = None,
+        replicas: Sequence[str] | None = None,
     ) -> Topic:
         """Add partitions, change settings; None as a setting returns it to its default."""
-        return self._run(self._admin.alter_topic(topic, partitions, config))
+        return self._run(
+            self._admin.alter_topic(topic, partitions, config, replication_factor, replicas)
+        )
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and every record in it."""

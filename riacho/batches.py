@@ -66,6 +66,8 @@ class Batch:
     size_bytes: int = 0
     attempts: int = 0
     may_have_applied: bool = False
+    flight: int = 0
+    """Which batch of its partition it is, in the order of sealing."""
     epoch: int = 0
     sequence: int = 0
     """Which record of its partition, in this epoch, is the first one here."""
@@ -85,6 +87,7 @@ class Batch:
                 drafts=drafts,
                 size_bytes=sum(draft.size_bytes for draft in drafts),
                 may_have_applied=self.may_have_applied,
+                flight=self.flight,
                 epoch=self.epoch,
             )
             for drafts in (self.drafts[:middle], self.drafts[middle:])
@@ -108,6 +111,17 @@ class Queue:
     landed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a batch has its answer, or waits for others to have theirs. Likewise."""
     numbering: Numbering = field(default_factory=Numbering)
+    flights: int = 0
+
+    def may_seal(self, in_flight_max: int) -> bool:
+        """Whether one more batch may be sent.
+
+        All since the oldest without an answer count, also those that have theirs: the gateway
+        remembers the last few, and must know the oldest when it is sent again.
+        """
+        if self.numbering.is_broken:
+            return False  # It would get a number that can never be used.
+        return not self.flying or self.flights - self.flying[0].flight + 1 < in_flight_max
 
 
 class Accumulator:
@@ -176,6 +190,8 @@ class Accumulator:
         with self._lock:
             batch = queue.waiting.popleft()
             batch.epoch, batch.sequence = queue.numbering.take(len(batch.drafts))
+            queue.flights += 1
+            batch.flight = queue.flights
             queue.flying.append(batch)
             if not self._is_full(queue):
                 queue.ready.clear()

@@ -153,7 +153,7 @@ def _is_idempotent(wanted: bool | None, acks: str, transactional_id: str | None)
         raise ValueError("idempotence and transactions need an answer: acks is not 0 with them")
     if wanted is False and transactional_id is not None:
         raise ValueError("transactions are idempotent: enable_idempotence is not False with them")
-    return False if wanted is None else wanted
+    return acks != "0" if wanted is None else wanted
 
 
 def _per_partition(wanted: int | None, is_idempotent: bool) -> int:

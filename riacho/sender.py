@@ -131,9 +131,7 @@ class Sender:
     async def _drain(self, queue: Queue) -> None:
         limit = self._delivery.max_in_flight_per_partition
         while await self._linger(queue):
-            # What broke the numbering is settled first, so that a new batch gets a number that
-            # can be used.
-            while len(queue.flying) >= limit or queue.numbering.is_broken:
+            while not queue.may_seal(limit):
                 queue.landed.clear()
                 await queue.landed.wait()
             await self._slots.acquire()

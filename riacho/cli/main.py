@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from riacho.cli import consume, doctor, fsck, groups, produce, serve, topics
-from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json, print_table
+from riacho.cli import clusters, consume, doctor, fsck, groups, produce, serve, topics, transactions
+from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json
 from riacho.gateway import DEFAULT_URL
 
 
@@ -44,6 +44,7 @@ Client commands find the gateway by --url or RIACHO_URL.
 )
 cli.add_typer(topics.commands, name="topic")
 cli.add_typer(groups.commands, name="group")
+cli.add_typer(transactions.commands, name="transaction")
 cli.command("serve")(serve.serve)
 cli.command("produce")(produce.produce)
 cli.command("consume")(consume.consume)
@@ -53,7 +54,7 @@ cli.command("fsck")(fsck.fsck)
 
 @cli.command()
 def cluster(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> None:
-    """Show the gateways, zones and controller.
+    """Show the gateways, the controller, zones with their health, and how partitions are.
 
     \b
     riacho cluster
@@ -66,14 +67,7 @@ def cluster(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> None
     if output is Output.JSON:
         print_json(found)
         return
-    for name, value in found.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            typer.echo(f"{name}:")
-            titles = list(value[0])
-            print_table(titles, [[row.get(title) for title in titles] for row in value])
-            typer.echo()
-        else:
-            typer.echo(f"{name}: {'-' if value is None else value}")
+    clusters.show(found)
 
 
 @cli.command()

@@ -113,6 +113,12 @@ def produce(
         int | None, typer.Option("--partition", "-p", min=0, help="Default: by key, or any.")
     ] = None,
     acks: Annotated[str, typer.Option(help="all, 1 or 0: how safe before it counts.")] = "all",
+    no_idempotence: Annotated[
+        bool,
+        typer.Option(
+            "--no-idempotence", help="Do not number batches: a retry may write a line twice."
+        ),
+    ] = False,
     null: Annotated[
         bool, typer.Option("--null", "-z", help="An empty key or value means null.")
     ] = False,
@@ -129,7 +135,8 @@ def produce(
     riacho produce orders -k : < lines.txt        # key:value
     printf 'user-7:\\n' | riacho produce users -k : -z    # a tombstone
 
-    The exit code is 0 only if every line was acknowledged.
+    Each line is written once, however often it has to be sent. The exit code is 0 only if every
+    line was acknowledged.
     """
     from riacho.admin import Admin
     from riacho.producer import Producer
@@ -151,6 +158,7 @@ def produce(
     producer = Producer(
         url,
         acks=acks,
+        enable_idempotence=False if no_idempotence else None,
         compression_type=compression,  # type: ignore[arg-type]
         delivery_timeout_ms=timeout * 1000,
         # Longer than any record waits, so that there is room again before we give up.

@@ -144,22 +144,36 @@ def alter(
     unset: Annotated[
         list[str], typer.Option("--unset", help="Return a setting to its default; repeatable.")
     ] = [],  # noqa: B006
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, help="Zones that hold a copy."),
+    ] = None,
+    replicas: Annotated[
+        str, typer.Option("--replicas", help="Names of these zones, as in a,b,c.")
+    ] = "",
     url: Url = DEFAULT_URL,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Add partitions, change settings.
+    """Add partitions, change settings, move replicas to other zones.
 
     \b
     riacho topic alter orders -p 6
     riacho topic alter orders -c retention.ms=60000 --unset segment.bytes
+    riacho topic alter orders --replicas a,b,d
     """
     from riacho.admin import Admin
 
-    if partitions is None and not config and not unset:
-        raise typer.BadParameter("nothing to change; give --partitions, --config or --unset")
+    zones = [zone.strip() for zone in replicas.split(",")] if replicas else None
+    if not (partitions or config or unset or replication_factor or zones):
+        raise typer.BadParameter(
+            "nothing to change; give --partitions, --config, --unset, --replication-factor or"
+            " --replicas"
+        )
     changes: dict[str, str | int | float | None] = dict(pairs(config, "--config"))
     with Admin(url) as admin:
-        topic = admin.alter_topic(name, partitions, changes | dict.fromkeys(unset))
+        topic = admin.alter_topic(
+            name, partitions, changes | dict.fromkeys(unset), replication_factor, zones
+        )
     if output is Output.JSON:
         print_json(asdict(topic))
     else:

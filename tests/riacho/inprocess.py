@@ -22,14 +22,19 @@ Fault = Callable[[httpx.Request], httpx.Response | None]
 """Instead of the gateway: a reply, an exception, or None to let the request pass."""
 
 
+_CALLS = ("/v1/producers", "/v1/transactions", "/v1/atomic")
+_NOT_POSTED = ("/v1/fetch", "/v1/groups")
+
+
 class Network(httpx.AsyncBaseTransport):
-    """Passes requests on. Those to produce, to fetch and of groups meet planned faults."""
+    """Passes requests on. Those to produce, to fetch, of groups and of producers meet faults."""
 
     def __init__(self, app: App) -> None:
         self._inner = httpx.ASGITransport(app=app)
         self.before: deque[Fault | None] = deque()
         self.before_fetch: deque[Fault | None] = deque()
         self.before_group: deque[Fault | None] = deque()
+        self.before_call: deque[Fault | None] = deque()
         self.lost_replies = 0
         self.lost_fetches = 0
         self.lost_group_replies = 0
@@ -39,8 +44,27 @@ class Network(httpx.AsyncBaseTransport):
         self.produced: list[httpx.Request] = []
         self.fetched: list[httpx.Request] = []
         self.grouped: list[httpx.Request] = []
+        self.called: list[httpx.Request] = []
+        """About producers and transactions."""
+        self.posted: list[httpx.Request] = []
+        """Records, and calls about producers and transactions, in order."""
+        self.lost_posts: set[int] = set()
+        """Which of them get no reply, counted from 0."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        number = len(self.posted)
+        if request.method == "POST" and not request.url.path.startswith(_NOT_POSTED):
+            self.posted.append(request)
+        reply = await self._pass(request)
+        if len(self.posted) > number and number in self.lost_posts:
+            raise httpx.ReadError("the connection broke")
+        return reply
+
+    async def _pass(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path in _CALLS or request.url.path.startswith("/v1/transactions/"):
+            self.called.append(request)
+            reply = _meet(self.before_call, request)
+            return reply or await self._inner.handle_async_request(request)
         if request.method == "GET" and request.url.path.endswith("/records"):
             return await self._fetch(request)
         if request.url.path == "/v1/fetch":
@@ -126,5 +150,8 @@ def problem(status: int, code: str, *, retryable: bool, may_have_applied: bool =
 def client_tasks() -> list[str]:
     """Return the tasks that run code of the client, and not of the gateway beside it."""
     names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]
-    ours = {"Sender", "Fetching", "PartitionCounts", "Session", "Commits"}
+    ours = {
+        *("Sender", "Fetching", "PartitionCounts", "Session", "Commits"),
+        *("ProducerIds", "Transactions"),
+    }
     return [name for name in names if name.split(".")[0] in ours]
