@@ -26,6 +26,7 @@ from storage.errors import (
     OutcomeUnknown,
     RiachoError,
     TransactionTooLarge,
+    UnknownTopicOrPartition,
 )
 from storage.head import Head, Run
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
@@ -102,13 +103,17 @@ class AtomicCommits:
                 except OutcomeUnknown:
                     doubt = views
                     views = [await lane.view(0) for lane in lanes]
-                if doubt and doubt[0].version != views[0].version:
-                    if await lanes[0].landed(doubt[0].head, parts[0].runs, views[0].head):
+                if doubt is not None:
+                    has_landed = await _has_landed(lanes, parts, doubt, views)
+                    if has_landed:
                         return _bases(parts, [view.head for view in doubt])
-                    doubt = None
+                    if has_landed is False:
+                        doubt = None
                 await self._runtime.next_attempt(attempt, give_up_s)
             raise AssertionError("attempts end by an error")
         except RiachoError as error:
+            if doubt is not None and isinstance(error, UnknownTopicOrPartition):
+                raise OutcomeUnknown(f"{error}; in the others it may have happened") from error
             raise told(error, is_in_doubt=doubt is not None) from error
 
     async def _try(
@@ -156,6 +161,23 @@ class AtomicCommits:
                 raise NotEnoughReplicas(f"zone {names} does not take the records; send it again")
             runs.append(whole)
         return LaneRuns(part.topic_id, part.lane, tuple(runs))
+
+
+async def _has_landed(
+    lanes: Sequence[Lane],
+    parts: Sequence[LaneRuns],
+    doubt: Sequence[LaneView],
+    views: Sequence[LaneView],
+) -> bool | None:
+    """Whether an attempt on `doubt` has happened by the time of `views`; None: it still may.
+
+    Any lane that changed since tells, as the attempt was conditional on all of them. It need
+    not be the first: the attempt may have landed while the heads were read one by one.
+    """
+    for lane, part, old, now in zip(lanes, parts, doubt, views, strict=True):
+        if old.version != now.version:
+            return await lane.landed(old.head, part.runs, now.head)
+    return None
 
 
 def check_width(lane_count: int, other_ops: int = 0) -> None:

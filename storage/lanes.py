@@ -18,6 +18,7 @@ from storage.commits import Bases, CommittingHead, Fenced, Offer, too_late
 from storage.errors import Contended, OutcomeUnknown, RiachoError, ShuttingDown
 from storage.head import Run
 from storage.rolls import FLIGHT_MAX_S
+from storage.tasks import drop_error
 from storage.watch import LaneRuntime, LaneView
 
 __all__ = ["Lane", "LaneRuntime", "LaneView", "Lanes", "Ticket", "Turn"]
@@ -67,7 +68,8 @@ class Turn:
     given_back: asyncio.Event = field(default_factory=asyncio.Event)
 
     def give_back(self) -> None:
-        self.reached.cancel()
+        if not self.reached.cancel():
+            drop_error(self.reached)
         self.given_back.set()
 
 

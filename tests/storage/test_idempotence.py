@@ -1,8 +1,6 @@
 """Lanes with claims: each batch once, in the order of its producer, whatever fails and repeats."""
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -10,18 +8,15 @@ from storage import head as heads
 from storage import keys
 from storage.commits import Offer
 from storage.errors import (
-    Contended,
-    DuplicateSequence,
     InvalidProducerEpoch,
     OutOfOrderSequence,
-    RiachoError,
     StoreUnavailable,
 )
 from storage.lanes import Lane
-from storage.metadata import VALUE_BYTES_MAX, Check, MetadataStore, Op, Put, Versioned
+from storage.metadata import VALUE_BYTES_MAX, Check, MetadataStore, Op, Versioned
 from storage.producers import Claim, Verdict
 from tests.storage.claims import Flush, Ledger, claim
-from tests.storage.faults import Fault, FaultyMetadata, TestObjects, random_faults
+from tests.storage.faults import Fault, FaultyMetadata, TestObjects
 from tests.storage.worlds import (
     TOPIC_ID,
     Clock,
@@ -273,103 +268,6 @@ async def test_what_expires_while_a_commit_is_in_doubt_is_judged_as_before() -> 
     assert await scene.log() == [claim(2, 0), nobody(3), claim(2, 1)]
 
 
-class Fence:
-    """An item whose version commits are conditional on."""
-
-    KEY = "txn/copier"
-
-    def __init__(self, scene: Scene) -> None:
-        self._table = scene.table
-
-    async def check(self) -> Check:
-        item = await self._table.get(self.KEY)
-        return Check(self.KEY, None if item is None else item.version)
-
-    async def move(self) -> None:
-        await self._table.transact([Put(self.KEY, b"newer", (await self.check()).expected)])
-
-
-async def test_a_fence_that_does_not_hold_fails_its_own_flush_only() -> None:
-    scene = await new_scene()
-    fence = Fence(scene)
-    await fence.move()
-    fenced = scene.flush(claim(3, 0), checks=(await fence.check(),))
-    flushes = [scene.flush(nobody(2)), fenced, scene.flush(claim(2, 0))]
-    tickets = [scene.ours.enqueue() for _ in flushes]
-    await scene.ours.view(0)
-    await fence.move()
-    for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
-
-    with pytest.raises(Contended, match="the producer changed"):
-        await tickets[1].committed
-    assert await tickets[0].committed == {0: 0}
-    assert await tickets[2].committed == {0: 2}
-    again = scene.flush(claim(3, 0), checks=(await fence.check(),))
-    assert await again.commit(scene.ours) == {claim(3, 0): 3}
-
-
-async def test_of_two_fences_on_one_item_the_older_one_counts_too() -> None:
-    scene = await new_scene()
-    fence = Fence(scene)
-    await fence.move()
-    await scene.send(scene.ours, claim(3, 0))
-    older = scene.flush(claim(3, 1), checks=(await fence.check(),))
-    await fence.move()
-    newer = scene.flush(claim(3, 0, epoch=1), checks=(await fence.check(),))
-    tickets = [scene.ours.enqueue() for _ in range(2)]
-    tickets[0].ready(older.offer())
-    tickets[1].ready(newer.offer())
-
-    with pytest.raises(Contended, match="the producer changed"):
-        await tickets[0].committed
-    assert await tickets[1].committed == {0: 1}
-    assert await scene.log() == [claim(3, 0), claim(3, 0, epoch=1)]
-
-
-class MeetsOthers(FaultyMetadata):
-    """A table where somebody else is faster, once."""
-
-    def __init__(self, inner: MetadataStore, others: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(inner)
-        self._others: Callable[[], Awaitable[object]] | None = others
-
-    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        if self._others is not None:
-            others, self._others = self._others, None
-            await others()
-        return await super().transact(ops)
-
-
-async def test_what_was_told_before_a_fence_failed_holds_after_it() -> None:
-    scene = await new_scene()
-    fence = Fence(scene)
-    early, behind = claim(2, 1), nobody(2)
-    flushes = [
-        scene.flush(early, behind),
-        scene.flush(claim(3, 0), checks=(await fence.check(),)),
-    ]
-    tickets = [scene.ours.enqueue() for _ in flushes]
-    await scene.ours.view(0)
-    await fence.move()
-
-    # The gap is filled after the early one was refused, and before the rest is tried again.
-    scene.ours._runtime.metadata = MeetsOthers(
-        scene.table, lambda: scene.send(scene.theirs, claim(2, 0))
-    )
-    for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
-    with pytest.raises(Contended):
-        await tickets[1].committed
-    answers = flushes[0].told(await tickets[0].committed)
-
-    log = await scene.log()
-    assert isinstance(answers[early], OutOfOrderSequence)
-    assert early not in log
-    assert log == [claim(2, 0), behind]
-    assert answers[behind] == 1
-
-
 async def test_flushes_of_very_many_producers_do_not_share_a_commit() -> None:
     scene = await new_scene()
     flushes = [scene.flush(*(claim(1000 * n + m, 0) for m in range(900))) for n in range(1, 25)]
@@ -399,104 +297,6 @@ async def test_a_plain_commit_costs_no_more_than_before() -> None:
 
     assert scene.faulty.calls == {"transact": 3}
     assert scene.objects.calls["put"] == scene.objects.calls["get"] == 0
-
-
-class Producer:
-    """A client with several batches in the air, which sends each until it is told where it is."""
-
-    def __init__(self, producer_id: int, partition: int, counts: list[int]) -> None:
-        self.batches: list[Claim] = []
-        for count in counts:
-            number = sum(each.record_count for each in self.batches)
-            self.batches.append(claim(producer_id, number, count, partition=partition))
-        self.settled = 0
-        self.offsets: dict[Claim, int] = {}
-
-    def in_the_air(self) -> list[Claim]:
-        """Return what it may send now: five batches at most, answered or not."""
-        return self.batches[self.settled : self.settled + 5]
-
-    def told(self, batch: Claim, answer: Verdict) -> None:
-        if isinstance(answer, int):
-            assert self.offsets.setdefault(batch, answer) == answer
-        elif isinstance(answer, DuplicateSequence):
-            assert batch in self.offsets  # A copy that was long on its way.
-        else:
-            assert isinstance(answer, OutOfOrderSequence), answer
-        while self.settled < len(self.batches) and self.batches[self.settled] in self.offsets:
-            self.settled += 1
-
-
-class Clients:
-    """Producers that send to any of three processes, in any order, several times."""
-
-    def __init__(self, scene: Scene, seed: int) -> None:
-        self.scene, self.chance = scene, random.Random(seed)
-        self.stores = [
-            FaultyMetadata(scene.table, random_faults(seed * 10 + n, 0.4)) for n in range(3)
-        ]
-        self.processes = [
-            Lane(TOPIC_ID, 0, new_runtime(store, scene.objects, clock=scene.clock, seed=20 + n))
-            for n, store in enumerate(self.stores)
-        ]
-        self.producers = [
-            Producer(2 * n + 2, n % 2, [self.chance.randint(1, 4) for _ in range(12)])
-            for n in range(4)
-        ]
-
-    async def send(self, lane: Lane, chosen: Mapping[Claim, Producer]) -> None:
-        await turns(self.chance.choice([0, 0, 2, 10]))  # On its way.
-        flush = self.scene.flush(*chosen, nobody(partition=self.chance.randrange(2)))
-        try:
-            answers = await flush.commit(lane)
-        except RiachoError:
-            return  # It is sent again.
-        for batch, sender in chosen.items():
-            sender.told(batch, answers[batch])
-
-    async def send_at_random(self, times: int) -> None:
-        waiting: list[asyncio.Task[None]] = []
-        for _ in range(times):
-            self.chance.choice(self.stores).failing_gets = self.chance.choice([0, 0, 0, 1])
-            self.scene.ledger.failing_writes = self.chance.choice([0, 0, 0, 1])
-            chosen = {
-                self.chance.choice(sender.in_the_air()): sender
-                for sender in self.chance.sample(self.producers, self.chance.randint(1, 4))
-                if sender.in_the_air()
-            }
-            lane = self.chance.choice(self.processes)
-            waiting.append(asyncio.create_task(self.send(lane, chosen)))
-            await turns(self.chance.choice([0, 1, 5]))
-        await asyncio.gather(*waiting)
-
-    async def finish(self) -> None:
-        """Let the faults end and what is late arrive, then send what is missing, in order."""
-        for store in self.stores:
-            store.next_fault, store.failing_gets = (lambda: "none"), 0
-        self.scene.ledger.failing_writes = 0
-        await turns(200)
-        for sender in self.producers:
-            for batch in sender.batches[sender.settled :]:
-                await self.send(self.processes[0], {batch: sender})
-
-
-@pytest.mark.parametrize("seed", range(30))
-async def test_copies_sent_everywhere_amid_faults_are_one_batch_in_order(seed: int) -> None:
-    scene = await new_scene()
-    clients = Clients(scene, seed)
-
-    await clients.send_at_random(400)
-    await clients.finish()
-
-    logs = [await scene.log(partition) for partition in range(2)]
-    for sender in clients.producers:
-        first = sender.batches[0]
-        own = [each for each in logs[first.partition] if each.producer_id == first.producer_id]
-        assert own == sender.batches
-        assert sender.settled == len(sender.batches)
-        records = await scene.ledger.log(scene.process(9), first.partition)
-        for batch, offset in sender.offsets.items():
-            assert records[offset] == (batch, 0)
 
 
 async def test_an_offer_of_which_nothing_is_left_costs_no_commit() -> None:

@@ -6,22 +6,17 @@ from collections import Counter
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from storage import frames, keys, producers, windows
 from storage import head as heads
+from storage import keys, producers, windows
 from storage.errors import OutOfOrderSequence, StoreUnavailable
 from storage.head import INLINE_BYTES_MAX, Head
 from storage.lanes import Lane, LaneRuntime
 from storage.metadata import Put
 from storage.producers import REMEMBERED_MAX, Claim, Window
 from storage.rolls import FLIGHT_MAX_S, HARD
-from storage.windows import FANOUT, WindowPages
-from storage.zones import Zones
-from tests.examples import few
+from storage.windows import FANOUT
 from tests.storage.claims import Flush, Ledger, claim
-from tests.storage.damage import check_gives_a_value_or_corrupt, check_notices_damage
 from tests.storage.faults import FaultyMetadata, TestObjects
 from tests.storage.worlds import (
     TOPIC_ID,
@@ -36,6 +31,8 @@ from tests.storage.worlds import (
 pytestmark = pytest.mark.anyio
 
 HEAD_KEY = keys.head(TOPIC_ID, 0)
+
+
 HEAD_BYTES_MAX = 16 * 1024
 
 
@@ -374,21 +371,6 @@ async def test_a_zone_that_came_in_sync_while_a_page_was_written_must_hold_it() 
     assert (await scene.head()).producer_pages == ()
 
 
-async def test_a_damaged_page_is_read_from_another_zone() -> None:
-    stores = {"a": TestObjects(), "b": TestObjects()}
-    zones = Zones(stores)
-    head = heads.create(TOPIC_ID, 0, 1, ["a", "b"])
-    full = heads.with_windows(head, {(n, 0): Window(n, 0, 0, 5, 1, (1, n)) for n in range(2, 200)})
-    spill = await WindowPages(zones, new_ids(), 1 << 20).spill(full, 5, 86_400_000, 1000)
-    spilled = msgspec.structs.replace(head, producer_pages=spill.new_pages)
-    [name] = stores["a"].names(".producers")
-    stores["a"].damage(name, 40)
-
-    found = await WindowPages(zones, new_ids(), 1 << 20).find(spilled, [(2, 0)])
-
-    assert found == {(2, 0): Window(2, 0, 0, 5, 1, (1, 2))}
-
-
 async def test_a_page_is_asked_only_if_it_may_hold_the_producer() -> None:
     scene = await new_scene()
     await scene.fill(scene.process(), 1000)
@@ -403,36 +385,3 @@ async def test_a_page_is_asked_only_if_it_may_hold_the_producer() -> None:
     )
     # Each page once, however many ask.
     assert 1 <= scene.objects.calls["get"] <= len((await scene.head()).producer_pages)
-
-
-WINDOWS = st.builds(
-    Window,
-    producer_id=st.integers(1, 2**53 - 1),
-    partition=st.integers(0, 63),
-    epoch=st.integers(0, 32_767),
-    used_minute=st.integers(0, 2**31),
-    next_sequence=st.integers(0, 2**31 - 1),
-    batches=st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 2**60)), max_size=5).map(
-        lambda pairs: tuple(number for pair in pairs for number in pair)
-    ),
-)
-PAGES = st.lists(WINDOWS, max_size=8, unique_by=lambda window: window.key)
-
-
-@few
-@given(PAGES)
-def test_decodes_what_it_encoded(page: list[Window]) -> None:
-    assert windows.decode(windows.encode(page)) == {window.key: window for window in page}
-
-
-@few
-@given(PAGES, st.data())
-def test_notices_any_damage(page: list[Window], data: st.DataObject) -> None:
-    check_notices_damage(windows.decode, windows.encode(page), data)
-
-
-@few
-@given(st.binary(max_size=60))
-def test_any_bytes_are_a_page_or_corrupt(anything: bytes) -> None:
-    check_gives_a_value_or_corrupt(windows.decode, anything)
-    check_gives_a_value_or_corrupt(windows.decode, frames.seal(b"RPW1", anything))
