@@ -22,10 +22,6 @@ Fault = Callable[[httpx.Request], httpx.Response | None]
 """Instead of the gateway: a reply, an exception, or None to let the request pass."""
 
 
-_CALLS = ("/v1/producers", "/v1/transactions", "/v1/atomic")
-_NOT_POSTED = ("/v1/fetch", "/v1/groups")
-
-
 class Network(httpx.AsyncBaseTransport):
     """Passes requests on. Those to produce, to fetch, of groups and of producers meet faults."""
 
@@ -53,7 +49,8 @@ class Network(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         number = len(self.posted)
-        if request.method == "POST" and not request.url.path.startswith(_NOT_POSTED):
+        path = request.url.path
+        if _is_call(path) or (request.method == "POST" and path.endswith("/records")):
             self.posted.append(request)
         reply = await self._pass(request)
         if len(self.posted) > number and number in self.lost_posts:
@@ -61,7 +58,7 @@ class Network(httpx.AsyncBaseTransport):
         return reply
 
     async def _pass(self, request: httpx.Request) -> httpx.Response:
-        if request.url.path in _CALLS or request.url.path.startswith("/v1/transactions/"):
+        if _is_call(request.url.path):
             self.called.append(request)
             reply = _meet(self.before_call, request)
             return reply or await self._inner.handle_async_request(request)
@@ -107,6 +104,10 @@ class Network(httpx.AsyncBaseTransport):
             self.lost_fetches -= 1
             raise httpx.ReadError("the connection broke")
         return reply
+
+
+def _is_call(path: str) -> bool:
+    return path.startswith(("/v1/producers", "/v1/transactions", "/v1/atomic"))
 
 
 def _meet(faults: deque[Fault | None], request: httpx.Request) -> httpx.Response | None:

@@ -2,15 +2,23 @@
 
 import asyncio
 import random
+from collections.abc import Collection
 
 import httpx
 
 
 class Storm(httpx.AsyncBaseTransport):
-    """Mistreats requests that write, by the luck of a seed; others pass."""
+    """Mistreats requests that write, by the luck of a seed; others pass, and those it spares."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, seed: int, late_s: float = 0.02) -> None:
+    def __init__(
+        self,
+        inner: httpx.AsyncBaseTransport,
+        seed: int,
+        late_s: float = 0.02,
+        spared: Collection[str] = (),
+    ) -> None:
         self._inner = inner
+        self._spared = spared
         self._random = random.Random(seed)
         self._late_s = late_s
         self._copies: set[asyncio.Task[httpx.Response]] = set()
@@ -18,7 +26,7 @@ class Storm(httpx.AsyncBaseTransport):
         self.lost = self.repeated = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if request.method != "POST" or self.is_over or request.url.path == "/v1/topics":
+        if request.method != "POST" or self.is_over or request.url.path in self._spared:
             return await self._inner.handle_async_request(request)
         await request.aread()
         luck = self._random.random()
