@@ -65,9 +65,14 @@ class Process:
 
     async def read(self, partition: int = 0, topic: str = TOPIC) -> list[str]:
         """Return the values that are in the log."""
-        found = await self.gateway.fetch(topic, partition, Position(offset=0), ALL, Wait())
-        batches = found.fetched.batches(10**9)
-        return [value.decode() for _, batch in batches for value in batch.column(2).to_pylist()]
+        values: list[str] = []
+        while True:
+            position = Position(offset=len(values))
+            found = await self.gateway.fetch(topic, partition, position, ALL, Wait())
+            for _, batch in found.fetched.batches(10**9):
+                values += [value.decode() for value in batch.column(2).to_pylist()]
+            if len(values) == found.high_watermark:
+                return values
 
     async def offset(self, group: str, partition: int = 0, topic: str = TOPIC) -> int | None:
         found = await self.offsets.read_some(group, [(topic, partition)])
