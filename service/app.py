@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import cluster_routes, topic_routes
 from service.access_log import AccessLog, request_id_of
 from service.clock import World, real_world
+from service.controller import Controller
 from service.fetch_routes import FetchRoutes
 from service.gateway import Gateway
 from service.group_openapi import GROUP_OPERATIONS
@@ -125,6 +126,14 @@ class App:
             ("POST", "/v1/transactions/{transaction}/abort"): transactions.abort,
             ("POST", "/v1/atomic"): transactions.atomic,
         }
+        self._controller = Controller(
+            gateway.settings,
+            gateway.zones,
+            gateway.metadata,
+            gateway.topics,
+            gateway.world,
+            registry.gateway_id,
+        )
         self.fastapi = self._fastapi(endpoints, metrics)
         metrics.watch(gateway)
         bounded = _BoundedBodies(self.fastapi)
@@ -165,6 +174,7 @@ class App:
         beats = asyncio.create_task(self._registry.run())
         upkeep = asyncio.create_task(self._upkeep.run())
         transaction_upkeep = asyncio.create_task(self._transaction_upkeep.run())
+        controller = asyncio.create_task(self._controller.run())
         log.info("%s", describe(self.gateway.settings))
         yield
         log.info("stopping: answering what is held")
@@ -175,6 +185,8 @@ class App:
         await stop(upkeep)
         await stop(transaction_upkeep)
         await stop(beats)
+        await stop(controller)
+        await self._controller.leave()
         await self._registry.leave()
         await self.gateway.aclose()
         if self._lines is not None:
@@ -287,4 +299,5 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     lines = configure_logging(settings.log_level, settings.log_format)
     metadata = open_table(settings, world)
     gateway = Gateway(settings, open_zones(settings), metadata, world)
-    return App(gateway, Registry(settings, metadata, world), Metrics(), lines)
+    registry = Registry(settings, metadata, world, gateway.zones)
+    return App(gateway, registry, Metrics(), lines)

@@ -3,15 +3,19 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from service.controller import LEASE
 from service.gateway import Gateway
 from service.metrics import Metrics
 from service.registry import Registry
 from service.requests import Query
+from service.survey import Counts, Survey, ZoneCounts, zones_of
 from service.version import VERSION
+from storage import leases
 from storage.errors import ShuttingDown
+from storage.zone_items import ZoneItem
 
 
 class GatewayInfo(BaseModel):
@@ -22,19 +26,50 @@ class GatewayInfo(BaseModel):
     version: str
     started_ms: int
     beat_ms: int
+    failing: list[str] = Field(description="zones that this gateway could not use lately")
+
+
+class ResyncInfo(BaseModel):
+    lanes_behind: int
+    objects_checked: int
+    objects_copied: int
+    bytes_copied: int
+    lost: int = Field(description="objects that no zone holds any more")
+    lost_keys: list[str] = Field(description="the first of them")
+    error: str = Field(description="what keeps it from going on; empty if nothing does")
 
 
 class ZoneInfo(BaseModel):
     name: str
-    kind: str
+    kind: str | None = Field(description="null: not configured at this gateway")
+    state: str = Field(description="online, offline, or wiped: it has lost what it held")
+    since_ms: int = Field(description="when it came into this state; 0: it was never in another")
+    reason: str
+    is_whole: bool = Field(description="false while what it has lost is copied back")
+    latency_ms: int = Field(description="of a write, a read and a removal; 0: not measured")
+    leaders: int = Field(description="partitions that are led by this zone")
+    replicas: int = Field(description="partitions that have a replica here")
+    in_sync: int = Field(description="those of them that are in sync")
+    resync: ResyncInfo | None = Field(description="how far it is with catching up")
+
+
+class PartitionCounts(BaseModel):
+    count: int
+    under_replicated: int = Field(description="not all replicas are in sync")
+    under_min_isr: int = Field(description="fewer are in sync than min.insync.replicas")
+    offline: int = Field(description="none of those in sync can be reached")
+    reassigning: int = Field(description="replicas are being moved")
 
 
 class Cluster(BaseModel):
     version: str
     gateway: str
     gateways: list[GatewayInfo]
+    controller: str | None = Field(description="id of the gateway that is the controller")
+    controller_epoch: int | None = Field(description="how many controllers there were")
     zones: list[ZoneInfo]
-    controller: str | None
+    topics: int
+    partitions: PartitionCounts
 
 
 class Health(BaseModel):
@@ -44,21 +79,31 @@ class Health(BaseModel):
 def router(gateway: Gateway, registry: Registry, metrics: Metrics) -> APIRouter:
     """Return the routes that tell about gateways, zones and health."""
     routes = APIRouter(tags=["cluster"])
+    survey = Survey(gateway.metadata, gateway.topics)
 
     @routes.get("/v1/cluster")
     async def describe_cluster(request: Request) -> Cluster:
-        """Return the gateways that are up, the zones, and the version."""
+        """Return gateways, the controller, zones and their health, and how partitions are."""
         Query(request, ())
         gateways = await registry.gateways()
+        controller = await leases.current(gateway.metadata, LEASE)
+        items, counts = await zones_of(gateway.metadata), await survey.counts()
+        names = dict.fromkeys([*gateway.zones.names, *sorted({*items, *counts.zones})])
         return Cluster(
             version=VERSION,
             gateway=registry.gateway_id,
             gateways=[GatewayInfo.model_validate(g, from_attributes=True) for g in gateways],
-            zones=[
-                ZoneInfo(name=name, kind=type(gateway.zones.store(name)).__name__)
-                for name in gateway.zones.names
-            ],
-            controller=None,
+            controller=None if controller is None else controller.holder,
+            controller_epoch=None if controller is None else controller.epoch,
+            zones=[_zone_info(gateway, name, items.get(name), counts) for name in names],
+            topics=counts.topics,
+            partitions=PartitionCounts(
+                count=counts.partitions,
+                under_replicated=counts.under_replicated,
+                under_min_isr=counts.under_min_isr,
+                offline=counts.offline,
+                reassigning=counts.reassigning,
+            ),
         )
 
     @routes.get("/healthy")
@@ -80,3 +125,27 @@ def router(gateway: Gateway, registry: Registry, metrics: Metrics) -> APIRouter:
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes
+
+
+def _zone_info(gateway: Gateway, name: str, item: ZoneItem | None, counts: Counts) -> ZoneInfo:
+    is_here = name in gateway.zones.names
+    if item is None:
+        # Nobody probes it, so it is as this gateway finds it.
+        failing = is_here and gateway.zones.is_avoided(name)
+        reason = gateway.zones.health[name].last_error if failing else ""
+        item = ZoneItem(name=name, state="offline" if failing else "online", reason=reason)
+    number = counts.zones.get(name, ZoneCounts())
+    resync = item.resync
+    return ZoneInfo(
+        name=name,
+        kind=type(gateway.zones.store(name)).__name__ if is_here else None,
+        state=item.state,
+        since_ms=item.since_ms,
+        reason=item.reason,
+        is_whole=item.is_whole,
+        latency_ms=item.latency_ms,
+        leaders=number.leaders,
+        replicas=number.replicas,
+        in_sync=number.in_sync,
+        resync=None if resync is None else ResyncInfo.model_validate(resync, from_attributes=True),
+    )

@@ -20,9 +20,9 @@ from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter, problem_respon
 from service.record_limits import PARTITION_MAX
 from service.requests import OFFSET_MAX, Query, parse_partition, parse_place
 from storage import keys
-from storage.catalog import zone_names
 from storage.entries import Kind
 from storage.errors import InvalidRequest
+from storage.replication import read_names
 from storage.slices import SCHEMA_MESSAGE
 from storage.topic_config import SETTINGS
 from storage.topics import PARTITIONS_MAX, Topic
@@ -57,6 +57,11 @@ class TopicChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     partitions: StrictInt | None = None
+    replication_factor: StrictInt | None = None
+    replicas: list[StrictStr] | None = Field(
+        default=None,
+        description="names of the zones that shall hold the topic; what is there is copied",
+    )
     config: dict[str, ConfigValue | None] = Field(
         default_factory=dict,
         description="null returns a setting to its default",
@@ -137,10 +142,14 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.patch("/{topic}")
     async def alter_topic(topic: TopicName, change: TopicChange, request: Request) -> TopicInfo:
-        """Add partitions, change configuration."""
+        """Add partitions, change configuration, move replicas to other zones."""
         Query(request, ())
         altered = await gateway.topics.alter(
-            topic, partitions=change.partitions, config=change.config
+            topic,
+            partitions=change.partitions,
+            config=change.config,
+            replication_factor=change.replication_factor,
+            replicas=change.replicas,
         )
         return _topic_info(altered)
 
@@ -209,7 +218,8 @@ async def _locate(
     ranges = []
     for entry in entries:
         if entry.object_id not in urls:
-            name = zone_names(view.head, entry.zones)[0]
+            names = read_names(view.head, entry.zones, entry.partition)
+            name = min(names, key=gateway.zones.is_avoided)
             urls[entry.object_id] = await gateway.zones.store(name).presign(
                 keys.hot_segment(entry.object_id), gateway.settings.presign_expires_s
             )

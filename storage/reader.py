@@ -7,7 +7,7 @@ want it. Checksums are compared when bytes come out of a store, not again when o
 
 An entry says which zones held its object when it was committed. Zones that were brought in sync
 later hold it too, so those in the entry are asked first, and the others when these fail: because
-the object is lost or damaged there, or the zone is away or too slow (docs/decisions/0018).
+the object is lost or damaged there, or the zone is away or too slow (docs/decisions/0020).
 """
 
 import asyncio

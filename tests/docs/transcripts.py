@@ -25,7 +25,7 @@ LONG = 100
 _VOLATILE = {
     *("arrow_schema_base64", "beat_ms", "crc32c", "created_ms", "gateway", "host", "id"),
     *("committed_ms", "lag_seconds", "max_timestamp", "member_id", "min_timestamp", "pid"),
-    *("request_id", "started_ms", "timestamp", "url"),
+    *("controller", "request_id", "started_ms", "timestamp", "url"),
 }
 _VOLATILE_HEADERS = {"x-request-id", "content-length"}
 _NOW = re.compile(r"\b1[0-9]{12}\b")
