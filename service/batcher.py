@@ -138,7 +138,8 @@ class Batcher:
             touched.add(waiting)
         append.lanes_left = len(touched)
         buffer.size_bytes += size_bytes
-        if buffer.size_bytes >= self._limits.batch_bytes_max:
+        is_full = any(waiting.is_full for waiting in touched)
+        if is_full or buffer.size_bytes >= self._limits.batch_bytes_max:
             self._seal()
             self._take_off()
         try:

@@ -13,6 +13,7 @@ anew without it; its requests are told where it is already, or why it was refuse
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cmp_to_key
 from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -21,9 +22,9 @@ from storage import replication
 from storage.commits import Offer
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
 from storage.head import Run
-from storage.lanes import Lane, LaneView
+from storage.lanes import CLAIMS_PER_COMMIT_MAX, Lane, LaneView
 from storage.metadata import Check
-from storage.producers import Claim, Verdict
+from storage.producers import SEQUENCES, Claim, Verdict
 from storage.topics import Topic
 from storage.writer import LanePart
 
@@ -132,6 +133,11 @@ class LaneBuffer:
                 self._claimed[claim] = chunk
         if append is not None:
             chunk.appends.append(append)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many batches of idempotent producers as one commit takes."""
+        return len(self._claimed) >= CLAIMS_PER_COMMIT_MAX
 
     @property
     def first_partition(self) -> int:
@@ -264,12 +270,16 @@ def _in_sequence(chunks: list[_Chunk]) -> list[_Chunk]:
     ordered = list(chunks)
     for own in places.values():
         if len(own) > 1:
-            sequence = sorted((chunks[place] for place in own), key=_sequence_of)
+            sequence = sorted((chunks[place] for place in own), key=cmp_to_key(_compare))
             for place, chunk in zip(own, sequence, strict=True):
                 ordered[place] = chunk
     return ordered
 
 
-def _sequence_of(chunk: _Chunk) -> tuple[int, int]:
-    assert chunk.claim is not None
-    return chunk.claim.epoch, chunk.claim.sequence
+def _compare(one: _Chunk, other: _Chunk) -> int:
+    assert one.claim is not None
+    assert other.claim is not None
+    if one.claim.epoch != other.claim.epoch:
+        return one.claim.epoch - other.claim.epoch
+    half = SEQUENCES // 2  # Numbers return to 0, so what is more than half-way ahead is behind.
+    return (one.claim.sequence - other.claim.sequence + half) % SEQUENCES - half

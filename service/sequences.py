@@ -26,6 +26,9 @@ LOOK_EVERY_S: Final = 0.05
 
 PRODUCERS_KEPT_MAX: Final = 20_000
 
+NOTHING_SEEN: Final = -1
+"""Before every epoch."""
+
 _Key: TypeAlias = tuple[bytes, int, int]
 
 
@@ -50,41 +53,47 @@ class Sequences:
 
     async def in_turn(self, topic: Topic, claims: Mapping[int, Claim]) -> None:
         """Return when requests before these have arrived, or after a moment."""
+        arrived = {
+            partition: self._kept((topic.topic_id, partition, claim.producer_id))
+            for partition, claim in claims.items()
+        }
+        early = [p for p, claim in claims.items() if _is_early(claim, arrived[p])]
+        if early:
+            await asyncio.gather(*(self._catch_up(topic, p, claims[p], arrived[p]) for p in early))
+        # All at once, after the wait: else who comes behind in one partition would overtake
+        # what still waits for another.
         for partition, claim in claims.items():
-            key = topic.topic_id, partition, claim.producer_id
-            arrived = self._arrived.get(key)
-            if arrived is None or _is_early(claim, arrived):
-                arrived = await self._caught_up(topic, partition, claim, key)
-            if not _is_behind(claim, arrived):
-                arrived.move(claim.epoch, (claim.sequence + claim.record_count) % SEQUENCES)
+            if not _is_behind(claim, arrived[partition]):
+                following = (claim.sequence + claim.record_count) % SEQUENCES
+                arrived[partition].move(claim.epoch, following)
 
-    async def _caught_up(self, topic: Topic, partition: int, claim: Claim, key: _Key) -> _Arrived:
+    async def _catch_up(
+        self, topic: Topic, partition: int, claim: Claim, arrived: _Arrived
+    ) -> None:
         """Wait until the claim is not early any more, but not for long."""
-        arrived = self._kept(key, claim.epoch)
         number, _ = topic.lane_of(partition)
         lane = self._lanes.lane(topic.topic_id, number)
         for _ in range(int(WAIT_S / LOOK_EVERY_S)):
+            _look(arrived, lane.known(LOOK_EVERY_S) or await lane.view(0), claim)
             if not _is_early(claim, arrived):
-                break
-            view = lane.known(LOOK_EVERY_S) or await lane.view(0)
-            _catch_up(arrived, view, claim)
-            if _is_early(claim, arrived):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await arrived.moved.wait()
-        return arrived
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await arrived.moved.wait()
+            if not _is_early(claim, arrived):
+                return
 
-    def _kept(self, key: _Key, epoch: int) -> _Arrived:
+    def _kept(self, key: _Key) -> _Arrived:
         arrived = self._arrived.get(key)
         if arrived is None:
-            arrived = self._arrived[key] = _Arrived(epoch, 0)
+            arrived = self._arrived[key] = _Arrived(NOTHING_SEEN, 0)
         self._arrived.move_to_end(key)
         if len(self._arrived) > PRODUCERS_KEPT_MAX:
             self._arrived.popitem(last=False)
         return arrived
 
 
-def _catch_up(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
+def _look(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
     """Take over what the head knows of the producer, if that is more."""
     window = view.windows.get(claim.key)
     if window is None:
@@ -93,7 +102,8 @@ def _catch_up(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
             arrived.move(claim.epoch, claim.sequence)
         return
     ahead = (window.next_sequence - arrived.next_sequence) % SEQUENCES
-    if window.epoch > arrived.epoch or ahead < SEQUENCES // 2:
+    is_same = window.epoch == arrived.epoch
+    if window.epoch > arrived.epoch or (is_same and 0 < ahead < SEQUENCES // 2):
         arrived.move(window.epoch, window.next_sequence)
 
 
@@ -118,8 +128,9 @@ def already_written(
 
 
 def _is_early(claim: Claim, arrived: _Arrived) -> bool:
-    ahead = (claim.sequence - arrived.next_sequence) % SEQUENCES
-    return claim.epoch == arrived.epoch and 0 < ahead < SEQUENCES // 2
+    if claim.epoch != arrived.epoch:
+        return claim.epoch > arrived.epoch and claim.sequence != 0
+    return 0 < (claim.sequence - arrived.next_sequence) % SEQUENCES < SEQUENCES // 2
 
 
 def _is_behind(claim: Claim, arrived: _Arrived) -> bool:
