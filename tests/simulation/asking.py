@@ -20,6 +20,7 @@ from tests.simulation.transaction_rules import (
     TransactionHistory,
 )
 
+DUPLICATE = "DUPLICATE_SEQUENCE_NUMBER"
 STALE_MEMBER = {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"}
 
 
@@ -142,6 +143,8 @@ class Asking:
             return Ended(UNKNOWN if error.may_have_applied else UNAVAILABLE, is_final=False)
         if error.code in STALE_MEMBER:
             return Ended(UNAVAILABLE)
+        if error.code == DUPLICATE:
+            return Ended(COMMITTED)  # Long ago, so nothing more is said of it.
         if error.code not in {REFUSED, FENCED}:
             self.complain(name, error)
         return Ended(error.code)

@@ -6,13 +6,12 @@ one that took its place. Partitions of the source are given to them for good, or
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.app import App
 from tests.simulation.asking import Asking, Over
-from tests.simulation.http import RETRYABLE, Net, NetPlan, Refused
+from tests.simulation.http import RETRYABLE, NetPlan, Refused
 from tests.simulation.transaction_rules import (
     ABORTED,
     COMMITTED,
@@ -43,6 +42,8 @@ class CopierPlan:
     aborts: float
     timeout_ms: int
     life_s: float
+    writers: int
+    calls: int
     net: NetPlan
 
     @classmethod
@@ -58,6 +59,8 @@ class CopierPlan:
             aborts=chance.choice([0.0, 0.1]),
             timeout_ms=chance.choice([3_000, 60_000, TIMEOUT_MS_MAX, TIMEOUT_MS_MAX]),
             life_s=chance.choice([2.0, 10.0, 40.0]),
+            writers=chance.choice([0, 0, 2]),
+            calls=chance.randint(10, 40),
             net=NetPlan.of(chance),
         )
 
@@ -90,25 +93,21 @@ class Copiers:
         self,
         plan: CopierPlan,
         chance: random.Random,
-        apps: Callable[[], list[App]],
         now_s: Callable[[], float],
-        trace: list[str],
         history: TransactionHistory,
+        asking: Asking,
     ) -> None:
         self.plan = plan
         self.history = history
-        self.net = Net(plan.net, chance, apps)
         self.is_calm = False
         self._chance = chance
         self._now_s = now_s
-        self._trace = trace
-        self._asking = Asking(self.net, chance, now_s, trace, history)
+        self._asking = asking
         self._alive: set[asyncio.Task[None]] = set()
         """Zombies included."""
 
     def calm_down(self) -> None:
-        self.is_calm = self._asking.is_calm = True
-        self.net.calm_down()
+        self.is_calm = True
 
     async def keep(self, number: int) -> None:
         """See to it that there is always one copier with this transactional id."""
@@ -116,9 +115,7 @@ class Copiers:
         partitions = [p for p in range(self.plan.source_partitions) if p % every == number]
         while True:
             life = Life(f"copier-{number}", partitions)
-            task = asyncio.create_task(self._live(life))
-            self._alive.add(task)
-            task.add_done_callback(self._ended)
+            task = self._start(self._live(life))
             while not task.done():
                 await asyncio.wait([task], timeout=1)
                 if not self.is_calm and self._chance.random() < 1 / self.plan.life_s:
@@ -132,6 +129,12 @@ class Copiers:
         for task in tuple(self._alive):
             task.cancel()
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._alive.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._alive.discard(task)
         if not task.cancelled() and task.exception() is not None:
@@ -143,7 +146,7 @@ class Copiers:
             while True:
                 work = await self._read(life)
                 if not work.originals:
-                    await asyncio.sleep(0.3)
+                    await asyncio.sleep(2)
                     continue
                 if self._chance.random() < self.plan.in_one_call:
                     await self._copy_in_one_call(life, work)
@@ -285,14 +288,29 @@ class Copiers:
             if ended.answer == FENCED:
                 raise Over("fenced")
             if ended.is_final:
+                if self._chance.random() < 0.2 and not self.is_calm:
+                    self._start(self._haunt(name, wants, path, body, headers))
                 return ended.answer
             await self._asking.pause()
         # Whatever becomes of it is decided before there is a new instance.
         await self._introduce(life)
         return UNKNOWN
 
+    async def _haunt(
+        self, name: str, wants: str, path: str, body: Any, headers: Mapping[str, str] | None
+    ) -> None:
+        """Ask again for what has happened, or for the contrary, when it is long over."""
+        await asyncio.sleep(self._chance.expovariate(0.5))
+        if self._chance.random() < 0.3 and headers is None:
+            wants = ABORTED if wants == COMMITTED else COMMITTED
+            path = path.rpartition("/")[0] + ("/abort" if wants == ABORTED else "/commit")
+            body = {}
+        await self._asking.ask(name, wants, path, body, headers)
+
     async def _copy_in_one_call(self, life: Life, work: Work) -> None:
-        name = f"{life.transactional_id}.{life.producer_id}.{life.epoch}!"
+        # One that was refused leaves its epoch to the next.
+        number = len(self.history.attempts)
+        name = f"{life.transactional_id}.{life.producer_id}.{life.epoch}!{number}"
         values = self._values(name, work)
         self.history.attempts.append(Attempt(name, values, work.offsets))
         records = [

@@ -16,8 +16,10 @@ from storage.memory import MemoryMetadata
 from storage.metadata import Op
 from storage.reader import Budget
 from storage.records import record_batch
+from tests.simulation.asking import Asking
+from tests.simulation.atomic_writers import ATOMS, AtomicWriters
 from tests.simulation.copiers import COPIES, GROUP, SOURCE, CopierPlan, Copiers
-from tests.simulation.http import Refused
+from tests.simulation.http import Net
 from tests.simulation.reading import fetch, read_all
 from tests.simulation.transaction_rules import Moment, Shown, TransactionHistory
 
@@ -54,18 +56,23 @@ class ExactlyOnce:
         self._chance = chance
         self._apps = apps
         self._now_s = now_s
-        self._trace = trace
         self._metadata = metadata
-        self._copiers = Copiers(plan, chance, apps, now_s, trace, self.history)
+        self.net = Net(plan.net, chance, apps)
+        self._asking = Asking(self.net, chance, now_s, trace, self.history)
+        self._copiers = Copiers(plan, chance, now_s, self.history, self._asking)
+        self._places = [(COPIES, p) for p in range(plan.partitions if plan.copiers else 0)]
+        self._places += [(ATOMS, p) for p in range(plan.partitions if plan.writers else 0)]
         self._ends: dict[str, int] = {}
         """Records in each lane of the copies, by the key of its head."""
         self._copied: dict[int, int] = {}
 
     async def prepare(self, gateway: Gateway) -> None:
         """Make the topics, and fill the source."""
+        config = {"lane.partitions": self.plan.lane_partitions}
+        if self.plan.writers:
+            await gateway.topics.create(ATOMS, partitions=self.plan.partitions, config=dict(config))
         if not self.plan.copiers:
             return
-        config = {"lane.partitions": self.plan.lane_partitions}
         await gateway.topics.create(
             SOURCE, partitions=self.plan.source_partitions, config=dict(config)
         )
@@ -82,13 +89,19 @@ class ExactlyOnce:
         self._metadata.watch = lambda items: self._look(heads_of_copies, items)
 
     def start(self) -> "list[asyncio.Task[None]]":
-        if not self.plan.copiers:
-            return []
-        readers = [asyncio.create_task(self._watch()) for _ in range(READERS)]
-        numbers = range(self.plan.copiers)
-        return [*readers, *(asyncio.create_task(self._copiers.keep(n)) for n in numbers)]
+        readers = range(READERS if self._places else 0)
+        writers = AtomicWriters(
+            self._chance, self._asking, self.history, self.plan.partitions, self.plan.calls
+        )
+        self._writing = [asyncio.create_task(writers.live(n)) for n in range(self.plan.writers)]
+        return [
+            *(asyncio.create_task(self._watch()) for _ in readers),
+            *(asyncio.create_task(self._copiers.keep(n)) for n in range(self.plan.copiers)),
+        ]
 
     def calm_down(self) -> None:
+        self._asking.is_calm = True
+        self.net.calm_down()
         self._copiers.calm_down()
 
     async def run(self) -> None:
@@ -97,17 +110,16 @@ class ExactlyOnce:
             await self._until_copied(20 * self.plan.life_s)
 
     async def drain(self) -> None:
-        """Wait until all is copied, then send everybody home."""
+        """Wait until all is copied and written, then send everybody home."""
         if self.plan.copiers:
             self.history.is_drained = await self._until_copied(DRAIN_S)
-            self._copiers.stop()
-            await self._copiers.net.settle()
+        await asyncio.gather(*self._writing)
+        self._copiers.stop()
+        await self.net.settle()
 
     async def read_everything(self, gateway: Gateway) -> None:
-        if self.plan.copiers:
-            for partition in range(self.plan.partitions):
-                records = await read_all(gateway, COPIES, partition)
-                self.history.final[COPIES, partition] = records
+        for place in self._places:
+            self.history.final[place] = await read_all(gateway, *place)
 
     async def _until_copied(self, within_s: float) -> bool:
         give_up_s = self._now_s() + within_s
@@ -117,34 +129,28 @@ class ExactlyOnce:
         return sum(self._copied.values()) == total
 
     async def _watch(self) -> None:
-        """Read one partition of the copies after the other, again and again."""
-        offsets = dict.fromkeys(range(self.plan.partitions), 0)
+        """Read one partition after the other, again and again."""
+        offsets = dict.fromkeys(self._places, 0)
         while True:
-            await asyncio.sleep(self._chance.expovariate(5))
-            partition = self._chance.randrange(self.plan.partitions)
+            await asyncio.sleep(self._chance.expovariate(3))
+            place = self._chance.choice(self._places)
             budget = Budget(records_max=self._chance.choice([1, 7, 1000]), bytes_max=10**6)
             began_s = self._now_s()
             gateway = self._chance.choice(self._apps()).gateway
             try:
                 async with asyncio.timeout(20):
-                    values, result = await fetch(
-                        gateway, COPIES, partition, offsets[partition], budget
-                    )
-            except (RiachoError, TimeoutError, Refused):
+                    values, result = await fetch(gateway, *place, offsets[place], budget)
+            except (RiachoError, TimeoutError):
                 continue
+            end = result.high_watermark
             if values:
-                offsets[partition] = values[-1][0] + 1
-            elif self._chance.random() < 0.05:
-                offsets[partition] = 0
-            shown = Shown(
-                (COPIES, partition),
-                began_s,
-                self._now_s(),
-                values,
-                result.high_watermark,
-                offsets[partition] == result.high_watermark,
+                offsets[place] = values[-1][0] + 1
+            is_end_of_now = offsets[place] == end
+            self.history.shown.append(
+                Shown(place, began_s, self._now_s(), values, end, is_end_of_now)
             )
-            self.history.shown.append(shown)
+            if is_end_of_now and self._chance.random() < 0.05:
+                offsets[place] = 0
 
     def _look(self, heads_of_copies: str, items: Mapping[str, bytes]) -> None:
         """Note what is committed, right after a change of it."""

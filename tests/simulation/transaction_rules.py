@@ -22,6 +22,9 @@ UNAVAILABLE = "unavailable"
 """This copy did nothing, for reasons that pass."""
 UNKNOWN = "unknown"
 
+WRITER = "writer-"
+"""So begin the names of those who number their calls."""
+
 Place = tuple[str, int]
 """Topic and partition."""
 Copied = Mapping[int, int]
@@ -200,6 +203,8 @@ def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
         if ending.answer != FENCED or settled_s.get(ending.name, ending.began_s) >= ending.began_s:
             continue
         transactional_id, _, epoch = _ref(ending.name)
+        if transactional_id not in newest:
+            continue
         later = max(e for began_s, e in newest[transactional_id] if began_s < ending.ended_s)
         if later <= epoch + ENDS_REMEMBERED:
             yield f"{ending} though it had ended, and {later} was the newest epoch"
@@ -263,6 +268,18 @@ def there_is_one_copy_of_each_record_in_order(history: TransactionHistory) -> It
         yield f"{sorted(originals - copies.keys())[:5]} were not copied"
 
 
+def numbered_calls_are_in_order(history: TransactionHistory) -> Iterator[str]:
+    for place, records in history.final.items():
+        last: dict[str, tuple[int, int]] = {}
+        for offset, value in records:
+            name = name_of(value)
+            if name.startswith(WRITER):
+                writer, epoch, call = _ref(name)
+                if (epoch, call) < last.get(writer, (0, 0)):
+                    yield f"{place}/{offset}: {name} comes behind {last[writer]}"
+                last[writer] = epoch, call
+
+
 def offsets_and_output_agree_at_every_moment(history: TransactionHistory) -> Iterator[str]:
     for moment in history.moments:
         if sum(moment.copied.values()) != moment.written:
@@ -289,7 +306,7 @@ def nobody_meets_other_errors(history: TransactionHistory) -> Iterator[str]:
 
 def _ref(name: str) -> tuple[str, int, int]:
     """Return transactional id, producer id and epoch of an attempt that has them."""
-    transactional_id, producer_id, epoch = name.removesuffix("!").rsplit(".", 2)
+    transactional_id, producer_id, epoch = name.partition("!")[0].rsplit(".", 2)
     return transactional_id, int(producer_id), int(epoch)
 
 
@@ -351,6 +368,7 @@ TRANSACTION_RULES = (
     committed_records_are_where_they_were_said_to_be,
     zombies_commit_nothing,
     there_is_one_copy_of_each_record_in_order,
+    numbered_calls_are_in_order,
     offsets_and_output_agree_at_every_moment,
     committed_offsets_never_go_back,
     after_the_faults_all_is_copied,

@@ -1,0 +1,224 @@
+"""Each rule of transactions notices what breaks it, and nothing else."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.simulation.rules import History, violations
+from tests.simulation.transaction_rules import (
+    ABORTED,
+    COMMITTED,
+    FENCED,
+    REFUSED,
+    TRANSACTION_RULES,
+    UNAVAILABLE,
+    UNKNOWN,
+    Attempt,
+    Ending,
+    Instance,
+    Moment,
+    Place,
+    Shown,
+    TransactionHistory,
+)
+
+COPIES = "copies"
+P: Place = (COPIES, 0)
+Q: Place = (COPIES, 1)
+
+ONE, TWO = "c.1.0", "c.1.1"
+A, B, C = f"0:0@{ONE}", f"0:1@{ONE}", f"0:2@{TWO}"
+BOTH = Attempt(ONE, {P: (A,), Q: (B,)}, {0: 2})
+LAST = Attempt(TWO, {P: (C,)}, {0: 3})
+SOURCE = {0: ["0:0", "0:1", "0:2"]}
+
+
+def ending(
+    answer: str,
+    name: str = ONE,
+    *,
+    wants: str = COMMITTED,
+    at_s: float = 0,
+    following: int | None = None,
+    bases: Mapping[Place, int] | None = None,
+) -> Ending:
+    next_epoch = None if following is None else (1, following)
+    return Ending(name, wants, at_s, at_s + 1, answer, next_epoch, bases)
+
+
+def shown(place: Place, end: int, *values: str, at_s: float = 5) -> Shown:
+    start = end - len(values)
+    return Shown(place, at_s, at_s + 1, tuple(enumerate(values, start)), end, is_end_of_now=True)
+
+
+def log(*values: str) -> list[tuple[int, str]]:
+    return list(enumerate(values))
+
+
+def history(
+    *endings: Ending,
+    p: list[tuple[int, str]] | None = None,
+    q: list[tuple[int, str]] | None = None,
+    looks: list[Shown] | None = None,
+    instances: list[Instance] | None = None,
+    attempts: tuple[Attempt, ...] = (BOTH, LAST),
+) -> TransactionHistory:
+    return TransactionHistory(
+        source=SOURCE,
+        copies_to=COPIES,
+        final={P: p or [], Q: q or []},
+        attempts=list(attempts),
+        endings=list(endings),
+        shown=looks or [],
+        instances=instances or [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        ("a_transaction_is_all_or_nothing", history(p=log(A))),
+        ("a_transaction_is_all_or_nothing", history(p=log(A), q=log(B, B))),
+        (
+            "a_transaction_is_all_or_nothing",
+            history(p=log(A, C, B), attempts=(Attempt(ONE, {P: (A, B)}), LAST)),
+        ),
+        (
+            "no_read_shows_a_part",
+            history(p=log(A, B), looks=[shown(P, 1, A)], attempts=(Attempt(ONE, {P: (A, B)}),)),
+        ),
+        (
+            "no_read_shows_a_part",
+            history(p=log(A), q=log(B), looks=[shown(P, 1, A), shown(Q, 0, at_s=7)]),
+        ),
+        ("what_was_answered_committed_is_visible", history(ending(COMMITTED))),
+        (
+            "what_was_answered_committed_is_visible",
+            history(ending(COMMITTED), p=log(A), q=log(B), looks=[shown(Q, 0)]),
+        ),
+        (
+            "nothing_of_an_aborted_or_unfinished_transaction_is_read",
+            history(ending(UNKNOWN), ending(ABORTED, wants=ABORTED), p=log(A), q=log(B)),
+        ),
+        (
+            "nothing_of_an_aborted_or_unfinished_transaction_is_read",
+            history(ending(REFUSED), ending(UNKNOWN), looks=[shown(P, 1, A)]),
+        ),
+        (
+            "nothing_of_an_aborted_or_unfinished_transaction_is_read",
+            history(ending(UNAVAILABLE), p=log(A), q=log(B)),
+        ),
+        (
+            "repeats_agree_with_the_first_answer",
+            history(ending(COMMITTED), ending(ABORTED, wants=ABORTED)),
+        ),
+        ("repeats_agree_with_the_first_answer", history(ending(COMMITTED), ending(REFUSED))),
+        (
+            "repeats_agree_with_the_first_answer",
+            history(ending(COMMITTED, following=1), ending(COMMITTED, following=2)),
+        ),
+        (
+            "repeats_agree_with_the_first_answer",
+            history(ending(COMMITTED, bases={P: 0, Q: 0}), ending(COMMITTED, bases={P: 0, Q: 1})),
+        ),
+        (
+            "ends_are_remembered",
+            history(ending(COMMITTED, following=1), ending(FENCED, at_s=3)),
+        ),
+        (
+            "ends_are_remembered",
+            history(
+                ending(ABORTED, wants=ABORTED, following=1),
+                ending(FENCED, wants=ABORTED, at_s=3),
+                instances=[Instance("c", 1, 10, 2)],
+            ),
+        ),
+        (
+            "committed_records_are_where_they_were_said_to_be",
+            history(ending(COMMITTED, bases={P: 0, Q: 1}), p=log(A), q=log(B)),
+        ),
+        (
+            "committed_records_are_where_they_were_said_to_be",
+            history(ending(COMMITTED, bases={P: 0}), p=log(A), q=log(B)),
+        ),
+        (
+            "zombies_commit_nothing",
+            history(ending(COMMITTED, at_s=3), instances=[Instance("c", 1, 1, 2)]),
+        ),
+        (
+            "zombies_commit_nothing",
+            history(
+                ending(COMMITTED, TWO, at_s=3),
+                ending(COMMITTED, TWO, at_s=8),
+                instances=[Instance("c", 1, 7, 2)],
+            ),
+        ),
+        ("there_is_one_copy_of_each_record_in_order", history(p=log(A), q=log(A))),
+        ("there_is_one_copy_of_each_record_in_order", history(p=log(C, A))),
+        ("there_is_one_copy_of_each_record_in_order", history(p=log(f"0:9@{ONE}"))),
+        (
+            "numbered_calls_are_in_order",
+            TransactionHistory(final={P: log("0@writer-0.0.1", "0@writer-0.0.0")}),
+        ),
+        (
+            "numbered_calls_are_in_order",
+            TransactionHistory(final={P: log("0@writer-0.1.1", "0@writer-0.0.2")}),
+        ),
+        (
+            "offsets_and_output_agree_at_every_moment",
+            TransactionHistory(moments=[Moment(0, {0: 2}, 2), Moment(1, {0: 3}, 2)]),
+        ),
+        (
+            "offsets_and_output_agree_at_every_moment",
+            TransactionHistory(moments=[Moment(0, {}, 1), Moment(1, {0: 1}, 1)]),
+        ),
+        (
+            "committed_offsets_never_go_back",
+            TransactionHistory(moments=[Moment(0, {0: 2}, 2), Moment(1, {0: 1}, 1)]),
+        ),
+        (
+            "committed_offsets_never_go_back",
+            TransactionHistory(moments=[Moment(0, {0: 2, 1: 1}, 3), Moment(1, {0: 3, 1: 0}, 3)]),
+        ),
+        ("after_the_faults_all_is_copied", TransactionHistory(is_drained=False)),
+        ("nobody_meets_other_errors", TransactionHistory(errors=["500"])),
+    ],
+)
+def test_a_broken_rule_is_noticed(rule: str, broken: TransactionHistory) -> None:
+    found = violations(History(transactions=broken))
+
+    assert any(line.startswith(f"{rule}:") for line in found), found
+
+
+def test_a_record_that_was_left_out_is_noticed() -> None:
+    drained = history(p=log(A), q=log(B))
+    drained.is_drained = True
+
+    found = violations(History(transactions=drained))
+
+    assert any(line.startswith("there_is_one_copy_of_each_record_in_order:") for line in found)
+
+
+def test_what_may_happen_is_not_held_against_anyone() -> None:
+    lost = Attempt("c.1.2", {P: ("0:3@c.1.2",)}, {0: 4})
+    seen = history(
+        ending(UNKNOWN, at_s=1),
+        ending(COMMITTED, at_s=3, following=1, bases={P: 0, Q: 0}),
+        ending(COMMITTED, at_s=5, following=1),
+        ending(REFUSED, wants=ABORTED, at_s=6),
+        # It was sent before the newer instance, and nobody heard of it in time.
+        ending(COMMITTED, TWO, at_s=5, following=2, bases={P: 1}),
+        ending(COMMITTED, TWO, at_s=9, following=2),
+        # Aborted by a newer instance, and so long ago that nobody knows.
+        ending(FENCED, "c.1.2", at_s=9),
+        ending(FENCED, at_s=30),
+        p=log(A, C),
+        q=log(B),
+        looks=[shown(P, 0, at_s=1), shown(P, 1, A, at_s=3), shown(Q, 1, B), shown(P, 2, C, at_s=8)],
+        instances=[Instance("c", 1, 3, 7), Instance("c", 1, 20, 29)],
+        attempts=(BOTH, LAST, lost),
+    )
+    seen.moments = [Moment(2, {0: 2}, 2), Moment(6, {0: 3}, 3)]
+    seen.is_drained = True
+
+    assert [problem for rule in TRANSACTION_RULES for problem in rule(seen)] == []
