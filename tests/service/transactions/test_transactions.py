@@ -291,6 +291,24 @@ async def test_a_request_that_fails_lets_the_next_one_go_on() -> None:
     assert await process.read() == ["b"]
 
 
+async def test_one_that_fails_early_does_not_let_the_next_overtake_those_before() -> None:
+    cluster = Cluster()
+    process = await with_topic(cluster)
+    view = await process.begin()
+    cluster.objects.hold_puts = True
+    first = asyncio.create_task(process.stage(view, "a"))
+    await turns()
+    cluster.objects.hold_puts = False
+    with pytest.raises(UnknownTopicOrPartition):
+        await process.stage(view, "b", topic="gone")
+    third = asyncio.create_task(process.stage(view, "c"))
+    await turns()
+    cluster.objects.held[0].set()
+    await asyncio.gather(first, third)
+    await committed(process, view)
+    assert await process.read() == ["a", "c"]
+
+
 # Faults
 
 
@@ -447,6 +465,41 @@ async def test_a_commit_without_an_answer_and_a_topic_deleted_after_it_is_a_comm
 
     cluster.metadata.faults = ["reply lost"]
     cluster.metadata.before_unknown = delete
+    assert await committed(process, view) == {"t": ((0, 0, 1),)}
+
+
+async def test_a_repeat_is_answered_though_its_offsets_could_not_be_committed_any_more() -> None:
+    cluster = Cluster()
+    process, other = await with_topic(cluster), cluster.process()
+    await process.gateway.topics.create("source")
+    view = await process.begin()
+    await process.stage(view, "a")
+    offsets = offsets_of("g", 1, topic="source")
+    ended = await other.transactions.commit(view.ref, offsets)
+    await other.gateway.topics.delete("source")
+    cluster.now_s += 10
+    # This one still believes that the transaction is open.
+    assert await process.transactions.commit(view.ref, offsets) == ended
+
+
+async def test_a_commit_refused_after_one_without_an_answer_is_unknown() -> None:
+    cluster = Cluster()
+    process, other = await with_topic(cluster), cluster.process()
+    await process.gateway.topics.create("source")
+    view = await process.begin()
+    await process.stage(view, "a")
+
+    async def interfere() -> None:
+        await other.gateway.topics.delete("source")
+        cluster.now_s += 10
+        cluster.metadata.failing_gets = 1
+
+    cluster.metadata.faults = ["request lost"]
+    cluster.metadata.before_unknown = interfere
+    with pytest.raises(OutcomeUnknown, match="this may have been done: there is no topic 'source'"):
+        await process.transactions.commit(view.ref, offsets_of("g", 1, topic="source"))
+    with pytest.raises(UnknownTopicOrPartition):
+        await process.transactions.commit(view.ref, offsets_of("g", 1, topic="source"))
     assert await committed(process, view) == {"t": ((0, 0, 1),)}
 
 
