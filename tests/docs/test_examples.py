@@ -14,6 +14,7 @@ from tests.docs.running import environment, run
 from tests.gateway import GatewayProcess, start_gateway
 
 EXAMPLES = ROOT / "docs/examples"
+SEMANTICS = ROOT / "docs/exactly-once.md"
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
 
 COMMANDS = {
@@ -88,7 +89,7 @@ def test_python_tails_from_the_end(gateway: GatewayProcess, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_guides_show_the_programs_as_they_are(guide: Path) -> None:
-    shown = {block.text for block in blocks(guide)}
+    shown = {block.text for page in (guide, SEMANTICS) for block in blocks(page)}
     programs = sorted((EXAMPLES / guide.stem).iterdir())
     assert programs
     for program in programs:
