@@ -6,21 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from storage.errors import (
-    DuplicateSequence,
-    OutOfOrderSequence,
-    RiachoError,
-)
+from storage.errors import DuplicateSequence, OutcomeUnknown, OutOfOrderSequence, RiachoError
 from storage.lanes import Lane
 from storage.producers import Claim, Verdict
 from tests.storage.claims import claim
 from tests.storage.faults import FaultyMetadata, random_faults
-from tests.storage.test_idempotence import Scene, new_scene, nobody
-from tests.storage.worlds import (
-    TOPIC_ID,
-    new_runtime,
-    turns,
-)
+from tests.storage.test_idempotence import Scene, new_scene
+from tests.storage.worlds import TOPIC_ID, new_runtime, turns
 
 pytestmark = pytest.mark.anyio
 
@@ -59,22 +51,30 @@ class Clients:
         self.stores = [
             FaultyMetadata(scene.table, random_faults(seed * 10 + n, 0.4)) for n in range(3)
         ]
-        self.processes = [
-            Lane(TOPIC_ID, 0, new_runtime(store, scene.objects, clock=scene.clock, seed=20 + n))
-            for n, store in enumerate(self.stores)
-        ]
+        self.processes = []
+        for number, store in enumerate(self.stores):
+            runtime = new_runtime(store, scene.objects, clock=scene.clock, seed=20 + number)
+            if seed % 2:
+                runtime.inline_bytes_max = 100  # Windows leave the head all the time.
+            self.processes.append(Lane(TOPIC_ID, 0, runtime))
         self.producers = [
             Producer(2 * n + 2, n % 2, [self.chance.randint(1, 4) for _ in range(12)])
             for n in range(4)
         ]
 
+        self.plain: dict[Claim, Verdict] = {}
+        """What became of records without a claim, which are sent once."""
+
     async def send(self, lane: Lane, chosen: Mapping[Claim, Producer]) -> None:
         await turns(self.chance.choice([0, 0, 2, 10]))  # On its way.
-        flush = self.scene.flush(*chosen, nobody(partition=self.chance.randrange(2)))
+        plain = claim(0, len(self.plain), partition=self.chance.randrange(2))  # Nobody's.
+        self.plain[plain] = OutcomeUnknown("it is on its way")
         try:
-            answers = await flush.commit(lane)
-        except RiachoError:
-            return  # It is sent again.
+            answers = await self.scene.flush(*chosen, plain).commit(lane)
+        except RiachoError as error:
+            self.plain[plain] = error
+            return  # It is sent again, but for the plain one.
+        self.plain[plain] = answers[plain]
         for batch, sender in chosen.items():
             sender.told(batch, answers[batch])
 
@@ -104,7 +104,7 @@ class Clients:
                 await self.send(self.processes[0], {batch: sender})
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 async def test_copies_sent_everywhere_amid_faults_are_one_batch_in_order(seed: int) -> None:
     scene = await new_scene()
     clients = Clients(scene, seed)
@@ -121,3 +121,9 @@ async def test_copies_sent_everywhere_amid_faults_are_one_batch_in_order(seed: i
         records = await scene.ledger.log(scene.process(9), first.partition)
         for batch, offset in sender.offsets.items():
             assert records[offset] == (batch, 0)
+    for plain, outcome in clients.plain.items():
+        times = logs[plain.partition].count(plain)
+        if isinstance(outcome, RiachoError):
+            assert times <= outcome.may_have_applied
+        else:
+            assert times == 1
