@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+from riacho import Admin
 from tests.docs.markdown import ROOT, blocks
 from tests.docs.running import run, shell
 from tests.gateway import GatewayProcess
@@ -31,9 +32,15 @@ def test_the_command_line_works_verbatim(gateway: GatewayProcess) -> None:
 
 
 def test_the_python_lines_work_verbatim(gateway: GatewayProcess, tmp_path: Path) -> None:
-    [block] = blocks(README, "python")
-    printed = run([sys.executable, "-c", block.text], gateway, tmp_path)
+    plain, transaction = blocks(README, "python")
+    printed = run([sys.executable, "-c", plain.text], gateway, tmp_path)
     assert 'caio {"page":"home"}' in printed
+    with Admin(gateway.url) as admin:
+        [before] = admin.partitions("orders")
+        run([sys.executable, "-c", transaction.text], gateway, tmp_path)
+        [after] = admin.partitions("orders")
+        committed = sum(each.offset for each in admin.group_offsets("copier"))
+    assert after.high_watermark - before.high_watermark == committed > 0
 
 
 def test_the_two_commands_are_targets() -> None:

@@ -6,6 +6,8 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log"
@@ -27,6 +29,7 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
 type Record struct {
+	Topic   string            `json:"topic"`
 	Key     string            `json:"key"`
 	Value   any               `json:"value"`
 	Headers map[string]string `json:"headers,omitempty"`
@@ -40,12 +43,21 @@ type Results struct {
 	} `json:"results"`
 }
 
-func call(path string, body, answer any) error {
+// call sends body to path; with a key, it is done once however often it is sent.
+func call(path, key string, body, answer any) error {
 	sent, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	response, err := http.Post(url+path, "application/json", bytes.NewReader(sent))
+	request, err := http.NewRequest("POST", url+path, bytes.NewReader(sent))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		request.Header.Set("Idempotency-Key", key)
+	}
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
 	}
@@ -58,12 +70,16 @@ func call(path string, body, answer any) error {
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
-// callAgain repeats what is worth it and cannot write records twice.
-func callAgain(path string, body, answer any) error {
+// callOnce repeats what may help. The key makes all tries one call, each answered as the first.
+func callOnce(path string, body, answer any) error {
+	random := make([]byte, 16)
+	if _, err := rand.Read(random); err != nil {
+		return err
+	}
 	for attempt := 1; ; attempt++ {
-		err := call(path, body, answer)
-		problem, ok := err.(*Problem)
-		if err == nil || !ok || !problem.Retryable || problem.MayHaveApplied || attempt == 5 {
+		err := call(path, hex.EncodeToString(random), body, answer)
+		problem, refused := err.(*Problem)
+		if err == nil || attempt == 5 || refused && !problem.Retryable && !problem.MayHaveApplied {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond << attempt)
@@ -72,17 +88,17 @@ func callAgain(path string, body, answer any) error {
 
 func main() {
 	var topic struct{}
-	err := call("/v1/topics", map[string]any{"name": "payments", "partitions": 3}, &topic)
+	err := call("/v1/topics", "", map[string]any{"name": "payments", "partitions": 3}, &topic)
 	if problem, ok := err.(*Problem); err != nil && (!ok || problem.Code != "TOPIC_ALREADY_EXISTS") {
 		log.Fatal(err)
 	}
 	records := []Record{
-		{Key: "ana", Value: map[string]any{"amount": 12, "currency": "BRL"}},
-		{Key: "bia", Value: map[string]any{"amount": 7, "currency": "BRL"}, Headers: map[string]string{"source": "web"}},
-		{Key: "ana", Value: map[string]any{"amount": 30, "currency": "BRL"}},
+		{"payments", "ana", map[string]any{"amount": 12, "currency": "BRL"}, nil},
+		{"payments", "bia", map[string]any{"amount": 7, "currency": "BRL"}, map[string]string{"source": "web"}},
+		{"payments", "ana", map[string]any{"amount": 30, "currency": "BRL"}, nil},
 	}
 	var written Results
-	if err := callAgain("/v1/topics/payments/records", map[string]any{"records": records}, &written); err != nil {
+	if err := callOnce("/v1/atomic", map[string]any{"records": records}, &written); err != nil {
 		log.Fatal(err)
 	}
 	for _, r := range written.Results {
