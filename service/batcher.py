@@ -109,7 +109,7 @@ class Batcher:
             return {}
         if claims.by_partition:
             await self._sequences.in_turn(topic, claims.by_partition)
-        views = await self._views_in_turn(topic, batches)
+        views = await self._views_in_turn(topic, batches, waits_for_all=waits_for_all)
         if self._closing:
             raise ShuttingDown("this gateway is shutting down; send it to another")
         known: dict[int, int] = {}
@@ -118,7 +118,6 @@ class Batcher:
             batches = {p: batch for p, batch in batches.items() if p not in known}
             if not batches:
                 return known
-        await self._check_in_sync(topic, views, waits_for_all=waits_for_all)
         append = Append(0, asyncio.get_running_loop().create_future(), known)
         buffer = self._open or self._open_buffer()
         record_bytes = size_bytes / sum(batch.num_rows for batch in batches.values())
@@ -158,8 +157,7 @@ class Batcher:
         """
         buffers: dict[tuple[bytes, int], LaneBuffer] = {}
         for topic, batches in appends:
-            views = await self._views(topic, batches)
-            await self._check_in_sync(topic, views, waits_for_all=True)
+            views = await self._views(topic, batches, waits_for_all=True)
             for partition, batch in batches.items():
                 number, local = topic.lane_of(partition)
                 key = topic.topic_id, number
@@ -178,20 +176,9 @@ class Batcher:
         self._writer.leave_behind(written)
         return staged
 
-    async def _check_in_sync(
-        self, topic: Topic, views: Mapping[int, LaneView], *, waits_for_all: bool
-    ) -> None:
-        """Raise `NotEnoughReplicas` before anything is written, if that is how it would end."""
-        in_sync_min = int(topic.config["min.insync.replicas"])
-        if in_sync_min == 1 or not waits_for_all:
-            return
-        for number, view in views.items():
-            if view.head.isr.bit_count() < in_sync_min:
-                # A zone may have come back since.
-                view = await self._lanes.lane(topic.topic_id, number).view(0)
-                replication.check_in_sync(view.head.isr, in_sync_min)
-
-    async def _views_in_turn(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
+    async def _views_in_turn(
+        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+    ) -> dict[int, LaneView]:
         """Return what `_views` returns, but not before those who came earlier have it.
 
         Else an append that waits for the head of one lane would be overtaken in all its others.
@@ -200,7 +187,7 @@ class Batcher:
         turn = self._arriving[topic.topic_id] = asyncio.get_running_loop().create_future()
         try:
             # Mostly without any pause.
-            views = await self._views(topic, partitions)
+            views = await self._views(topic, partitions, waits_for_all=waits_for_all)
             if before is not None:
                 await asyncio.shield(before)
             return views
@@ -215,8 +202,14 @@ class Batcher:
         if self._arriving.get(topic_id) is turn:
             del self._arriving[topic_id]
 
-    async def _views(self, topic: Topic, partitions: Iterable[int]) -> dict[int, LaneView]:
-        """Return the head of every lane of `partitions`, reading those not seen lately."""
+    async def _views(
+        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+    ) -> dict[int, LaneView]:
+        """Return the head of every lane of `partitions`, reading those not seen lately.
+
+        Raises `NotEnoughReplicas` before anything is written, if that is how it would end.
+        """
+        in_sync_min = int(topic.config["min.insync.replicas"]) if waits_for_all else 1
         widths: dict[int, int] = {}
         for partition in partitions:
             number, local = topic.lane_of(partition)
@@ -225,12 +218,19 @@ class Batcher:
         views: dict[int, LaneView] = {}
         for number, lane in lanes.items():
             view = lane.known(VIEW_AGE_MAX_S)
-            # If it is too narrow, the topic was widened after this head was read.
-            if view is not None and widths[number] <= view.head.partition_count:
+            # If it is too narrow, the topic was widened after this head was read; if too few
+            # zones are in sync, more may be by now.
+            if (
+                view is not None
+                and widths[number] <= view.head.partition_count
+                and view.head.isr.bit_count() >= in_sync_min
+            ):
                 views[number] = view
         unknown = [number for number in lanes if number not in views]
         if unknown:
             found = await asyncio.gather(*(lanes[number].view(0) for number in unknown))
+            for view in found:
+                replication.check_in_sync(view.head.isr, in_sync_min)
             views.update(zip(unknown, found, strict=True))
         return views
 
