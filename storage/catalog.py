@@ -13,13 +13,16 @@ from functools import reduce
 from operator import and_
 from typing import Final, TypeAlias
 
+import msgspec
+
 from storage import head as heads
 from storage import index, keys
 from storage.cache import ByteCache
 from storage.entries import Entry
+from storage.errors import NotEnoughReplicas
 from storage.head import Head
 from storage.index import FANOUT, Members, Page, Ref
-from storage.replication import mask_of, read_names, targets, zone_names
+from storage.replication import complete_runs, mask_of, read_names, targets, zone_names
 from storage.zones import Zones
 
 __all__ = ["ENTRIES_MAX", "Catalog", "Roll", "zone_names"]
@@ -107,7 +110,16 @@ class Catalog:
         return None
 
     async def roll(self, head: Head) -> Roll:
-        """Write what is inline in `head` into the index; `Lane` commits the result."""
+        """Write what is inline in `head` into the index; `Lane` commits the result.
+
+        Runs that zones in sync do not hold yet stay, and so do those behind them. Raises
+        `NotEnoughReplicas` if that is all of them.
+        """
+        count = complete_runs(head)
+        if head.runs and not count:
+            raise NotEnoughReplicas("the oldest records are still on their way to some zones")
+        if count < len(head.runs):
+            head = _first_runs(head, count)
         page = Page.of(heads.all_entries(head))
         writes: list[Write] = []
         members = await self._root(head)
@@ -197,6 +209,20 @@ class Catalog:
             return await self._zones.get_as(key, read_names(head, head.isr), Page.decode)
 
         return await self._pages.get_or_load(object_id, load)
+
+
+def _first_runs(head: Head, count: int) -> Head:
+    """Return the head as it was when it had only the `count` oldest of its runs."""
+    ends = list(head.next_offsets)
+    for run in head.runs[count:]:
+        for piece in run.slices:
+            ends[piece.partition] -= piece.count
+    return msgspec.structs.replace(
+        head,
+        runs=head.runs[:count],
+        run_count=head.run_count - len(head.runs) + count,
+        next_offsets=tuple(ends),
+    )
 
 
 def _members_bytes(members: Members) -> int:

@@ -190,6 +190,26 @@ def incomplete(head: Head) -> frozenset[bytes]:
     return frozenset(run.object_id for run in head.runs if head.isr & ~run.zones)
 
 
+def complete_runs(head: Head) -> int:
+    """Return how many runs, from the oldest on, every zone in sync holds that ever may.
+
+    One that is still on its way to some of them keeps its place in the head, where it is seen.
+    One that only zones outside the ISR hold would stay for good, so it counts as well: when such
+    a zone comes back, the others get it from there (storage/resync.py).
+    """
+    for number, run in enumerate(head.runs):
+        if head.isr & run.zones and head.isr & ~run.zones:
+            return number
+    return len(head.runs)
+
+
+def without_laggards(head: Head) -> Head:
+    """Return the head without the zones that its oldest run did not reach, if it reached any."""
+    if complete_runs(head):
+        return head
+    return without_zones(head, head.isr & ~head.runs[0].zones)
+
+
 def with_copies(head: Head, copies: Mapping[bytes, int]) -> Head:
     """Return the head whose inline runs say that their objects are in further zones too."""
     runs = tuple(_with_copy(run, copies.get(run.object_id, 0)) for run in head.runs)

@@ -10,7 +10,9 @@
 
 An object that every zone was asked for and none holds is lost, here as everywhere. It is
 counted and reported and does not keep the zone out: to be in sync means to hold all there is.
-If a zone could not be asked, nothing is lost yet, and the lane has to wait for it.
+If a zone could not be asked, nothing is lost yet, and the lane has to wait for it; unless those
+in sync do not hold the object either, because it was written for a leader that then failed. When
+that one comes back, the others get it from there.
 """
 
 import asyncio
@@ -25,7 +27,7 @@ from storage import inventory, segments
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.head import Head
 from storage.inventory import INLINE, Reference, Shelf
-from storage.replication import Held, mask_of, read_names
+from storage.replication import Held, mask_of, read_names, zone_names
 from storage.zones import Zones
 
 T = TypeVar("T")
@@ -81,6 +83,8 @@ class Progress:
     """Objects that no zone holds any more."""
     lost_keys: list[str] = field(default_factory=list)
     """The first of them."""
+    out_of_reach: int = 0
+    """Objects that only zones hold which are away; those in sync lack them as well."""
 
 
 class Rate:
@@ -145,14 +149,42 @@ class Resync:
         progress: Progress,
         until_s: float,
     ) -> bool:
-        missing = [ref for ref in shelf.references if not self._is_known(head, ref, zone, known)]
+        missing = [
+            ref
+            for ref in shelf.references
+            if _is_stranded(head, ref) or not self._is_known(head, ref, zone, known)
+        ]
         for start in range(0, len(missing), _CHUNK):
             if self._monotonic_s() >= until_s:
                 return False
             chunk = missing[start : start + _CHUNK]
-            await _all(self.copy(head, ref, zone, progress) for ref in chunk)
+            await _all(self._copy_one(head, ref, zone, progress) for ref in chunk)
             for ref in chunk:
                 known.objects.add(ref.object_id)
+        return True
+
+    async def _copy_one(self, head: Head, ref: Reference, zone: str, progress: Progress) -> None:
+        if not _is_stranded(head, ref):
+            return await self.copy(head, ref, zone, progress)
+        # Perhaps the zone is the one that has it. Then this is the moment for the others.
+        for name in [zone, *zone_names(head, head.isr & ~mask_of(head, [zone]))]:
+            try:
+                await self.copy(head, ref, name, progress)
+            except StoreUnavailable:
+                if not await self._is_missing_in_sync(head, ref, zone):
+                    raise
+                # Those in sync do without it until the zone that has it is back, too.
+                progress.out_of_reach += 1
+                return None
+        return None
+
+    async def _is_missing_in_sync(self, head: Head, ref: Reference, zone: str) -> bool:
+        for name in {zone, *zone_names(head, head.isr)}:
+            try:
+                await _within(self._zones.store(name).size(ref.key))
+            except ObjectMissing:
+                continue
+            return False
         return True
 
     def _is_known(self, head: Head, ref: Reference, zone: str, known: Known) -> bool:
@@ -219,6 +251,11 @@ class Resync:
             except (ObjectMissing, StoreUnavailable):
                 continue
         return None
+
+
+def _is_stranded(head: Head, ref: Reference) -> bool:
+    """Whether no zone in sync got it when it was committed: it was written for the leader alone."""
+    return not ref.zones & head.isr
 
 
 def _verified(ref: Reference, body: bytes) -> bytes:

@@ -32,6 +32,8 @@ class Deployment:
         self.clock = Clock()
         self.metadata = FaultyMetadata(new_metadata())
         self.zones = FailingZones(names, root)
+        # In memory only a zone that hangs takes any time; a disk may be slow.
+        self.probe_timeout_s = 0.05 if root is None else 60.0
         self._seeds = itertools.count()
         self.topics = self._topics(self.world())
         self.written: dict[int, list[bytes]] = {}
@@ -53,7 +55,11 @@ class Deployment:
 
     def controller(self, name: str = "one", **settings: object) -> Controller:
         world = self.world()
-        given = {"controller_probe_timeout_s": 0.05, "controller_scan_s": 10, **settings}
+        given = {
+            "controller_probe_timeout_s": self.probe_timeout_s,
+            "controller_scan_s": 10,
+            **settings,
+        }
         return Controller(
             Settings.model_validate(given),
             self.zones,

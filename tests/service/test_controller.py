@@ -50,6 +50,8 @@ async def with_topic(
 async def test_a_zone_that_fails_leaves_the_isr_and_comes_back_when_it_heals(
     mode: Mode, root: Path | None
 ) -> None:
+    if mode == "hanging" and root is not None:
+        pytest.skip("how long to wait for a disk is not for a test to say")
     deployment = await with_topic(root)
     controller = deployment.controller()
     await deployment.tick(controller)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from storage import head as heads
 from storage import keys, replication
-from storage.errors import Corrupt, ObjectMissing, StoreUnavailable
+from storage.errors import Corrupt, NotEnoughReplicas, ObjectMissing, StoreUnavailable
 from tests.storage.failing_zones import Mode
 from tests.storage.replicated import ReplicatedLane
 
@@ -122,3 +123,39 @@ async def test_a_roll_writes_to_zones_that_catch_up_and_waits_only_for_those_in_
     with pytest.raises(StoreUnavailable):
         await lane.catalog.roll(lane.head)
     await lane.zones.close()
+
+
+async def test_what_is_on_its_way_to_a_zone_in_sync_stays_in_the_head() -> None:
+    lane = ReplicatedLane()
+    await lane.append(b"0", b"1")
+    on_its_way = await lane.append(b"2", zones="a")
+    await lane.append(b"3", b"4", partition=1)
+    await lane.append(b"5")
+
+    roll = await lane.catalog.roll(lane.head)
+    assert roll.run_count == 1
+    lane.head = heads.drop_runs(lane.head, 1, roll.new_root)
+    assert lane.head.runs[0].object_id == on_its_way
+    for partition in (0, 1):
+        assert await lane.read(partition) == lane.values[partition]
+    with pytest.raises(NotEnoughReplicas):
+        await lane.catalog.roll(lane.head)
+
+    # The zones it has not reached leave, or it reaches them.
+    copied = replication.with_copies(lane.head, {on_its_way: 0b111})
+    assert (await lane.catalog.roll(copied)).run_count == 4
+    lane.head = replication.without_laggards(lane.head)
+    assert lane.head.isr == 0b001
+    assert (await lane.catalog.roll(lane.head)).run_count == 4
+    assert replication.without_laggards(copied) is copied
+
+
+async def test_what_only_a_zone_outside_the_isr_has_does_not_hold_up_rolls() -> None:
+    lane = ReplicatedLane()
+    await lane.append(b"only there", zones="a")
+    lane.head = replication.without_zones(lane.head, 0b001)
+    await lane.append(b"later")
+    await lane.roll()
+
+    assert lane.head.runs == ()
+    assert await lane.read() == lane.values[0]

@@ -282,3 +282,43 @@ async def test_a_zone_catches_up_with_a_lane_that_is_written_all_the_time(seed: 
 
     lane.head = with_zone(lane.head, number, known.held(seen))
     await check_alone(lane, "c")
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+async def test_what_a_failed_leader_alone_has_holds_up_nobody_and_comes_back_with_it(
+    rolled: bool,
+) -> None:
+    lane = ReplicatedLane()
+    await lane.append(b"everywhere")
+    await lane.append(b"only in a", zones="a")
+    first, third = out_of_sync(lane, "a"), out_of_sync(lane, "c")
+    lane.zones["a"].mode = "denied"
+    await lane.append(b"only in b")
+    if rolled:
+        await lane.roll()
+
+    # c need not have what those in sync do not have either.
+    known, progress = Known(), Progress()
+    assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
+    assert (progress.out_of_reach, progress.lost) == (1, 0)
+    lane.head = with_zone(lane.head, third, known.held(lane.head))
+    with pytest.raises(StoreUnavailable):
+        await lane.read()
+
+    lane.zones["a"].mode = "ok"
+    known, progress = Known(), Progress()
+    assert await resync_of(lane).lane(lane.head, "a", known, progress, FOREVER)
+    lane.head = with_zone(lane.head, first, known.held(lane.head))
+    for name in "abc":
+        await check_alone(lane, name)
+
+
+async def test_but_a_zone_in_sync_that_is_away_may_have_it() -> None:
+    lane = ReplicatedLane()
+    await lane.append(b"only in a", zones="a")
+    out_of_sync(lane, "a")
+    out_of_sync(lane, "c")
+    lane.zones["a"].mode = lane.zones["b"].mode = "denied"
+
+    with pytest.raises(StoreUnavailable):
+        await resync_of(lane).lane(lane.head, "c", Known(), Progress(), FOREVER)
