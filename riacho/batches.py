@@ -106,12 +106,28 @@ class Queue:
     flying: list[Batch] = field(default_factory=list)
     """Those that were sealed and have no answer: the oldest of all, in their order."""
     is_drained: bool = True
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the first batch need not linger. Touched on the sender's loop only."""
-    landed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a batch has its answer, or waits for others to have theirs. Likewise."""
+    is_due: bool = False
+    """Whether the first batch need not linger. Touched on the sender's loop only."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when something of all this has changed. Likewise."""
     numbering: Numbering = field(default_factory=Numbering)
     flights: int = 0
+
+    def hurry(self) -> None:
+        """Let the first batch linger no longer."""
+        self.is_due = True
+        self.news.set()
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Return when something has changed, or after `timeout_s`."""
+        self.news.clear()
+        timer = None
+        if timeout_s is not None:
+            # `wait_for` would be a task more for every batch.
+            timer = asyncio.get_running_loop().call_later(timeout_s, self.news.set)
+        await self.news.wait()
+        if timer is not None:
+            timer.cancel()
 
     def may_seal(self, in_flight_max: int) -> bool:
         """Whether one more batch may be sent.
@@ -193,8 +209,7 @@ class Accumulator:
             queue.flights += 1
             batch.flight = queue.flights
             queue.flying.append(batch)
-            if not self._is_full(queue):
-                queue.ready.clear()
+            queue.is_due = self._is_full(queue)
             return batch
 
     def settle(self, queue: Queue, batch: Batch) -> None:

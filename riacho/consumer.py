@@ -37,8 +37,12 @@ class AsyncConsumer(Consuming):
     - *At most once*: `enable_auto_commit=False`, and `commit` right after `poll`, before the
       work. A crash loses what was not finished, and repeats nothing.
 
+    - *Exactly once*, for what is written to topics: `enable_auto_commit=False`, and commit the
+      offsets in the transaction that writes the results, by `producer.send_offsets(consumer)`.
+      After one that was aborted, `seek_to_committed`.
+
     Work that is stored together with its offsets, in one transaction of your database, is done
-    *exactly once*: `seek` to the stored offsets in `on_assigned`.
+    exactly once as well: `seek` to the stored offsets in `on_assigned`.
 
     **Without a group** the position in a partition moves when records are returned and at no
     other time. Keep `record.offset + 1` of what you finished, `seek` there after a restart,

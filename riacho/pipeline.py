@@ -174,7 +174,7 @@ class Pipeline:
 
     def _hurry(self, queue: Queue) -> None:
         assert self.loop is not None, "a record came before the loop"
-        self.loop.call_soon_threadsafe(queue.ready.set)
+        self.loop.call_soon_threadsafe(queue.hurry)
 
 
 @cache

@@ -145,8 +145,9 @@ class AsyncProducer(Producing):
         """Commit with the transaction how far a group is.
 
         Of a `consumer`, with `enable_auto_commit=False`: behind all that its polls have
-        returned. Without one: the offset of the next record to read, by (topic, partition), of
-        a `group` without members.
+        returned. Call it after each poll whose records are in the transaction, since the next
+        poll may take partitions away. Without a consumer: the offset of the next record to
+        read, by (topic, partition), of a `group` without members.
         """
         self._send_offsets(consumer, group, offsets)
 

@@ -58,7 +58,8 @@ class Producing:
         producer with this name shuts out the others.
         `transaction_timeout_ms`: a transaction that was begun at the gateway, because it is
         large, is aborted there after so long.
-        `linger_ms`: how long the first record of a batch waits for company.
+        `linger_ms`: how long the first record of a batch waits for company; longer by as
+        much for every batch of its partition that is in the air.
         `batch_size`: the most bytes of records in one request.
         `compression_type`: "lz4" (the default), "zstd", "gzip" or "none".
         `retries`, `retry_backoff_ms`, `retry_backoff_max_ms`: how often, and how far apart.

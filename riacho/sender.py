@@ -106,7 +106,7 @@ class Sender:
         number = self._accumulator.last_number
         self._flushes += 1
         for queue in self._accumulator.queues():
-            queue.ready.set()
+            queue.hurry()
         try:
             while self._accumulator.holds_up_to(number):
                 self._settled.clear()
@@ -132,22 +132,25 @@ class Sender:
         limit = self._delivery.max_in_flight_per_partition
         while await self._linger(queue):
             while not queue.may_seal(limit):
-                queue.landed.clear()
-                await queue.landed.wait()
+                await queue.wait()
             await self._slots.acquire()
             self._launch(queue, self._accumulator.seal(queue))
 
     async def _linger(self, queue: Queue) -> bool:
-        """Wait until the first batch of `queue` is due; return False if there is none."""
+        """Wait until the first batch of `queue` is due; return False if there is none.
+
+        The more are in the air, the longer it waits for company: many small requests would cost
+        more than they save where replies come quickly.
+        """
         batch = self._accumulator.first(queue)
         if batch is None:
             return False
-        wait_s = batch.begun_s + self._delivery.linger_s - time.monotonic()
-        if wait_s > 0 and not self._flushes:
-            # `wait_for` would be a task more for every batch.
-            timer = asyncio.get_running_loop().call_later(wait_s, queue.ready.set)
-            await queue.ready.wait()
-            timer.cancel()
+        while not (self._flushes or queue.is_due):
+            linger_s = self._delivery.linger_s * (1 + len(queue.flying))
+            wait_s = batch.begun_s + linger_s - time.monotonic()
+            if wait_s <= 0:
+                break
+            await queue.wait(wait_s)
         return True
 
     def _launch(self, queue: Queue, batch: Batch) -> None:
@@ -199,7 +202,7 @@ class Sender:
         """
         numbering = queue.numbering
         batch.is_parked = True
-        queue.landed.set()
+        queue.news.set()
         while queue.flying[0] is not batch or numbering.is_broken:
             remaining_s = self._remaining_s(batch)
             if remaining_s <= 0 or (numbering.is_doubtful and batch.may_have_applied):
@@ -207,10 +210,7 @@ class Sender:
             if all(one.is_parked for one in queue.flying) and numbering.is_broken:
                 self._restart(queue)
                 continue
-            queue.landed.clear()
-            timer = asyncio.get_running_loop().call_later(remaining_s, queue.landed.set)
-            await queue.landed.wait()
-            timer.cancel()
+            await queue.wait(remaining_s)
         batch.is_parked = False
         return True
 
@@ -223,7 +223,7 @@ class Sender:
         numbering.restart()
         for batch in queue.flying:
             batch.epoch, batch.sequence = numbering.take(len(batch.drafts))
-        queue.landed.set()
+        queue.news.set()
 
     async def _attempt(self, queue: Queue, batch: Batch) -> "list[int] | RiachoError":
         """Send `batch` once; return the offsets of its records, or what went wrong."""
@@ -334,7 +334,7 @@ class Sender:
         self._accumulator.settle(queue, batch)
         if queue.numbering.is_broken and not queue.flying:
             self._restart(queue)
-        queue.landed.set()
+        queue.news.set()
         answer(batch, outcome)
         self._settled.set()
 
