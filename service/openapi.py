@@ -34,7 +34,7 @@ def problem_response(description: str) -> dict[str, Any]:
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     400: problem_response("The request is wrong; the detail says where and why"),
     404: problem_response("There is no such topic, partition, group, member or transaction"),
-    409: problem_response("Someone else was first"),
+    409: problem_response("Someone else was first, or it does not follow what was before"),
     413: problem_response("The request is too large"),
     415: problem_response("This content type or encoding is not read here"),
     500: problem_response("A fault of the gateway or damaged data"),
@@ -149,7 +149,7 @@ _PRODUCER: Final = [
         "Riacho-Sequence",
         {
             "type": "string",
-            "pattern": "^([0-9]{1,9}|[0-9]{1,4}=[0-9]{1,9}(,[0-9]{1,4}=[0-9]{1,9})?)$",
+            "pattern": "^([0-9]{1,10}|[0-9]{1,4}=[0-9]{1,10}(,[0-9]{1,4}=[0-9]{1,10}){0,999})$",
         },
         "number of the first record, or one for each partition: 0=17,2=4",
     ),
@@ -182,7 +182,10 @@ def _produce(summary: str, *parameters: dict[str, Any]) -> dict[str, Any]:
             "requestBody": {"required": True, "content": _content(body, NDJSON, ARROW)},
         },
         "responses": {
-            200: {"description": "Durable and committed", "content": _content(_RESULTS)},
+            200: {
+                "description": "Durable and committed; with Riacho-Transaction, durable and staged",
+                "content": _content(_RESULTS),
+            },
             202: {"description": "acks=0: on its way", "content": _content(_RESULTS)},
             415: problem_response("This content type or encoding is not read here"),
         },
