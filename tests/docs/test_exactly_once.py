@@ -1,5 +1,6 @@
 """docs/exactly-once.md says what happens: its answers, its programs, and what a crash does."""
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from tests.docs.running import environment, run, shell
 from tests.docs.test_examples import command
 from tests.docs.transcripts import comparable, transcripts
 from tests.gateway import GatewayProcess, start_gateway
+from tests.storage.lossy_proxy import Fault, LossyProxy
 
 DOCUMENT = ROOT / "docs/exactly-once.md"
 PAYMENTS = 40
@@ -78,6 +80,42 @@ def test_exactly_once_does_neither(payments: GatewayProcess, tmp_path: Path) -> 
     seen = dies_and_is_started_again("exactly_once", payments, tmp_path)
     assert seen == Counter(range(PAYMENTS))
     assert seen.total() == promised(2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("language", "name", "path", "lines", "written"),
+    [
+        ("javascript", "produce", "/v1/atomic", 0, 3),
+        ("go", "produce", "/v1/atomic", 0, 3),
+        ("python", "produce", "/records", 0, 3),
+        ("javascript", "idempotent", "/records", 25, 25),
+    ],
+)
+def test_programs_whose_replies_are_lost_write_once(
+    payments: GatewayProcess, language: str, name: str, path: str, lines: int, written: int
+) -> None:
+    text = "".join(f"{number}\n" for number in range(lines))
+
+    async def produce() -> int:
+        async with LossyProxy(payments.url) as proxy:
+            fault = Fault(path, times=2, lose_reply=True)
+            proxy.faults.append(fault)
+            process = await asyncio.create_subprocess_exec(
+                *command(language, name),
+                env={**environment(payments), "RIACHO_URL": proxy.url},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+            )
+            await process.communicate(text.encode())
+            assert process.returncode == 0
+            return fault.times
+
+    with Admin(payments.url) as admin:
+        before = sum(one.high_watermark for one in admin.partitions("payments"))
+        assert asyncio.run(produce()) == 0
+        after = sum(one.high_watermark for one in admin.partitions("payments"))
+    assert after - before == written
 
 
 def test_every_answer_is_what_a_gateway_says_and_the_program_works(
