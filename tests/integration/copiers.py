@@ -26,8 +26,8 @@ class Copier:
     process: subprocess.Popen[bytes]
     log: Path
     asleep_s: float | None = None
-    is_replaced: bool = False
-    """Whether another one of its name was started after it."""
+    has_rival: bool = False
+    """Whether it may have met another one of its name. Who asks last to be the only one is."""
 
     def kill(self) -> None:
         self.process.kill()
@@ -46,7 +46,7 @@ class Copier:
         self.asleep_s = None
 
     def check(self) -> None:
-        ends = {None, 0, -signal.SIGKILL} | ({FENCED} if self.is_replaced else set())
+        ends = {None, 0, -signal.SIGKILL} | ({FENCED} if self.has_rival else set())
         assert self.process.poll() in ends, self.words()
 
     def words(self) -> str:
@@ -63,20 +63,24 @@ class Copiers:
     killed: int = 0
 
     def start(self, number: int) -> Copier:
-        """Start a copier; an older one of the same name has nothing to say any more."""
+        """Start a copier; there may be an older one of the same name, asleep."""
         job = self.jobs[number]
-        for other in self.all:
-            other.is_replaced |= other.job.name == job.name
+        rivals = self._alive(number)
         log = self.folder / f"{job.name}-{len(self.all)}.log"
         with log.open("wb") as sink:
             new = Copier(job, _start(replace(job, seed=len(self.all)), sink), log)
         self.all.append(new)
+        for one in [new, *rivals] if rivals else ():
+            one.has_rival = True
         return new
 
     def current(self, number: int) -> Copier:
-        """Return the one that was started last with this name."""
+        """Return the one that was started last with this name, of those that are there."""
+        return self._alive(number)[-1]
+
+    def _alive(self, number: int) -> list[Copier]:
         name = self.jobs[number].name
-        return next(one for one in reversed(self.all) if one.job.name == name)
+        return [one for one in self.all if one.job.name == name and one.process.poll() is None]
 
     def restart(self, number: int) -> None:
         """Kill a copier, and start another one in its place."""
@@ -90,7 +94,7 @@ class Copiers:
                 one.wake()
 
     def check(self) -> None:
-        """Nobody ended for another reason than that there is a newer one of its name."""
+        """Nobody ended for another reason than that there is another one of its name."""
         for one in self.all:
             one.check()
 
