@@ -103,7 +103,7 @@ class Copiers:
         self._chance = chance
         self._now_s = now_s
         self._asking = asking
-        self._alive: set[asyncio.Task[None]] = set()
+        self._alive: dict[asyncio.Task[None], None] = {}
         """Zombies included."""
 
     def calm_down(self) -> None:
@@ -131,12 +131,12 @@ class Copiers:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
-        self._alive.add(task)
+        self._alive[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._alive.discard(task)
+        self._alive.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             self.history.errors.append(f"a copier failed: {task.exception()!r}")
 

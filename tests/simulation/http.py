@@ -97,7 +97,8 @@ class Net:
     plan: NetPlan
     chance: random.Random
     apps: Callable[[], list[App]]
-    _copies: set["asyncio.Task[Any]"] = field(default_factory=set)
+    _copies: dict["asyncio.Task[Any]", None] = field(default_factory=dict)
+    """In order: what is cancelled first must not depend on where a set puts it."""
 
     async def send(self, request: Callable[[App], Awaitable[T]], *, once: bool = False) -> T:
         """Return what one copy of the request returns, or raise `TimeoutError`.
@@ -126,12 +127,12 @@ class Net:
             return await request(self.chance.choice(self.apps()))
 
         copy = asyncio.create_task(arrive())
-        self._copies.add(copy)
+        self._copies[copy] = None
         copy.add_done_callback(self._ended)
         return copy
 
     def _ended(self, copy: "asyncio.Task[Any]") -> None:
-        self._copies.discard(copy)
+        self._copies.pop(copy, None)
         if not copy.cancelled():
             copy.exception()  # Somebody has seen it, or it does not matter.
 
@@ -141,6 +142,7 @@ class Net:
     async def settle(self) -> None:
         """Wait for what is still on its way; what hangs at a dead gateway is given up."""
         while self._copies:
-            _, left = await asyncio.wait(self._copies, timeout=60)
-            for copy in left:
+            waited_for = list(self._copies)
+            await asyncio.wait(waited_for, timeout=60)
+            for copy in waited_for:
                 copy.cancel()

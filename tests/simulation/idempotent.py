@@ -48,7 +48,7 @@ class IdempotentPlan:
             producers=producers,
             batches=chance.randint(100, 250) // max(1, producers),
             in_flight=chance.choice([1, IN_FLIGHT_MAX, IN_FLIGHT_MAX]),
-            tries_max=chance.choice([2, 5, 20]),
+            tries_max=chance.choice([1, 2, 8]),
             pause_s=chance.choice([0.0, 0.1, 1.0]),
             net=NetPlan.of(chance),
         )
