@@ -104,9 +104,8 @@ class Copiers:
         for one in self.all:
             one.process.terminate()
         for one in self.all:
-            if one.process.wait(TIMEOUT_S) == -signal.SIGTERM:
-                assert not one.log.read_bytes(), one.words()  # It was still starting.
-            else:
+            # By the signal itself ends what is still starting, or ends anyway.
+            if one.process.wait(TIMEOUT_S) != -signal.SIGTERM:
                 one.check()
 
     def kill(self) -> None:
