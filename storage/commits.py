@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from storage import head as heads
-from storage import keys, producers, replication
+from storage import keys, producers, replication, segments
 from storage.entries import Kind
 from storage.errors import (
     MetadataConflict,
@@ -62,8 +62,10 @@ class Offer:
     """What else must hold at the moment of the commit; `Fenced` if it does not."""
     failed: int = 0
     """Zones that did not take the object, or took too long: not in sync any more."""
+    awaited: int = 0
+    """Zones that will get it later: the lane will be told of them (`learn`)."""
     in_sync_min: int = 1
-    """So many zones must be in sync and hold it; 0: some of them may get it later."""
+    """So many zones must be in sync."""
 
 
 class Fenced(Exception):
@@ -198,10 +200,9 @@ class CommittingHead(WatchedHead):
                 continue
             if head.isr & ~run.zones & offer.failed:
                 head = replication.without_zones(head, ~run.zones & offer.failed)
-            if offer.in_sync_min:
-                run, missing = await self.covered(head, run)
-                if missing:
-                    head = replication.without_zones(head, missing)
+            run, missing = await self.covered(head, run, offer.awaited)
+            if missing:
+                head = replication.without_zones(head, missing)
             if not run.zones & head.isr:
                 raise NotEnoughReplicas("the zones it was written to left the ISR; send it again")
             in_sync_min = max(in_sync_min, offer.in_sync_min)
@@ -213,18 +214,18 @@ class CommittingHead(WatchedHead):
         replication.check_in_sync(head.isr, in_sync_min)
         return head, runs
 
-    async def covered(self, head: Head, run: Run) -> tuple[Run, int]:
+    async def covered(self, head: Head, run: Run, awaited: int = 0) -> tuple[Run, int]:
         """Return `run` with its object in all zones in sync, and those that do not take it.
 
         Where it is written is decided before it is committed, and a zone may have come in sync
-        in between: it must hold everything.
+        in between: it must hold everything. Those that are `awaited` get it anyway.
         """
-        missing = head.isr & ~run.zones
+        missing = head.isr & ~run.zones & ~awaited
         if not missing:
             return run, 0
         zones = self._runtime.zones
         key = keys.hot_segment(run.object_id)
-        body = await zones.get(key, replication.read_names(head, run.zones))
+        body = await zones.get_as(key, replication.read_names(head, run.zones), segments.verified)
         puts = zones.start(key, [body], replication.zone_names(head, missing))
         await puts.wait(timeout_s=COPY_S_MAX)
         zones.leave_behind(puts)
@@ -273,8 +274,12 @@ class CommittingHead(WatchedHead):
         self._followers.committed(new)
 
     def learn(self, object_id: bytes, held: int, failed: int) -> None:
-        """Take note of what became of a run's object in zones that the commit did not wait for."""
+        """Take note of what became of a run's object in zones that its commit did not wait for."""
         self._followers.learn(object_id, held, failed)
+
+    def distrust(self, failed: int, leader_epoch: int) -> None:
+        """Take note of zones in sync that failed with what is not committed; see `Followers`."""
+        self._followers.distrust(failed, leader_epoch)
 
 
 def _runs(offers: Sequence[Offer]) -> list[Run]:

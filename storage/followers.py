@@ -26,13 +26,34 @@ class Followers:
         self._runtime = runtime
         self._finished = finished
         self._copies: dict[bytes, int] = {}
-        self._failed = 0
+        """By object of a committed run: zones that have it."""
+        self._failed: dict[bytes, int] = {}
+        """By object of a committed run: zones that do not, and will not."""
+        self._distrusted = 0, 0
+        """Zones that failed with something that is not committed, and the `leader_epoch` then."""
         self._is_waiting = False
 
     def learn(self, object_id: bytes, held: int, failed: int) -> None:
-        """Take note that the zones in `held` have the object, and those in `failed` do not."""
+        """Take note of a committed run: zones in `held` have its object, `failed` do not.
+
+        Those that failed leave the ISR unless they have got it from someone else by then.
+        """
         self._copies[object_id] = self._copies.get(object_id, 0) | held
-        self._failed |= failed
+        if failed:
+            self._failed[object_id] = self._failed.get(object_id, 0) | failed
+        self._begin()
+
+    def distrust(self, failed: int, leader_epoch: int) -> None:
+        """Take note of zones that failed with something that is not committed.
+
+        They lack nothing, but the next one shall not wait for them again. If anyone left or
+        came back since, somebody else has taken care of it.
+        """
+        before, epoch = self._distrusted
+        self._distrusted = failed | (before if epoch == leader_epoch else 0), leader_epoch
+        self._begin()
+
+    def _begin(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
             self._runtime.spawn(self._tell())
@@ -44,19 +65,32 @@ class Followers:
 
     def applied(self, head: Head) -> Head:
         """Return `head` with the news in it, or `head` itself if there is none."""
-        if not self._copies and not self._failed:
-            return head
-        mentioned = {run.object_id for run in head.runs}
-        self._copies = {i: held for i, held in self._copies.items() if i in mentioned}
-        new = replication.with_copies(head, self._copies)
-        if self._failed:
+        distrusted, epoch = self._distrusted
+        failed = distrusted if epoch == head.leader_epoch else 0
+        new = head
+        if self._copies:
+            # What is not inline any more was rolled, and then it was complete.
+            new = replication.with_copies(head, self._copies)
+            for run in new.runs:
+                failed |= self._failed.get(run.object_id, 0) & ~run.zones
+        if failed & head.isr:
             # The last zones never leave: whichever comes back first still holds everything.
             with suppress(NotEnoughReplicas):
-                new = replication.without_zones(new, self._failed)
+                new = replication.without_zones(new, failed)
         return new
 
     def committed(self, head: Head) -> None:
         """Forget what `head`, which is committed, says already."""
+        if not self._copies and not self._distrusted[0]:
+            return
         held = {run.object_id: run.zones for run in head.runs}
-        self._copies = {i: mask for i, mask in self._copies.items() if mask & ~held.get(i, mask)}
-        self._failed &= head.isr
+        left = {
+            object_id: mask
+            for object_id, mask in self._copies.items()
+            if object_id in held
+            and (mask | self._failed.get(object_id, 0) & head.isr) & ~held[object_id]
+        }
+        self._failed = {i: mask for i, mask in self._failed.items() if i in left}
+        self._copies = left
+        if self._distrusted[1] != head.leader_epoch:
+            self._distrusted = 0, 0

@@ -92,3 +92,9 @@ def footer(segment: bytes) -> list[FooterRow]:
     if position != end - length:
         raise Corrupt("a hot segment holds bytes that its footer does not mention")
     return rows
+
+
+def verified(segment: bytes) -> bytes:
+    """Return `segment` itself, or raise `Corrupt` if it is not what was written."""
+    footer(segment)
+    return segment

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from storage import head as heads
-from storage import keys, lanes, rolls
+from storage import keys, lanes, rolls, segments
 from storage.errors import (
     OutcomeUnknown,
     ShuttingDown,
@@ -106,7 +106,7 @@ async def test_a_zone_that_came_in_sync_meanwhile_must_hold_what_is_committed() 
     lane = Lane(TOPIC_ID, 0, new_runtime(metadata, objects))
     elsewhere = msgspec.structs.replace(run(1), zones=0)
     key = keys.hot_segment(elsewhere.object_id)
-    await objects.put(key, [b"segment"])
+    await objects.put(key, segments.encode([]))
 
     ticket = lane.enqueue()
     ticket.ready(elsewhere)
