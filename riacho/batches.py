@@ -75,9 +75,13 @@ class Batch:
     """Whether it was sent when all batches before it had their answer."""
     is_parked: bool = False
     """Whether it waits for them now: no copy of it is on its way that anyone waits for."""
+    is_half: bool = False
 
     def halves(self) -> "tuple[Batch, Batch]":
-        """Return two batches that together are this one, in order, and have its numbers."""
+        """Return two batches that together are this one, in order, and have its numbers.
+
+        They begin without a doubt: what is refused for its records was refused before.
+        """
         middle = len(self.drafts) // 2
         first, second = (
             Batch(
@@ -86,15 +90,21 @@ class Batch:
                 begun_s=self.begun_s,
                 drafts=drafts,
                 size_bytes=sum(draft.size_bytes for draft in drafts),
-                may_have_applied=self.may_have_applied,
                 flight=self.flight,
                 epoch=self.epoch,
+                is_half=True,
             )
             for drafts in (self.drafts[:middle], self.drafts[middle:])
         )
         first.sequence = self.sequence
         second.sequence = (self.sequence + middle) % SEQUENCES
         return first, second
+
+    def forget_payloads(self) -> None:
+        """Keep only what is needed to answer those who sent the records."""
+        for draft in self.drafts:
+            draft.key = draft.value = None
+            draft.headers = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -81,6 +81,8 @@ class ProducerIds:
         if self._known is None:
             if self._asking is None:
                 self._asking = asyncio.create_task(self._ask())
+                # Whoever asked may have stopped waiting for it.
+                self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
             return await asyncio.shield(self._asking)
         return self._known
 
@@ -102,6 +104,9 @@ class ProducerIds:
         except OutcomeUnknown as error:
             detail = f"no producer id: {error}"
             raise new_error(Unavailable, detail, retryable=error.retryable) from error
+        except (KeyError, TypeError, ValueError) as error:
+            detail = f"the reply holds no producer id: {error!r}"
+            raise new_error(Unavailable, detail, retryable=False) from error
         finally:
             self._asking = None
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, cast
 
+from riacho.background import Synchronous
 from riacho.batches import Draft
 from riacho.errors import BufferExhausted, new_error
 from riacho.gateway import gateway_url
@@ -128,6 +129,8 @@ class Producing:
     ) -> None:
         transactions = self._transactions
         if consumer is not None and group is None and offsets is None:
+            if isinstance(consumer, Synchronous) != isinstance(self, Synchronous):
+                raise TypeError("a Producer takes a Consumer, an AsyncProducer an AsyncConsumer")
             transactions.send_offsets(consumer.transaction_offsets())
         elif consumer is None and group is not None and offsets is not None:
             transactions.send_offsets(GroupOffsets(group, offsets_given(offsets)))

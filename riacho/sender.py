@@ -302,7 +302,7 @@ class Sender:
         if not isinstance(outcome, RiachoError):
             self._settle(queue, batch, outcome)
             return
-        if isinstance(outcome, DuplicateSequence) and batch.may_have_applied:
+        if isinstance(outcome, DuplicateSequence) and (batch.may_have_applied or batch.is_half):
             self._settle(queue, batch, [NO_OFFSET] * len(batch.drafts))
             return
         if isinstance(outcome, UnknownTopicOrPartition):

@@ -244,12 +244,12 @@ class Transactions:
             if error.retryable or error.may_have_applied:
                 detail = f"the transaction may or may not be committed: {error}"
                 told = new_error(OutcomeUnknown, detail, retryable=False)
-        else:
-            await self._abort_quietly(held)
-            if error.retryable:
-                limit = f"not committed within {self._delivery_timeout_s:g} s"
-                told = new_error(DeliveryTimeout, f"{limit}: {error}")
+        elif error.retryable:
+            limit = f"not committed within {self._delivery_timeout_s:g} s"
+            told = new_error(DeliveryTimeout, f"{limit}: {error}")
         held.fail(told)
+        if self._fenced is None and self._doubtful is None:
+            await self._abort_quietly(held)
         return told
 
     # Stage
@@ -292,6 +292,8 @@ class Transactions:
                 raise new_error(DeliveryTimeout, f"not staged: {outcome}") from outcome
             if outcome is not None:
                 raise outcome
+        for batch in batches:
+            batch.forget_payloads()
 
     async def _write_topic(self, held: Held, topic: str, batches: Sequence[Batch]) -> None:
         assert held.transaction_id is not None

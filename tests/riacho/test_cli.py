@@ -258,7 +258,7 @@ def test_the_cluster_and_the_version(gateway: GatewayProcess) -> None:
     version = json.loads(riacho("version", "-o", "json").stdout)
 
     assert cluster["version"] == version["version"]
-    assert riacho("cluster", url=gateway.url).stdout.startswith(b"version:")
+    assert riacho("cluster", url=gateway.url).stdout.startswith(b"version ")
 
 
 @pytest.mark.parametrize(

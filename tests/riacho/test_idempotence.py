@@ -73,6 +73,10 @@ def numbers(requests: list[httpx.Request]) -> list[tuple[int, int]]:
     ]
 
 
+def raise_lost(_: httpx.Request) -> httpx.Response:
+    raise httpx.ReadError("the connection broke")
+
+
 async def outcomes(
     futures: "list[asyncio.Future[RecordMetadata]]",
 ) -> list[int | type[RiachoError]]:
@@ -214,6 +218,18 @@ async def test_halves_of_a_refused_batch_keep_their_numbers(net: Network) -> Non
     assert {epoch for epoch, _ in numbers(net.produced)} == {0}
 
 
+async def test_a_lost_reply_and_a_bad_record_together(net: Network) -> None:
+    bad = problem(413, "MESSAGE_TOO_LARGE", retryable=False)
+    # The batch is lost, then refused; then its first half is.
+    net.before.extend([raise_lost, bad, bad])
+
+    async with producer(net, linger_ms=20) as sender:
+        futures = [await sender.send("t", str(n), partition=0) for n in range(2)]
+        assert await outcomes(futures) == [RecordTooLarge, 0]
+
+    assert await texts(net) == ["1"]
+
+
 async def test_what_is_given_up_makes_those_behind_it_begin_anew(net: Network) -> None:
     net.before.append(problem(400, "INVALID_REQUEST", retryable=False))
 
@@ -228,12 +244,9 @@ async def test_what_is_given_up_makes_those_behind_it_begin_anew(net: Network) -
 
 
 async def test_what_may_be_behind_something_in_doubt_is_in_doubt_as_well(net: Network) -> None:
-    def swallow(_: httpx.Request) -> httpx.Response:
-        raise httpx.ReadError("the connection broke")
-
     # The first two are lost, then the first is refused for good and the second comes too early.
     bad = problem(400, "INVALID_REQUEST", retryable=False)
-    net.before.extend([swallow, swallow, bad, OUT_OF_ORDER, OUT_OF_ORDER])
+    net.before.extend([raise_lost, raise_lost, bad, OUT_OF_ORDER, OUT_OF_ORDER])
     async with producer(net, batch_size=70) as sender:
         futures = [await sender.send("t", str(n), partition=0) for n in range(2)]
         found = await outcomes(futures)

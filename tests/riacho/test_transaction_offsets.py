@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from riacho.admin import AsyncAdmin
-from riacho.consumer import AsyncConsumer
+from riacho.consumer import AsyncConsumer, Consumer
 from riacho.errors import (
     CommitFailed,
 )
@@ -130,6 +130,7 @@ async def test_offsets_that_make_no_sense_are_refused(net: Network) -> None:
         consumer(net, enable_auto_commit=True) as automatic,
         AsyncConsumer(URL, transport=net) as alone,
     ):
+        threaded = Consumer(URL, group_id="g", enable_auto_commit=False)
         with pytest.raises(RuntimeError, match="inside a transaction only"):
             sender.send_offsets(group="g", offsets={("in", 0): 1})
         await sender.begin_transaction()
@@ -137,6 +138,9 @@ async def test_offsets_that_make_no_sense_are_refused(net: Network) -> None:
             sender.send_offsets(automatic)
         with pytest.raises(RuntimeError, match="in no group"):
             sender.send_offsets(alone)
+        with pytest.raises(TypeError, match="an AsyncProducer an AsyncConsumer"):
+            sender.send_offsets(threaded)  # type: ignore[arg-type]
+        threaded.close()
         with pytest.raises(ValueError, match="a consumer, or a group and its offsets"):
             sender.send_offsets()
         with pytest.raises(ValueError, match="not negative"):
