@@ -18,11 +18,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import pyarrow as pa
 
-from service.lane_buffers import NO_CLAIMS, Append, BufferKey, Claims, LaneBuffer, Placed
+from service.lane_buffers import (
+    NO_CLAIMS,
+    VIEW_AGE_MAX_S,
+    Append,
+    BufferKey,
+    Claims,
+    LaneBuffer,
+    Placed,
+)
 from service.segment_writer import SegmentWriter, Written
 from service.sequences import Sequences, already_written
 from storage import replication
@@ -34,10 +41,6 @@ from storage.reader import LogReader
 from storage.tasks import drop_error
 from storage.topics import Topic
 from storage.zones import Zones
-
-VIEW_AGE_MAX_S: Final = 5.0
-"""Replicas and ISR of a lane may be this old when choosing where to write. A commit on a head
-that has changed since is refused by its version, so staleness costs a retry, never data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,14 +170,18 @@ class Batcher:
                 buffers[key].add(local, batch, None, batch.nbytes, None)
         if not buffers:
             return []
-        written = await self._writer.write(list(buffers.values()), size_bytes)
-        staged = []
-        for (key, waiting), run in zip(buffers.items(), written.segment.runs, strict=True):
-            placed = await written.placed(waiting, run)
-            replication.check_in_sync(placed.run.zones, waiting.in_sync_min)
-            staged.append(LaneRuns(*key, (placed.run,)))
+        lanes = list(buffers.values())
+        written = await self._writer.write(lanes, size_bytes)
+        pairs = zip(lanes, written.segment.runs, strict=True)
+        found = await asyncio.gather(*(written.placed(waiting, run) for waiting, run in pairs))
         self._writer.leave_behind(written)
-        return staged
+        for waiting, placed in zip(lanes, found, strict=True):
+            if placed.failed:
+                # The commit is for later, but who comes next shall not wait for them again.
+                waiting.lane.distrust(placed.failed, waiting.view.head.leader_epoch)
+            in_sync = placed.run.zones & waiting.view.head.isr
+            replication.check_in_sync(in_sync, waiting.in_sync_min)
+        return [LaneRuns(*key, (placed.run,)) for key, placed in zip(buffers, found, strict=True)]
 
     async def _views_in_turn(
         self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
@@ -331,9 +338,17 @@ class Batcher:
         ticket.committed.add_done_callback(waiting.settled)
         ticket.ready(waiting.offer(placed, self._write_again))
         if written.puts is not None and written.puts.running:
-            follow = asyncio.create_task(written.caught_up(waiting, placed))
+            follow = asyncio.create_task(self._follow(written, waiting, ticket, placed))
             self._following.add(follow)
             follow.add_done_callback(self._following.discard)
+
+    async def _follow(
+        self, written: Written, waiting: LaneBuffer, ticket: Ticket, placed: Placed
+    ) -> None:
+        await written.caught_up(waiting)
+        # Of a run that is not in the head there is nothing to tell.
+        await asyncio.wait([ticket.committed])
+        written.tell(waiting, placed)
 
     async def _write_again(self, waiting: LaneBuffer) -> Placed:
         written = await self._writer.write([waiting], sum(waiting.sizes.values()))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from storage import replication
 from storage.commits import Offer
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
-from storage.head import Run
+from storage.head import Head, Run
 from storage.lanes import CLAIMS_PER_COMMIT_MAX, Lane, LaneView
 from storage.metadata import Check
 from storage.producers import SEQUENCES, Claim, Verdict
@@ -33,11 +33,19 @@ BufferKey: TypeAlias = tuple[bytes, int, Check | None, bool]
 those with a fence fail on their own, and those that wait for one zone do so on their own."""
 
 
+VIEW_AGE_MAX_S: Final = 5.0
+"""Replicas and ISR of a lane may be this old when choosing where to write. A commit on a head
+that has changed since is refused by its version, so staleness costs a retry, never data."""
+
+
 class Placed(NamedTuple):
-    """A run whose `zones` hold it, and the zones that should and do not."""
+    """A run whose `zones` hold it, and what became of the other zones in sync."""
 
     run: Run
-    failed: int
+    failed: int = 0
+    """They refused it, or took too long."""
+    awaited: int = 0
+    """They are still at it, and the lane will be told of them."""
 
 
 WriteAgain: TypeAlias = "Callable[[LaneBuffer], Awaitable[Placed]]"
@@ -152,14 +160,17 @@ class LaneBuffer:
     def in_sync_min(self) -> int:
         return int(self.topic.config["min.insync.replicas"]) if self.waits_for_all else 0
 
-    def wanted_zones(self) -> int:
-        """Return the zones that shall hold it."""
-        where = replication.targets(self.view.head)
-        return where.required | where.hopeful
+    def look_again(self) -> Head:
+        """Return the newest head that this process knows.
 
-    def required_zones(self) -> int:
+        While records gathered here, a zone may have been given up that must not be waited for
+        again, or another one may lead.
+        """
+        self.view = self.lane.known(VIEW_AGE_MAX_S) or self.view
+        return self.view.head
+
+    def required_zones(self, head: Head) -> int:
         """Return the zones to wait for: all in sync, or those that lead its partitions."""
-        head = self.view.head
         if self.waits_for_all:
             return head.isr
         leaders = {replication.leader(head, partition) for partition in self.chunks}
@@ -188,6 +199,7 @@ class LaneBuffer:
             placed.run,
             checks=() if self.fence is None else (self.fence,),
             failed=placed.failed,
+            awaited=placed.awaited,
             in_sync_min=self.in_sync_min,
         )
         return self._with_claims(offer, write_again) if self._claimed else offer

@@ -7,7 +7,7 @@ one slow zone cannot hold up a partition for longer than that, and not again aft
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ import msgspec
 from service.lane_buffers import LaneBuffer, Placed
 from storage import keys, replication, writer
 from storage.errors import StoreUnavailable
-from storage.head import Run
+from storage.head import Head, Run
 from storage.reader import LogReader
 from storage.writer import BuiltSegment
 from storage.zones import Puts, Zones
@@ -30,6 +30,8 @@ class Written:
     """A segment on its way."""
 
     segment: BuiltSegment
+    heads: Mapping[LaneBuffer, Head]
+    """By which it was decided where to write."""
     puts: Puts | None
     """None: there is only one zone, and it holds the segment already."""
 
@@ -38,28 +40,32 @@ class Written:
 
         Raises what the zones raised if none of those in sync holds it.
         """
-        head = waiting.view.head
         if self.puts is None:
-            return Placed(run, 0)
-        required = waiting.required_zones()
+            return Placed(run)
+        head = self.heads[waiting]
+        required = waiting.required_zones(head)
         await self._wait(head.zones, required, waiting.lag_s)
-        failed = required & ~self._held(waiting)
-        if failed and failed != head.isr:
+        # Who has refused it need not be asked again, though nobody waited for it.
+        failed = required & ~self._held(head) | head.isr & self._refused(head)
+        if failed & required and failed != head.isr:
             # Another zone leads now; whoever else is in sync will do.
             await self._wait(head.zones, head.isr & ~failed, waiting.lag_s)
-            failed |= head.isr & ~self._held(waiting)
-        held = self._held(waiting)
+            failed |= head.isr & ~self._held(head)
+        held = self._held(head)
         if not held & head.isr:
             raise self._error()
-        return Placed(msgspec.structs.replace(run, zones=held), failed)
+        awaited = head.isr & ~held & ~failed
+        return Placed(msgspec.structs.replace(run, zones=held), failed, awaited)
 
-    async def caught_up(self, waiting: LaneBuffer, placed: Placed) -> None:
-        """Tell the lane what becomes of the zones that nobody waited for."""
-        if self.puts is None:
-            return
-        await self.puts.wait(timeout_s=waiting.lag_s)
-        held = self._held(waiting)
-        failed = waiting.view.head.isr & ~held & ~placed.failed
+    async def caught_up(self, waiting: LaneBuffer) -> None:
+        """Return when all zones have it, or have taken too long."""
+        if self.puts is not None:
+            await self.puts.wait(timeout_s=waiting.lag_s)
+
+    def tell(self, waiting: LaneBuffer, placed: Placed) -> None:
+        """Tell the lane what has become of the zones that the commit did not wait for."""
+        held = self._held(self.heads[waiting])
+        failed = placed.awaited & ~held
         if failed or held & ~placed.run.zones:
             waiting.lane.learn(placed.run.object_id, held, failed)
 
@@ -68,10 +74,15 @@ class Written:
         names = [name for number, name in enumerate(zones) if mask >> number & 1]
         await self.puts.wait(names, timeout_s=timeout_s)
 
-    def _held(self, waiting: LaneBuffer) -> int:
+    def _held(self, head: Head) -> int:
+        """Return the zones of the lane that hold it; those of others do not count."""
         assert self.puts is not None
-        head = waiting.view.head
-        return replication.mask_of(head, self.puts.done) & waiting.wanted_zones()
+        where = replication.targets(head)
+        return replication.mask_of(head, self.puts.done) & (where.required | where.hopeful)
+
+    def _refused(self, head: Head) -> int:
+        assert self.puts is not None
+        return replication.mask_of(head, self.puts.failed)
 
     def _error(self) -> Exception:
         assert self.puts is not None
@@ -94,12 +105,13 @@ class SegmentWriter:
         Raises what that one zone raised.
         """
         object_id = self._new_id()
+        chosen = {waiting: waiting.look_again() for waiting in lanes}
         parts = [waiting.part() for waiting in lanes]
         if size_bytes <= ENCODE_INLINE_BYTES_MAX:
             segment = writer.build(object_id, parts)
         else:
             segment = await asyncio.to_thread(writer.build, object_id, parts)
-        names = list(dict.fromkeys(name for waiting in lanes for name in self._names(waiting)))
+        names = list(dict.fromkeys(name for head in chosen.values() for name in self._names(head)))
         key = keys.hot_segment(object_id)
         puts = None
         if len(names) == 1:
@@ -111,15 +123,14 @@ class SegmentWriter:
         for position, data in segment.stored:
             self.size_bytes += len(data)
             self._reader.remember(object_id, position, data)
-        return Written(segment, puts)
+        return Written(segment, chosen, puts)
 
     def leave_behind(self, written: Written) -> None:
         """Say that nobody waits for the rest of the zones."""
         if written.puts is not None:
             self._zones.leave_behind(written.puts)
 
-    def _names(self, waiting: LaneBuffer) -> Collection[str]:
-        head = waiting.view.head
+    def _names(self, head: Head) -> Collection[str]:
         where = replication.targets(head)
         hopeful = replication.zone_names(head, where.hopeful)
         return [

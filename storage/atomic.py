@@ -150,13 +150,14 @@ class AtomicCommits:
     async def _covering(self, lane: Lane, head: Head, part: LaneRuns) -> LaneRuns:
         """Return `part` with every run in every zone that is in sync by now.
 
-        Raises `NotEnoughReplicas` if one of them does not take it. The controller, and whoever
-        writes plainly, find that out too, and then it is not in sync any more.
+        Raises `NotEnoughReplicas` if one of them does not take it: then it leaves the ISR, and
+        the next attempt does without.
         """
         runs = []
         for run in part.runs:
             whole, missing = await lane.covered(head, run)
             if missing:
+                lane.distrust(missing, head.leader_epoch)
                 names = ", ".join(replication.zone_names(head, missing))
                 raise NotEnoughReplicas(f"zone {names} does not take the records; send it again")
             runs.append(whole)

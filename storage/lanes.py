@@ -15,7 +15,13 @@ from weakref import WeakValueDictionary
 
 from storage import keys
 from storage.commits import Bases, CommittingHead, Fenced, Offer, too_late
-from storage.errors import Contended, OutcomeUnknown, RiachoError, ShuttingDown
+from storage.errors import (
+    Contended,
+    NotEnoughReplicas,
+    OutcomeUnknown,
+    RiachoError,
+    ShuttingDown,
+)
 from storage.head import Run
 from storage.rolls import FLIGHT_MAX_S
 from storage.tasks import drop_error
@@ -144,10 +150,11 @@ class Lane(CommittingHead):
             try:
                 bases = await self.commit_offers(offers, min(t.born_s for t in tickets))
             except Fenced as fenced:
-                for ticket, left in zip(tickets, offers, strict=True):
-                    ticket.offer = left  # What was rejected in it stays so.
-                tickets = _unfenced(tickets, fenced)
-                continue
+                tickets = _unfenced(_left(tickets, offers), fenced)
+            except NotEnoughReplicas as error:
+                # Some may demand less than others, or be in other zones.
+                await self._commit_each(_left(tickets, offers), error)
+                return
             except BaseException as error:
                 for ticket in tickets:
                     _fail(ticket, _told(error))
@@ -157,10 +164,16 @@ class Lane(CommittingHead):
                     # A mistake of ours. Those who wait behind must not be stuck because of it.
                     log.exception("a commit to %s failed", self.key)
                 return
-            for ticket, base in zip(tickets, bases, strict=True):
-                if not ticket.committed.done():
-                    ticket.committed.set_result(base)
+            else:
+                _land(tickets, bases)
+                return
+
+    async def _commit_each(self, tickets: list[Ticket], error: NotEnoughReplicas) -> None:
+        if len(tickets) == 1:
+            _fail(tickets[0], error)
             return
+        for ticket in tickets:
+            await self._commit_tickets([ticket])
 
 
 @dataclass(slots=True)
@@ -186,6 +199,13 @@ class _Together:
         return True
 
 
+def _left(tickets: list[Ticket], offers: list[Offer]) -> list[Ticket]:
+    """Return the tickets with what is left of their offers: what was rejected stays so."""
+    for ticket, left in zip(tickets, offers, strict=True):
+        ticket.offer = left
+    return tickets
+
+
 def _unfenced(tickets: list[Ticket], fenced: Fenced) -> list[Ticket]:
     """Fail the tickets whose checks did not hold; return the others."""
     left = []
@@ -204,6 +224,12 @@ def _give_up(place: Ticket | Turn) -> None:
         _fail(place, error)
     elif not place.reached.done():
         place.reached.set_exception(error)
+
+
+def _land(tickets: list[Ticket], bases: list[Bases]) -> None:
+    for ticket, base in zip(tickets, bases, strict=True):
+        if not ticket.committed.done():
+            ticket.committed.set_result(base)
 
 
 def _fail(ticket: Ticket, error: RiachoError) -> None:

@@ -179,7 +179,8 @@ def with_zone(head: Head, zone: int, held: Held) -> Head:
     """
     assert zone in head.replicas, (zone, head.replicas)
     assert not lacks(head, zone, held), (head.topic_id, head.lane, zone)
-    new = _changed(head, isr=head.isr | 1 << zone)
+    runs = tuple(_with_copy(run, 1 << zone) for run in head.runs)
+    new = _changed(head, isr=head.isr | 1 << zone, runs=runs)
     if leaders(new) == leaders(head):
         return new
     return msgspec.structs.replace(new, leader_epoch=head.leader_epoch + 1)

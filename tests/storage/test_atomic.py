@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from storage import head as heads
-from storage import keys
+from storage import keys, segments
 from storage.atomic import AtomicCommits, Bases, LaneRuns
 from storage.errors import (
     InvalidTransactionState,
@@ -333,7 +333,7 @@ class TwoZones:
         self.staged = run_of(bytes(16), {0: 1})
 
     async def start(self) -> None:
-        await self.stores["a"].put(keys.hot_segment(self.staged.object_id), [b"segment"])
+        await self.stores["a"].put(keys.hot_segment(self.staged.object_id), segments.encode([]))
         head = heads.create(TOPIC_ID, 0, 1, ["a", "b"])
         head = msgspec.structs.replace(head, isr=0b11)
         await self.table.transact([Put(keys.head(TOPIC_ID, 0), heads.encode(head), None)])
@@ -347,7 +347,7 @@ async def test_what_was_staged_before_a_zone_came_in_sync_is_copied_to_it() -> N
 
     [committed] = (await world.lanes.lane(TOPIC_ID, 0).view(0)).head.runs
     assert committed.zones == 0b11
-    assert await world.stores["b"].get(keys.hot_segment(committed.object_id)) == b"segment"
+    assert await world.stores["b"].get(keys.hot_segment(committed.object_id)) == b"".join(segments.encode([]))
 
 
 async def test_if_that_zone_does_not_take_it_nothing_is_committed() -> None:

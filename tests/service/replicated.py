@@ -1,0 +1,181 @@
+"""A deployment whose zones hold back writes until they are told, for tests of the write path."""
+
+import asyncio
+from collections import Counter
+
+import msgspec
+
+from service.gateway import Gateway
+from service.lane_buffers import NO_CLAIMS, Claims
+from service.settings import Settings
+from storage import keys
+from storage.errors import ObjectMissing
+from storage.head import Head
+from storage.head_changes import change_head
+from storage.memory import MemoryObjects
+from storage.objects import Body
+from storage.producers import Claim
+from storage.replication import mask_of
+from storage.topics import Topic
+from storage.zones import Zones
+from tests.service.deployments import Deployment
+from tests.storage.failing_zones import FailingObjects, FailingZones
+from tests.storage.logs import batch_of
+from tests.storage.worlds import turns
+
+PLACES = 24
+"""Topics of so many names begin in every zone there is."""
+
+LAG_MS = 100
+"""The shortest there may be: tests of zones that hang take so long."""
+
+
+class GatedObjects(FailingObjects):
+    """A zone that keeps writes waiting while it is held, and counts those of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryObjects())
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self.refused_kinds: set[str] = set()
+        """Endings of keys that are refused."""
+        self.tried: Counter[str] = Counter()
+
+    def hold(self) -> None:
+        self._gate.clear()
+
+    def release(self) -> None:
+        self._gate.set()
+
+    async def put(self, key: str, body: Body) -> None:
+        kind = key.rpartition(".")[2]
+        self.tried[kind] += 1
+        await self._gate.wait()
+        before = self.mode
+        if kind in self.refused_kinds:
+            self.mode = "denied"
+        try:
+            await super().put(key, body)
+        finally:
+            if kind in self.refused_kinds:
+                self.mode = before
+
+    async def holds(self, object_id: bytes) -> bool:
+        try:
+            await self.inner.size(keys.hot_segment(object_id))
+        except ObjectMissing:
+            return False
+        return True
+
+
+class GatedZones(FailingZones):
+    def __init__(self, names: str) -> None:
+        self.gated = {name: GatedObjects() for name in names}
+        self.failing = dict[str, FailingObjects](self.gated)
+        Zones.__init__(self, self.failing)
+
+    def __getitem__(self, name: str) -> GatedObjects:
+        return self.gated[name]
+
+
+class Replicated(Deployment):
+    """Zones a, b and c, and topics whose first partition is led by a, the second by b, ..."""
+
+    def __init__(self, names: str = "abc") -> None:
+        super().__init__(names)
+        self.gated = GatedZones(names)
+        self.zones = self.gated
+
+    async def topic(self, *, partitions: int = 1, name: str = "t", **config: object) -> Topic:
+        """Create a topic with a copy in every zone; all its partitions share a lane."""
+        settings = {
+            "min.insync.replicas": 2,
+            "replica.lag.time.max.ms": LAG_MS,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+        count = len(self.zones.names)
+        for _ in range(PLACES):
+            topic = await self.topics.create(
+                name, partitions=partitions, replication_factor=count, config=settings
+            )
+            head = await self.head(topic)
+            if head.zones[head.replicas[0]] == self.zones.names[0]:
+                return topic
+            await self.topics.delete(name)
+        raise AssertionError("no topic began in the first zone")
+
+    async def head(self, topic: Topic, lane: int = 0) -> Head:
+        return await self.change(topic, lambda head: head, lane)
+
+    async def change(self, topic: Topic, change: object, lane: int = 0) -> Head:
+        """Change a head as another process would."""
+        assert callable(change)
+        head = await change_head(self.metadata, keys.head(topic.topic_id, lane), change)
+        assert head is not None
+        return head
+
+    async def isr(self, topic: Topic, lane: int = 0) -> str:
+        return names_of(await self.head(topic, lane))
+
+    async def let_in(self, topic: Topic, name: str) -> None:
+        """Put a zone into the ISR, which must hold everything that is committed."""
+
+        def change(head: Head) -> Head:
+            isr = head.isr | mask_of(head, [name])
+            return msgspec.structs.replace(head, isr=isr, commits=head.commits + 1)
+
+        await self.change(topic, change)
+
+    async def holders(self, object_id: bytes) -> str:
+        """Return the zones that hold a segment, as `abc`."""
+        return "".join([n for n, zone in self.gated.gated.items() if await zone.holds(object_id)])
+
+    def modest(self, **settings: object) -> Gateway:
+        """Return a gateway that flushes one request at a time."""
+        given = {"linger_max_ms": 3_600_000, "batch_bytes_max": 1, **settings}
+        world = self.world()
+        return Gateway(Settings.model_validate(given), Zones(self.failing), self.metadata, world)
+
+    @property
+    def failing(self) -> dict[str, FailingObjects]:
+        return self.gated.failing
+
+
+def names_of(head: Head, mask: int | None = None) -> str:
+    mask = head.isr if mask is None else mask
+    return "".join(sorted(name for n, name in enumerate(head.zones) if mask >> n & 1))
+
+
+async def append(
+    gateway: Gateway,
+    topic: Topic,
+    *values: bytes,
+    partition: int = 0,
+    acks: str = "all",
+    claims: Claims = NO_CLAIMS,
+) -> int:
+    """Append records, and return the offset of the first."""
+    batch = batch_of(*values)
+    bases = await gateway.batcher.append(
+        topic, {partition: batch}, batch.nbytes, claims, waits_for_all=acks == "all"
+    )
+    return bases[partition]
+
+
+def numbered(producer_id: int, sequence: int, count: int = 1, partition: int = 0) -> Claims:
+    return Claims(by_partition={partition: Claim(partition, producer_id, 0, sequence, count)})
+
+
+async def started(
+    gateway: Gateway,
+    topic: Topic,
+    *values: bytes,
+    partition: int = 0,
+    acks: str = "all",
+    claims: Claims = NO_CLAIMS,
+) -> "asyncio.Task[int]":
+    """Begin an append, and let it go as far as it can."""
+    work = append(gateway, topic, *values, partition=partition, acks=acks, claims=claims)
+    task = asyncio.create_task(work)
+    await turns()
+    return task
