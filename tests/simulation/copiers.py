@@ -25,7 +25,7 @@ from tests.simulation.transaction_rules import (
 SOURCE = "source"
 COPIES = "copies"
 GROUP = "copiers"
-SESSION_S = 10
+SESSION_S = 4
 TRIES_MAX = 4
 TIMEOUT_MS_MAX = 900_000
 
@@ -40,6 +40,7 @@ class CopierPlan:
     in_group: bool
     in_one_call: float
     aborts: float
+    pauses: float
     timeout_ms: int
     life_s: float
     writers: int
@@ -57,6 +58,7 @@ class CopierPlan:
             in_group=chance.random() < 0.4,
             in_one_call=chance.choice([0.0, 0.3, 1.0]),
             aborts=chance.choice([0.0, 0.1]),
+            pauses=chance.choice([0.0, 0.05, 0.2]),
             timeout_ms=chance.choice([3_000, 60_000, TIMEOUT_MS_MAX, TIMEOUT_MS_MAX]),
             life_s=chance.choice([2.0, 10.0, 40.0]),
             writers=chance.choice([0, 0, 2]),
@@ -148,6 +150,9 @@ class Copiers:
                 if not work.originals:
                     await asyncio.sleep(2)
                     continue
+                if self._chance.random() < self.plan.pauses and not self.is_calm:
+                    # What was read may be somebody else's to copy afterwards.
+                    await asyncio.sleep(self._chance.uniform(0.5, 2.5) * SESSION_S)
                 if self._chance.random() < self.plan.in_one_call:
                     await self._copy_in_one_call(life, work)
                 else:

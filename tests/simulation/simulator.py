@@ -337,7 +337,9 @@ def simulate(seed: int) -> tuple[History, list[str]]:
         history = loop.run_until_complete(simulation.run())
         return history, simulation.trace
     finally:
-        # What belonged to gateways that were killed still hangs on their dead links.
+        # What belonged to gateways that were killed still hangs on their dead links. Nobody is
+        # left to hear what becomes of it.
+        loop.set_exception_handler(lambda *_: None)
         while left := asyncio.all_tasks(loop):
             for task in left:
                 task.cancel()

@@ -3,56 +3,59 @@
 import os
 import subprocess
 import sys
-from collections import Counter
+from functools import cache
 
 import pytest
 
-from tests.simulation.idempotent_rules import ACKED, OUT_OF_ORDER, STALE, UNKNOWN
+from tests.simulation import idempotent_rules
 from tests.simulation.rules import Fetched, History, Produced, violations
 from tests.simulation.simulator import simulate
-from tests.simulation.transaction_rules import ABORTED, COMMITTED, FENCED
+from tests.simulation.transaction_rules import ABORTED, COMMITTED, FENCED, UNKNOWN
 
 SEEDS = range(24)
 SEED_OF_EVERYBODY = 8
 
 
-@pytest.fixture(scope="module")
-def histories() -> dict[int, History]:
-    """What the seeds have shown so far."""
-    return {}
+@cache
+def run(seed: int) -> tuple[History, list[str]]:
+    return simulate(seed)
+
+
+def histories() -> list[History]:
+    return [run(seed)[0] for seed in SEEDS]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_rule_is_broken(seed: int, histories: dict[int, History]) -> None:
-    history, _ = simulate(seed)
+def test_no_rule_is_broken(seed: int) -> None:
+    history, _ = run(seed)
 
-    histories[seed] = history
     assert any(call.base is not None for call in history.produced), "the seed proves nothing"
     assert violations(history) == []
 
 
-def test_the_seeds_have_groups_that_come_and_go(histories: dict[int, History]) -> None:
-    groups = [history.group for history in histories.values()]
+def test_the_seeds_have_groups_that_come_and_go() -> None:
+    groups = [history.group for history in histories()]
 
     assert max(len({told.generation for told in group.told}) for group in groups) > 20
     assert any(not commit.acked for group in groups for commit in group.commits)
     assert any(group.is_drained for group in groups)
 
 
-def test_the_seeds_have_producers_that_do_not_know(histories: dict[int, History]) -> None:
-    answers = Counter(
-        sent.answer for history in histories.values() for sent in history.idempotent.sent
-    )
+def test_the_seeds_have_producers_that_are_told_everything() -> None:
+    answers = {sent.answer for history in histories() for sent in history.idempotent.sent}
 
-    assert all(answers[answer] for answer in (ACKED, UNKNOWN, OUT_OF_ORDER, STALE)), answers
+    assert answers >= {
+        idempotent_rules.ACKED,
+        idempotent_rules.UNKNOWN,
+        idempotent_rules.OUT_OF_ORDER,
+        idempotent_rules.STALE,
+    }
 
 
-def test_the_seeds_have_transactions_that_end_in_every_way(histories: dict[int, History]) -> None:
-    ends = Counter(
-        ending.answer for history in histories.values() for ending in history.transactions.endings
-    )
+def test_the_seeds_have_transactions_that_end_in_every_way() -> None:
+    ends = {ending.answer for history in histories() for ending in history.transactions.endings}
 
-    assert all(ends[answer] for answer in (COMMITTED, ABORTED, FENCED, UNKNOWN)), ends
+    assert ends >= {COMMITTED, ABORTED, FENCED, UNKNOWN}
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
@@ -65,7 +68,7 @@ def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
         check=True,
     )
 
-    _, trace = simulate(SEED_OF_EVERYBODY)
+    _, trace = run(SEED_OF_EVERYBODY)
 
     assert other.stdout.splitlines()[:-1] == trace
 
