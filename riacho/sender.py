@@ -11,9 +11,9 @@ a batch may be repeated, and overtake another, and still is written once and in 
 - A batch that the gateway refuses, because those before it are missing, is *parked* until they
   have their answer, and then sent again.
 - A batch that is given up leaves a gap. When all others of its partition have their answer or
-  are parked, those get new numbers, in a new epoch.
-- Where the gateway knows nothing of our numbers any more, the same happens. What may have been
-  written under the old ones is an `OutcomeUnknown`.
+  are parked, those get new numbers, in a new epoch; unless the gap may still be filled, which
+  makes them an `OutcomeUnknown` as well.
+- Where the gateway knows nothing of our numbers any more, the same happens.
 
 Without it a retry could overtake its successor, so one batch of a partition is in the air; and
 when a reply is lost, trying again may write the batch twice.
@@ -45,6 +45,7 @@ from storage.errors import (
     OutcomeUnknown,
     OutOfOrderSequence,
     RecordTooLarge,
+    Rejected,
     RequestTooLarge,
     RiachoError,
     Unavailable,
@@ -197,15 +198,18 @@ class Sender:
     async def _turn(self, queue: Queue, batch: Batch) -> bool:
         """Wait until nothing is before `batch`; return False if it can never be written.
 
-        That may be so because its time is up, or because numbers broke under a batch that may
-        have been written with its old one.
+        That may be so because its time is up, or because something before it was given up that
+        may still be written: then so may a copy of this one, which the network made or holds.
         """
         numbering = queue.numbering
         batch.is_parked = True
         queue.news.set()
         while queue.flying[0] is not batch or numbering.is_broken:
             remaining_s = self._remaining_s(batch)
-            if remaining_s <= 0 or (numbering.is_doubtful and batch.may_have_applied):
+            if numbering.is_doubtful and batch.attempts:
+                batch.may_have_applied = True
+                return False
+            if remaining_s <= 0:
                 return False
             if all(one.is_parked for one in queue.flying) and numbering.is_broken:
                 self._restart(queue)
@@ -314,7 +318,10 @@ class Sender:
                 half.is_parked = True
                 self._launch(queue, half)
             return
-        queue.numbering.break_off(is_doubtful=batch.may_have_applied)
+        # What is wrong with a request stays wrong; anything else may pass with a copy of it.
+        may_come_late = batch.attempts > 0 and not isinstance(outcome, Rejected)
+        is_doubtful = self._delivery.is_idempotent and (batch.may_have_applied or may_come_late)
+        queue.numbering.break_off(is_doubtful=is_doubtful)
         self._settle(queue, batch, self._verdict(batch, outcome))
 
     def _verdict(self, batch: Batch, last: RiachoError) -> RiachoError:

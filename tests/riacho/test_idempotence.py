@@ -106,6 +106,30 @@ async def test_in_a_storm_each_record_is_written_once_and_in_order(net: Network,
         assert [found[n].offset for n in own] == list(range(300))
 
 
+@pytest.mark.parametrize("seed", range(4))
+async def test_in_a_storm_that_lasts_too_long_everyone_is_told_the_truth(
+    net: Network, seed: int
+) -> None:
+    storm = Storm(net, seed, late_s=0.03)
+    async with producer(storm, batch_size=400, delivery_timeout_ms=80) as sender:
+        futures = []
+        for n in range(900):
+            futures.append(await sender.send("t", str(n), partition=n % 3))
+            if n % 20 == 0:
+                await asyncio.sleep(0.005)
+        found = await asyncio.gather(*futures, return_exceptions=True)
+    await storm.calm()
+
+    assert any(isinstance(one, OutcomeUnknown) for one in found)
+    for partition in range(3):
+        written = [int(text) for text in await texts(net, partition)]
+        assert written == sorted(set(written)), "none twice, and in order"
+        for n in range(partition, 900, 3):
+            one = found[n]
+            if isinstance(one, RecordMetadata):
+                assert written[one.offset] == n
+
+
 async def test_a_lost_reply_costs_nothing(net: Network) -> None:
     net.lost_replies = 3
 
