@@ -32,8 +32,12 @@ def run(
     workers: int = 1,
     reload: bool = False,
     log_level: str | None = None,
+    app: str = "service.app:create_app",
 ) -> None:
-    """Serve until told to stop. What is None comes from the environment or its default."""
+    """Serve until told to stop. What is None comes from the environment or its default.
+
+    `app` names what makes the application, in every worker.
+    """
     port = port or _free_port(host)
     given = {
         "RIACHO_DATA": None if data is None else str(data),
@@ -48,7 +52,7 @@ def run(
     # told is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
-        "service.app:create_app",
+        app,
         factory=True,
         host=host,
         port=port,

@@ -71,12 +71,16 @@ def start_gateway(
     *args: str,
     env: Mapping[str, str] | None = None,
     port: int | None = None,
+    module: str = "riacho",
 ) -> GatewayProcess:
-    """Start `riacho serve` with its data under `tmp_path`; return when it is ready."""
+    """Start `riacho serve` with its data under `tmp_path`; return when it is ready.
+
+    `module` may be another one that takes the same arguments.
+    """
     port = port or free_port()
     log = tmp_path / f"gateway-{port}.log"
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("RIACHO_")}
-    command = [sys.executable, "-m", "riacho", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", module, "serve", "--port", str(port)]
     with log.open("ab") as sink:
         process = subprocess.Popen(
             [*command, "--data", str(tmp_path / "data"), *args],

@@ -1,0 +1,112 @@
+"""Zones that fail, one after the other, under load: nothing that was acknowledged is lost.
+
+`RIACHO_ZONE_FAILURES` says how many there are, and how many controllers are put to sleep; 10
+take some minutes.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gateway import GatewayProcess
+from tests.integration.processes import JSON, Api
+from tests.integration.zoned import (
+    FAILURES,
+    LAG_S,
+    ZONES,
+    Book,
+    Zoned,
+    in_sync,
+    load,
+    make_topic,
+    until,
+)
+
+log = logging.getLogger(__name__)
+
+ROUNDS = int(os.environ.get("RIACHO_ZONE_FAILURES", "4"))
+
+SLACK_S = 15.0
+"""What a busy machine may add to any wait. Without failover it would be minutes."""
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture
+def zoned(tmp_path: Path) -> Zoned:
+    return Zoned(tmp_path)
+
+
+@pytest.fixture
+def pair(zoned: Zoned) -> Iterator[list[GatewayProcess]]:
+    with zoned.start() as one, zoned.start() as other:
+        yield [one, other]
+
+
+@pytest.fixture
+def api(pair: list[GatewayProcess]) -> Iterator[Api]:
+    with Api(pair[0].url) as api:
+        yield api
+
+
+def test_zones_fail_one_after_the_other(zoned: Zoned, pair: list[GatewayProcess], api: Api) -> None:
+    book = Book(make_topic(api))
+    with load(book, [gateway.url for gateway in pair]):
+        book.wait_for_more(50)
+        for number in range(ROUNDS):
+            name, how = ZONES[number % len(ZONES)], FAILURES[number % len(FAILURES)]
+            rest = ZONES.replace(name, "")
+            book.waited_s = 0.0
+            zoned.fail(name, how)
+            until(lambda rest=rest: in_sync(api, book.topic) == {rest}, f"{name} {how} leaves")
+            book.wait_for_more(50)
+            assert book.waited_s < LAG_S + SLACK_S
+            log.info("%s %s: waited %.1f s", name, how, book.waited_s)
+            zoned.heal(name)
+            until(lambda: in_sync(api, book.topic) == {ZONES}, f"{name} is back after {how}")
+        two_are_down(zoned, api, book)
+        book.wait_for_more(50)
+    check_everything(zoned, pair, book)
+
+
+def two_are_down(zoned: Zoned, api: Api, book: Book) -> None:
+    """The readers of the load go on, and say so if they cannot."""
+    for name in "bc":
+        zoned.fail(name, "denied")
+    until(lambda: in_sync(api, book.topic) == {"a"}, "two leave")
+    for partition in range(2):
+        reply = api.send(book.topic, '{"records": [{"value": "x"}]}', JSON, partition)
+        assert reply.status_code == 503, reply.text
+        problem = reply.json()
+        assert problem["code"] == "NOT_ENOUGH_REPLICAS"
+        assert (problem["retryable"], problem["may_have_applied"]) == (True, False)
+    reply = api.send(book.topic, '{"records": [{"value": "one"}]}', JSON, 0, acks="1")
+    assert reply.status_code == 200, reply.text
+    with book.lock:
+        book.acked[0, reply.json()["results"][0]["base_offset"]] = "one"
+    counted = api.http.get("/v1/cluster").json()["partitions"]
+    assert counted["under_min_isr"] == counted["count"]
+    for name in "bc":
+        zoned.heal(name)
+    until(lambda: in_sync(api, book.topic) == {ZONES}, "both are back")
+
+
+def check_everything(zoned: Zoned, pair: list[GatewayProcess], book: Book) -> None:
+    for gateway in pair:
+        with Api(gateway.url) as api:
+            book.check(api)
+    checked = zoned.fsck()
+    assert checked.returncode == 0, checked.stdout[-3000:] + checked.stderr[-3000:]
+    for name in ZONES:
+        assert zoned.objects(name)
+    victim = zoned.objects("b")[0]
+    body = victim.read_bytes()
+    victim.unlink()
+    assert zoned.fsck().returncode == 1, "one is gone"
+    victim.write_bytes(body[:20] + bytes([body[20] ^ 1]) + body[21:])
+    assert zoned.fsck().returncode == 1, "one is damaged"
+    victim.write_bytes(body)
+    assert zoned.fsck().returncode == 0
