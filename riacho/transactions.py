@@ -212,7 +212,7 @@ class Transactions:
             except (IllegalGeneration, UnknownMember) as error:
                 if held.offsets is None:
                     raise
-                await held.offsets.follow(error)
+                await self._ask(partial(held.offsets.follow, error), self._delivery_timeout_s)
         raise new_error(CommitFailed, "the group changes all the time; poll, then try again")
 
     async def _end(self, held: Held) -> End:

@@ -14,7 +14,7 @@ from riacho.consumer import AsyncConsumer, Consumer
 from riacho.errors import (
     CommitFailed,
 )
-from tests.riacho.inprocess import URL, Network
+from tests.riacho.inprocess import URL, Network, refused
 from tests.riacho.transacting import (
     commit,
     committed,
@@ -101,6 +101,22 @@ async def test_a_new_generation_is_followed_while_the_partitions_stay(net: Netwo
                 while not two.assignment():
                     await two.poll(20)
 
+    assert (await committed(net))[0] == 2
+    assert await read(net) == {0: [b"2"]}
+
+
+async def test_a_new_generation_is_followed_through_a_gateway_that_is_away(net: Network) -> None:
+    await write(net, 2)
+    async with producer(net) as sender, consumer(net, heartbeat_interval_ms=700) as reader:
+        reader.subscribe("in")
+        async with sender.transaction():
+            await sender.send("t", str(len(await poll(reader, 2))), partition=0)
+            sender.send_offsets(reader)
+            joining = httpx.Request("POST", f"{URL}/v1/groups/g/members", json={"topics": ["t"]})
+            assert (await net.handle_async_request(joining)).status_code == 200
+            net.before_group.extend([refused] * 50)
+
+    assert not net.before_group
     assert (await committed(net))[0] == 2
     assert await read(net) == {0: [b"2"]}
 
