@@ -145,6 +145,11 @@ class Pipeline:
             topic, partition, partition_count, draft, now_s=time.monotonic(), on_room=on_room
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every record has its answer."""
+        return not self._accumulator.held_records
+
     async def flush(self, timeout_s: float | None) -> None:
         """Return when all records offered so far are answered, or raise `TimeoutError`."""
         try:

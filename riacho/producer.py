@@ -12,6 +12,7 @@ import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, Self
 
+from riacho import wire
 from riacho.background import Synchronous
 from riacho.batches import Callback
 from riacho.futures import LightFuture
@@ -294,5 +295,8 @@ class Producer(Producing, Synchronous):
 
 def _close_at_exit(reference: "weakref.ref[Producer]", timeout_s: float) -> None:
     producer = reference()
-    if producer is not None:
-        producer.close(timeout_s)
+    if producer is None:
+        return
+    if not producer._pipeline.is_empty:
+        wire.load()  # Now, since the time is meant for the gateway.
+    producer.close(timeout_s)

@@ -47,6 +47,12 @@ def has_arrow() -> bool:
     return pyarrow.ipc is not None
 
 
+def load() -> None:
+    """Import what the first batch needs, which takes seconds where pandas is installed."""
+    if has_arrow():
+        import storage.records  # noqa: F401
+
+
 def encode_records(columns: Columns, compression: Compression) -> tuple[bytes, dict[str, str]]:
     """Return the body that carries `columns`, and the headers that describe it."""
     if has_arrow():
