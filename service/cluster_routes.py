@@ -1,6 +1,6 @@
 """Routes about the deployment: who is there, and is this one well."""
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
@@ -15,7 +15,11 @@ from service.survey import Counts, Survey, ZoneCounts, zones_of
 from service.version import VERSION
 from storage import leases
 from storage.errors import ShuttingDown
+from storage.objects import ObjectStore
 from storage.zone_items import ZoneItem
+
+_KINDS: Final = {"DirectoryObjects": "directory", "S3Objects": "s3", "MemoryObjects": "memory"}
+"""By name, because to import the class would import the SDK of a store that is not used."""
 
 
 class GatewayInfo(BaseModel):
@@ -41,7 +45,9 @@ class ResyncInfo(BaseModel):
 
 class ZoneInfo(BaseModel):
     name: str
-    kind: str | None = Field(description="null: not configured at this gateway")
+    kind: str | None = Field(
+        description="directory, s3, memory or other; null: not configured at this gateway"
+    )
     state: str = Field(description="online, offline, or wiped: it has lost what it held")
     since_ms: int = Field(description="when it came into this state; 0: it was never in another")
     reason: str
@@ -138,7 +144,7 @@ def _zone_info(gateway: Gateway, name: str, item: ZoneItem | None, counts: Count
     resync = item.resync
     return ZoneInfo(
         name=name,
-        kind=type(gateway.zones.store(name)).__name__ if is_here else None,
+        kind=_kind(gateway.zones.store(name)) if is_here else None,
         state=item.state,
         since_ms=item.since_ms,
         reason=item.reason,
@@ -149,3 +155,8 @@ def _zone_info(gateway: Gateway, name: str, item: ZoneItem | None, counts: Count
         in_sync=number.in_sync,
         resync=None if resync is None else ResyncInfo.model_validate(resync, from_attributes=True),
     )
+
+
+def _kind(store: ObjectStore) -> str:
+    names = (base.__name__ for base in type(store).__mro__)
+    return next((_KINDS[name] for name in names if name in _KINDS), "other")

@@ -56,7 +56,7 @@ def test_run_serves_from_s3_and_dynamodb(
 ) -> None:
     url, aws, process = running
     [zone] = httpx.get(url + "/v1/cluster").json()["zones"]
-    assert (zone["name"], zone["kind"]) == ("a", "S3Objects")
+    assert (zone["name"], zone["kind"]) == ("a", "s3")
     httpx.post(url + "/v1/topics", json={"name": "t"}).raise_for_status()
     body = {"records": [{"value": "v"}]}
     httpx.post(url + "/v1/topics/t/records", json=body).raise_for_status()
