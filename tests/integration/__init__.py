@@ -1,3 +1,5 @@
 import pytest
 
-pytest.register_assert_rewrite("tests.integration.load", "tests.integration.processes")
+pytest.register_assert_rewrite(
+    *(f"tests.integration.{name}" for name in ("cheated", "copiers", "load", "processes"))
+)

@@ -1,35 +1,35 @@
 """Idempotent producers and transactions over a network that doubles, delays, reorders and loses."""
 
 import asyncio
-import random
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from riacho import (
-    AlreadyCommitted,
-    AsyncProducer,
-    InvalidProducerEpoch,
-    OutcomeUnknown,
-    RiachoError,
-    TransactionAborted,
-    held,
-)
-from riacho.errors import new_error
+from riacho import held
 from tests.gateway import GatewayProcess
-from tests.integration.cheating_proxy import Cheat, CheatingProxy
-from tests.integration.processes import TIMEOUT_S, Api, Deployment, Json, records_path
+from tests.integration.cheated import (
+    PARTITIONS,
+    Book,
+    Ledger,
+    Numbered,
+    Transactor,
+    cheating,
+    logs,
+    new_topic,
+    post_ok,
+    produce,
+    records,
+    stage,
+)
+from tests.integration.processes import TIMEOUT_S, Api, Deployment
 
-PARTITIONS = 3
-IN_FLIGHT_MAX = 5
+SEEDS = int(os.environ.get("RIACHO_NETWORK_SEEDS", "1"))
 
 pytestmark = pytest.mark.anyio
 
-seeds = pytest.mark.parametrize("seed", [1, 2])
+seeds = pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
 
 
 @pytest.fixture(scope="module")
@@ -44,60 +44,7 @@ def api(gateways: list[GatewayProcess]) -> Iterator[Api]:
         yield api
 
 
-@asynccontextmanager
-async def cheating(gateways: list[GatewayProcess], seed: int) -> AsyncIterator[CheatingProxy]:
-    """A proxy that has cheated in every way, and delivered everything, when the block ends."""
-    urls = [gateway.url for gateway in gateways]
-    async with CheatingProxy(urls[0], urls=urls, seed=seed) as proxy:
-        yield proxy
-        await proxy.rest()
-    assert set(proxy.cheats) == set(Cheat)
-
-
-def new_topic(api: Api) -> str:
-    return api.topic(PARTITIONS, config={"lane.partitions": 2})
-
-
-def logs(gateways: list[GatewayProcess], topic: str) -> list[list[str]]:
-    """Return the values of each partition, which all gateways must agree on."""
-    found = []
-    for gateway in gateways:
-        with Api(gateway.url) as api:
-            records = [api.read_all(topic, partition) for partition in range(PARTITIONS)]
-            found.append([[record["value"] for record in each] for each in records])
-    assert all(each == found[0] for each in found)
-    return found[0]
-
-
 # Idempotent producers
-
-
-@dataclass
-class Book:
-    """What was sent to each partition by one producer, in order, and what came of it."""
-
-    name: str
-    sent: list[list[str]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
-    acked: dict[tuple[int, int], str] = field(default_factory=dict)
-    unknown: set[str] = field(default_factory=set)
-    refused: set[str] = field(default_factory=set)
-
-    def next(self, partition: int) -> str:
-        value = f"{self.name}.{partition}.{len(self.sent[partition])}"
-        self.sent[partition].append(value)
-        return value
-
-    def check(self, log: list[list[str]]) -> None:
-        """What was acknowledged is there once, at its offset; nothing is twice, or out of order."""
-        for (partition, offset), value in self.acked.items():
-            assert log[partition][offset] == value
-        for partition, sent in enumerate(self.sent):
-            mine = [value for value in log[partition] if value.startswith(f"{self.name}.")]
-            expected = {value for (p, _), value in self.acked.items() if p == partition}
-            written = set(mine)
-            assert mine == [value for value in sent if value in written]
-            assert expected <= written <= expected | self.unknown
-            assert not written & self.refused
 
 
 @seeds
@@ -130,102 +77,6 @@ async def test_what_the_sdk_gives_up_is_written_once_at_most(
         book.check(log)
 
 
-async def produce(
-    book: Book, url: str, topic: str, count: int, seed: int, delivery_timeout_ms: float = 120_000
-) -> None:
-    """Send so many records to random partitions, five batches of each in flight."""
-    chance = random.Random(f"{book.name}.{seed}")
-    waiting = []
-    async with AsyncProducer(
-        url,
-        linger_ms=1,
-        batch_size=300,
-        max_in_flight=IN_FLIGHT_MAX * PARTITIONS,
-        retry_backoff_ms=10,
-        retry_backoff_max_ms=100,
-        delivery_timeout_ms=delivery_timeout_ms,
-    ) as producer:
-        for _ in range(count):
-            partition = chance.randrange(PARTITIONS)
-            value = book.next(partition)
-            waiting.append((value, await producer.send(topic, value, partition=partition)))
-            if chance.random() < 0.1:
-                await asyncio.wait([future for _, future in waiting[-3:]])
-        for value, future in waiting:
-            try:
-                metadata = await future
-            except RiachoError as error:
-                (book.unknown if error.may_have_applied else book.refused).add(value)
-            else:
-                assert metadata.offset >= 0
-                book.acked[metadata.partition, metadata.offset] = value
-
-
-class Numbered:
-    """A producer of one partition without a library: it numbers, and repeats until answered."""
-
-    def __init__(self, http: httpx.AsyncClient, book: Book, topic: str, partition: int) -> None:
-        self._http = http
-        self._book = book
-        self._path = records_path(topic, partition)
-        self._partition = partition
-        self._sequence = 0
-        self._answered: list[asyncio.Event] = []
-
-    async def run(self, producer_id: int, batches: int) -> None:
-        chance = random.Random(producer_id)
-        async with asyncio.TaskGroup() as group:
-            for number in range(batches):
-                # The gateway remembers five: the sixth may go when the first has its answer.
-                for answered in self._answered[: max(number - IN_FLIGHT_MAX + 1, 0)]:
-                    await answered.wait()
-                values = [self._book.next(self._partition) for _ in range(chance.randint(1, 4))]
-                headers = {
-                    "riacho-producer-id": str(producer_id),
-                    "riacho-producer-epoch": "0",
-                    "riacho-sequence": str(self._sequence),
-                }
-                self._sequence += len(values)
-                self._answered.append(asyncio.Event())
-                group.create_task(self._send(number, values, headers))
-
-    async def _send(self, number: int, values: list[str], headers: dict[str, str]) -> None:
-        body = {"records": [{"value": value} for value in values]}
-        while True:
-            reply = await post(self._http, self._path, body, headers)
-            if reply.status_code == 200:
-                break
-            assert reply.json()["code"] == "OUT_OF_ORDER_SEQUENCE_NUMBER", reply.text
-            assert number > 0, reply.text
-            for answered in self._answered[:number]:
-                await answered.wait()
-        [result] = reply.json()["results"]
-        for offset, value in enumerate(values, result["base_offset"]):
-            self._book.acked[self._partition, offset] = value
-        self._answered[number].set()
-
-
-async def post(
-    http: httpx.AsyncClient, path: str, body: Json, headers: dict[str, str] | None = None
-) -> httpx.Response:
-    """Ask until there is an answer that does not say to ask again."""
-    while True:
-        try:
-            reply = await http.post(path, json=body, headers=headers)
-        except httpx.TransportError:
-            continue
-        if reply.status_code == 200 or not reply.json()["retryable"]:
-            return reply
-
-
-async def post_ok(
-    http: httpx.AsyncClient, path: str, body: Json, headers: dict[str, str] | None = None
-) -> Json:
-    reply = await post(http, path, body, headers)
-    assert reply.status_code == 200, reply.text
-    return reply.json()
-
-
 @seeds
 async def test_a_client_that_numbers_its_batches_writes_them_once_and_in_order(
     gateways: list[GatewayProcess], api: Api, seed: int
@@ -252,27 +103,6 @@ async def test_a_client_that_numbers_its_batches_writes_them_once_and_in_order(
 # Transactions
 
 
-@dataclass
-class Ledger:
-    """Transactions that happened."""
-
-    committed: list[int] = field(default_factory=list)
-
-    def check(self, name: str, log: list[list[str]]) -> None:
-        """All records of each transaction that happened, once and in order; of others none."""
-        for partition, values in enumerate(log):
-            mine = [value for value in values if value.startswith(f"{name}.")]
-            assert mine == [
-                v for number in self.committed for v in records(name, number)[partition]
-            ]
-
-
-def records(name: str, number: int) -> list[list[str]]:
-    """Return what a transaction writes to each partition."""
-    counts = [(number + partition) % 4 for partition in range(PARTITIONS)]
-    return [[f"{name}.{number}.{n}" for n in range(count)] for count in counts]
-
-
 @pytest.mark.parametrize("is_staged", [False, True])
 @pytest.mark.parametrize("delivery_timeout_ms", [120_000, 150])
 async def test_transactions_of_the_sdk_happen_once_or_not_at_all(
@@ -289,7 +119,8 @@ async def test_transactions_of_the_sdk_happen_once_or_not_at_all(
     names = [f"{topic}-{number}" for number in range(2)]
     async with cheating(gateways, int(delivery_timeout_ms)) as proxy:
         transactors = [Transactor(proxy.url, name, delivery_timeout_ms) for name in names]
-        await asyncio.gather(*(each.run(topic, 40) for each in transactors))
+        count = 20 if is_staged else 40
+        await asyncio.gather(*(each.run(topic, count) for each in transactors))
     log = logs(gateways, topic)
     for name, ledger in [(each.name, each.ledger) for each in transactors]:
         assert len(ledger.committed) > 5
@@ -298,73 +129,31 @@ async def test_transactions_of_the_sdk_happen_once_or_not_at_all(
         assert [one["offset"] for one in offsets] == [ledger.committed[-1]]
 
 
-class Transactor:
-    """Does transactions one after the other, and notes which of them happened."""
-
-    def __init__(self, url: str, name: str, delivery_timeout_ms: float) -> None:
-        self._url = url
-        self.name = name
-        self._delivery_timeout_ms = delivery_timeout_ms
-        self._doubtful: int | None = None
-        self._producer = self._new_producer()
-        self.ledger = Ledger()
-        self.met: Counter[str] = Counter()
-
-    async def run(self, topic: str, count: int) -> None:
-        for number in range(1, count + 1):
-            await self._begin()
-            try:
-                await self._write(topic, number)
-                await self._producer.commit_transaction()
-                self.ledger.committed.append(number)
-            except OutcomeUnknown:
-                self._doubtful = number
-            except InvalidProducerEpoch:
-                await self._renew()
-            except RiachoError as error:
-                self.met[f"{error.code} {error.may_have_applied}"] += 1
-        await self._begin()
-        await self._producer.close()
-
-    async def _write(self, topic: str, number: int) -> None:
-        try:
-            for partition, values in enumerate(records(self.name, number)):
-                for value in values:
-                    await self._producer.send(topic, value, partition=partition)
-            self._producer.send_offsets(group=self.name, offsets={(topic, 0): number})
-            if number % 5 == 0:
-                raise new_error(TransactionAborted, "by the program")
-        except RiachoError:
-            await self._producer.abort_transaction()
-            raise
-
-    async def _begin(self) -> None:
-        """Begin the next transaction; what became of the last one is known then."""
-        while True:
-            doubtful, self._doubtful = self._doubtful, None
-            try:
-                return await self._producer.begin_transaction()
-            except AlreadyCommitted:
-                assert doubtful is not None
-                self.ledger.committed.append(doubtful)
-                self.met["committed in doubt"] += 1
-            except InvalidProducerEpoch:
-                await self._renew()
-
-    async def _renew(self) -> None:
-        """Go on as a new instance: a late copy of the call that made this one has made another."""
-        self.met["fenced"] += 1
-        await self._producer.close()
-        self._producer = self._new_producer()
-
-    def _new_producer(self) -> AsyncProducer:
-        return AsyncProducer(
-            self._url,
-            transactional_id=self.name,
-            retry_backoff_ms=10,
-            retry_backoff_max_ms=100,
-            delivery_timeout_ms=self._delivery_timeout_ms,
-        )
+async def test_gateways_may_die_behind_the_network(
+    deployment: Deployment, gateways: list[GatewayProcess], api: Api
+) -> None:
+    topic = new_topic(api)
+    book = Book("p")
+    victim = deployment.start()
+    try:
+        async with cheating([gateways[0], victim], 7) as proxy, asyncio.TaskGroup() as group:
+            transactor = Transactor(proxy.url, topic, 120_000)
+            tasks = [
+                group.create_task(produce(book, proxy.url, topic, 300, 7)),
+                group.create_task(transactor.run(topic, 60)),
+            ]
+            while sum(proxy.cheats.values()) < 60:
+                await asyncio.sleep(0.01)
+            assert not any(task.done() for task in tasks)
+            await asyncio.to_thread(victim.kill)
+            victim = await asyncio.to_thread(deployment.start, port=victim.port)
+        log = logs([*gateways, victim], topic)
+    finally:
+        victim.kill()
+    assert not book.unknown | book.refused
+    book.check(log)
+    assert len(transactor.ledger.committed) > 5
+    transactor.ledger.check(topic, log)
 
 
 async def test_transactions_by_hand_happen_once(gateways: list[GatewayProcess], api: Api) -> None:
@@ -386,26 +175,6 @@ async def test_transactions_by_hand_happen_once(gateways: list[GatewayProcess], 
             if end == "commit":
                 ledger.committed.append(number)
     ledger.check(topic, logs(gateways, topic))
-
-
-async def stage(
-    http: httpx.AsyncClient, topic: str, values: list[list[str]], transaction_id: str
-) -> None:
-    """Stage each record by itself, all at once."""
-
-    async def send(partition: int, sequence: int, value: str) -> None:
-        headers = {"riacho-transaction": transaction_id, "riacho-sequence": str(sequence)}
-        body = {"records": [{"value": value}]}
-        while True:
-            reply = await post(http, records_path(topic, partition), body, headers)
-            if reply.status_code == 200:
-                return
-            assert reply.json()["code"] == "OUT_OF_ORDER_SEQUENCE_NUMBER", reply.text
-
-    async with asyncio.TaskGroup() as group:
-        for partition, of_partition in enumerate(values):
-            for sequence, value in enumerate(of_partition):
-                group.create_task(send(partition, sequence, value))
 
 
 @pytest.mark.parametrize("guard", ["key", "sequence", "transaction"])
