@@ -12,6 +12,7 @@ from tests.simulation.transaction_rules import (
     ABORTED,
     COMMITTED,
     FENCED,
+    OUTDATED,
     REFUSED,
     UNAVAILABLE,
     UNKNOWN,
@@ -142,7 +143,7 @@ class Asking:
         if error.status in RETRYABLE:
             return Ended(UNKNOWN if error.may_have_applied else UNAVAILABLE, is_final=False)
         if error.code in STALE_MEMBER:
-            return Ended(UNAVAILABLE)
+            return Ended(OUTDATED)
         if error.code == DUPLICATE:
             return Ended(COMMITTED)  # Long ago, so nothing more is said of it.
         if error.code not in {REFUSED, FENCED}:

@@ -50,12 +50,12 @@ class CopierPlan:
     @classmethod
     def of(cls, chance: random.Random) -> "CopierPlan":
         return cls(
-            copiers=chance.choice([0, 1, 2, 3]),
+            copiers=chance.choice([0, 1, 2, 3, 3]),
             source_partitions=chance.randint(1, 3),
             partitions=chance.randint(1, 4),
             lane_partitions=chance.choice([1, 2, 64]),
             records=chance.randint(50, 150),
-            in_group=chance.random() < 0.4,
+            in_group=chance.random() < 0.5,
             in_one_call=chance.choice([0.0, 0.3, 1.0]),
             aborts=chance.choice([0.0, 0.1]),
             pauses=chance.choice([0.0, 0.05, 0.2]),
@@ -163,15 +163,16 @@ class Copiers:
             self._asking.complain(life.transactional_id, error)
 
     async def _introduce(self, life: Life) -> None:
+        began_s = self._now_s()
         body = {"transactional_id": life.transactional_id}
         answer = await self._asking.persist("POST", "/v1/producers", body)
-        self._appear(life, answer)
+        self._appear(life, answer, began_s)
         life.positions = None
 
-    def _appear(self, life: Life, answer: Any) -> None:
+    def _appear(self, life: Life, answer: Any, began_s: float) -> None:
         life.producer_id, life.epoch = answer["producer_id"], answer["epoch"]
         self.history.instances.append(
-            Instance(life.transactional_id, life.producer_id, life.epoch, self._now_s())
+            Instance(life.transactional_id, life.producer_id, life.epoch, self._now_s(), began_s)
         )
 
     # Reading
@@ -254,8 +255,9 @@ class Copiers:
             answer = await self._asking.persist("POST", "/v1/transactions", body)
         else:
             # As a new instance, which fences the one before: itself.
+            began_s = self._now_s()
             answer = await self._asking.persist("POST", "/v1/transactions", body)
-            self._appear(life, answer)
+            self._appear(life, answer, began_s)
         name = answer["transaction_id"]
         values = self._values(name, work)
         self.history.attempts.append(Attempt(name, values, work.offsets))
@@ -329,10 +331,8 @@ class Copiers:
             "riacho-producer-epoch": str(life.epoch),
         }
         answer = await self._settle(life, name, COMMITTED, "/v1/atomic", body, headers)
-        if answer == COMMITTED:
-            life.positions = {**(life.positions or {}), **work.offsets}
-        else:
-            life.positions = None
+        is_done = answer == COMMITTED
+        life.positions = {**(life.positions or {}), **work.offsets} if is_done else None
 
     async def _stage(self, name: str, values: Mapping[tuple[str, int], tuple[str, ...]]) -> bool:
         """Write the records in some requests; return whether all of them are staged."""

@@ -74,7 +74,7 @@ class Plan:
             faults=Faults(
                 before=chance.choice([0.0, 0.02, 0.1]),
                 after=chance.choice([0.0, 0.05, 0.15]),
-                late=chance.choice([0.0, 0.0, 0.05]),
+                late=chance.choice([0.0, 0.03, 0.1]),
                 slow_s=chance.choice([0.001, 0.02, 0.2]),
             ),
             kills=chance.randint(0, 3),

@@ -10,7 +10,14 @@ import pytest
 from tests.simulation import idempotent_rules
 from tests.simulation.rules import Fetched, History, Produced, violations
 from tests.simulation.simulator import simulate
-from tests.simulation.transaction_rules import ABORTED, COMMITTED, FENCED, UNKNOWN
+from tests.simulation.transaction_rules import (
+    ABORTED,
+    COMMITTED,
+    FENCED,
+    OUTDATED,
+    REFUSED,
+    UNKNOWN,
+)
 
 SEEDS = range(24)
 SEED_OF_EVERYBODY = 8
@@ -55,7 +62,7 @@ def test_the_seeds_have_producers_that_are_told_everything() -> None:
 def test_the_seeds_have_transactions_that_end_in_every_way() -> None:
     ends = {ending.answer for history in histories() for ending in history.transactions.endings}
 
-    assert ends >= {COMMITTED, ABORTED, FENCED, UNKNOWN}
+    assert ends >= {COMMITTED, ABORTED, FENCED, OUTDATED, REFUSED, UNKNOWN}
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process() -> None:

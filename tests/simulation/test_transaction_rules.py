@@ -9,6 +9,7 @@ from tests.simulation.transaction_rules import (
     ABORTED,
     COMMITTED,
     FENCED,
+    OUTDATED,
     REFUSED,
     TRANSACTION_RULES,
     UNAVAILABLE,
@@ -123,14 +124,18 @@ def history(
         ),
         (
             "ends_are_remembered",
-            history(ending(COMMITTED, following=1), ending(FENCED, at_s=3)),
+            history(
+                ending(COMMITTED),
+                ending(FENCED, at_s=3),
+                instances=[Instance("c", 1, 2, at_s=6, began_s=5)],
+            ),
         ),
         (
             "ends_are_remembered",
             history(
-                ending(ABORTED, wants=ABORTED, following=1),
+                ending(ABORTED, wants=ABORTED),
                 ending(FENCED, wants=ABORTED, at_s=3),
-                instances=[Instance("c", 1, 10, 2)],
+                ending(COMMITTED, "c.1.10", at_s=5),
             ),
         ),
         (
@@ -210,12 +215,13 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
         ending(COMMITTED, TWO, at_s=5, following=2, bases={P: 1}),
         ending(COMMITTED, TWO, at_s=9, following=2),
         # Aborted by a newer instance, and so long ago that nobody knows.
+        ending(OUTDATED, "c.1.2", at_s=4),
         ending(FENCED, "c.1.2", at_s=9),
         ending(FENCED, at_s=30),
         p=log(A, C),
         q=log(B),
         looks=[shown(P, 0, at_s=1), shown(P, 1, A, at_s=3), shown(Q, 1, B), shown(P, 2, C, at_s=8)],
-        instances=[Instance("c", 1, 3, 7), Instance("c", 1, 20, 29)],
+        instances=[Instance("c", 1, 3, 7, 6), Instance("c", 1, 20, 33, 32)],
         attempts=(BOTH, LAST, lost),
     )
     seen.moments = [Moment(2, {0: 2}, 2), Moment(6, {0: 3}, 3)]

@@ -18,6 +18,7 @@ ABORTED = "aborted"
 REFUSED = "INVALID_TXN_STATE"
 """It has ended otherwise than was asked for."""
 FENCED = "INVALID_PRODUCER_EPOCH"
+OUTDATED = "of a generation that has passed"
 UNAVAILABLE = "unavailable"
 """This copy did nothing, for reasons that pass."""
 UNKNOWN = "unknown"
@@ -58,6 +59,8 @@ class Instance:
     producer_id: int
     epoch: int
     at_s: float
+    began_s: float = 0.0
+    """When it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -188,26 +191,35 @@ def _disagreements(name: str, endings: Sequence[Ending]) -> Iterator[str]:
 
 def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
     """A repeat is told what the first one was, as long as ten others have not ended since."""
-    newest: dict[str, list[tuple[float, int]]] = defaultdict(list)
     settled_s: dict[str, float] = {}
     for ending in history.endings:
         if ending.answer in {COMMITTED, ABORTED}:
             ended_s = min(ending.ended_s, settled_s.get(ending.name, ending.ended_s))
             settled_s[ending.name] = ended_s
-        if ending.next_epoch is not None:
-            transactional_id = _ref(ending.name)[0]
-            newest[transactional_id].append((ending.began_s, ending.next_epoch[1]))
+    # Epochs only ever grow, so one that was current later says how far they were at most.
+    current: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for instance in history.instances:
-        newest[instance.transactional_id].append((0.0, instance.epoch))
+        current[instance.transactional_id].append((instance.began_s, instance.epoch))
+    for name, began_s in _asked_s(history).items():
+        if name in settled_s:
+            transactional_id, _, epoch = _ref(name)
+            current[transactional_id].append((began_s, epoch))
     for ending in history.endings:
         if ending.answer != FENCED or settled_s.get(ending.name, ending.began_s) >= ending.began_s:
             continue
         transactional_id, _, epoch = _ref(ending.name)
-        if transactional_id not in newest:
-            continue
-        later = max(e for began_s, e in newest[transactional_id] if began_s < ending.ended_s)
-        if later <= epoch + ENDS_REMEMBERED:
-            yield f"{ending} though it had ended, and {later} was the newest epoch"
+        later = [e for at_s, e in current[transactional_id] if at_s >= ending.ended_s]
+        if later and min(later) <= epoch + ENDS_REMEMBERED:
+            yield f"{ending} though it had ended, and {min(later)} was not reached yet"
+
+
+def _asked_s(history: TransactionHistory) -> Mapping[str, float]:
+    """Return when each was first asked to commit."""
+    asked_s: dict[str, float] = {}
+    for ending in history.endings:
+        if ending.wants == COMMITTED:
+            asked_s[ending.name] = min(ending.began_s, asked_s.get(ending.name, ending.began_s))
+    return asked_s
 
 
 def committed_records_are_where_they_were_said_to_be(history: TransactionHistory) -> Iterator[str]:
@@ -228,10 +240,7 @@ def committed_records_are_where_they_were_said_to_be(history: TransactionHistory
 
 def zombies_commit_nothing(history: TransactionHistory) -> Iterator[str]:
     """A commit that nobody asked for before a newer instance was announced does not happen."""
-    asked_s: dict[str, float] = {}
-    for ending in history.endings:
-        if ending.wants == COMMITTED:
-            asked_s[ending.name] = min(ending.began_s, asked_s.get(ending.name, ending.began_s))
+    asked_s = _asked_s(history)
     instances: dict[str, list[Instance]] = defaultdict(list)
     for instance in history.instances:
         instances[instance.transactional_id].append(instance)
