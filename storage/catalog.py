@@ -181,17 +181,14 @@ class Catalog:
         return reduce(and_, masks)
 
     async def _put(self, head: Head, key: str, data: bytes) -> int:
-        """Store an object in every zone in sync, and in those that catch up if they like."""
+        """Store an object in the zones in sync, and in those that catch up if they like.
+
+        Return those that hold it: one that is in sync and fails need not be waited for.
+        """
         where = targets(head)
         required = zone_names(head, where.required)
         hopeful = [n for n in zone_names(head, where.hopeful) if not self._zones.is_avoided(n)]
-        if not hopeful:
-            await self._zones.put(key, [data], required)
-            return where.required
-        also = self._zones.start(key, [data], hopeful)
-        self._zones.leave_behind(also)
-        await self._zones.put(key, [data], required)
-        return where.required | mask_of(head, also.done)
+        return mask_of(head, await self._zones.put_widely(key, [data], required, hopeful))
 
     async def _root(self, head: Head) -> Members:
         return await self._members(head, head.root, "root") if head.root else Members()

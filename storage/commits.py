@@ -81,8 +81,8 @@ class CommittingHead(WatchedHead):
 
     def __init__(self, key: str, runtime: LaneRuntime) -> None:
         super().__init__(key, runtime)
-        self._rolls = Rolls(runtime, self._commit_idle)
-        self._spills = Spills(runtime, runtime.window_pages, self._commit_idle)
+        self._rolls = Rolls(runtime, self._commit_idle, self.distrust)
+        self._spills = Spills(runtime, runtime.window_pages, self._commit_idle, self.distrust)
         self._followers = Followers(runtime, self._commit_idle)
 
     @property
@@ -245,7 +245,9 @@ class CommittingHead(WatchedHead):
 
     async def ready(self, head: Head) -> Head:
         """Return `head` as it may be appended to: with room, if it had too little."""
-        return self._followers.applied(await self._spills.ready(await self._rolls.ready(head)))
+        # First who leaves: they need not hold what is rolled.
+        head = await self._rolls.ready(self._followers.applied(head))
+        return self._followers.applied(await self._spills.ready(head))
 
     def committed(self, before: Head, view: LaneView) -> None:
         """Take note of a commit by this process."""
@@ -259,8 +261,8 @@ class CommittingHead(WatchedHead):
         view = self._view
         if view is None or self.is_committing:
             return
-        rolled = self._spills.applied(self._rolls.applied(view.head))
-        head = self._followers.applied(rolled)
+        head = self._rolls.applied(self._followers.applied(view.head))
+        head = self._spills.applied(head)
         if head is not view.head:
             with suppress(RiachoError):
                 await self._put(view, head)

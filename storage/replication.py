@@ -179,7 +179,8 @@ def with_zone(head: Head, zone: int, held: Held) -> Head:
     """
     assert zone in head.replicas, (zone, head.replicas)
     assert not lacks(head, zone, held), (head.topic_id, head.lane, zone)
-    runs = tuple(_with_copy(run, 1 << zone) for run in head.runs)
+    # What none of those in sync holds may be out of reach; all else is there now.
+    runs = tuple(_with_copy(run, 1 << zone) if run.zones & head.isr else run for run in head.runs)
     new = _changed(head, isr=head.isr | 1 << zone, runs=runs)
     if leaders(new) == leaders(head):
         return new

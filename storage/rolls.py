@@ -11,7 +11,7 @@ if it fails, whoever comes next does.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from storage import head as heads
 from storage import replication
@@ -31,13 +31,21 @@ HARD: Final = 8
 """Beyond so many times its size, commits wait for the roll: it may not grow without bound."""
 
 
+Failed: TypeAlias = Callable[[int, int], None]
+"""Told of zones in sync that did not take what was written, and the head's `leader_epoch`. What
+they lack cannot count before they have left the ISR."""
+
+
 class Rolls:
     """The rolls of one lane by this process."""
 
-    def __init__(self, runtime: LaneRuntime, finished: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, runtime: LaneRuntime, finished: Callable[[], Awaitable[None]], failed: Failed
+    ) -> None:
         self._runtime = runtime
         self._finished = finished
         """Called when there is something to apply, for the case that nobody commits."""
+        self._failed = failed
         self._running: asyncio.Task[None] | None = None
         self._done: tuple[Roll, float] | None = None
 
@@ -54,14 +62,20 @@ class Rolls:
 
     async def _roll(self, head: Head) -> None:
         try:
-            born_s = self._runtime.monotonic_s()
-            self._done = (await self._runtime.catalog.roll(head), born_s)
+            self._done = await self._rolled(head)
         except RiachoError:
             # The head is still whole. The next commit tries again.
             return
         finally:
             self._running = None
         await self._finished()
+
+    async def _rolled(self, head: Head) -> tuple[Roll, float]:
+        born_s = self._runtime.monotonic_s()
+        roll = await self._runtime.catalog.roll(head)
+        if head.isr & ~roll.zones:
+            self._failed(head.isr & ~roll.zones, head.leader_epoch)
+        return roll, born_s
 
     async def ready(self, head: Head) -> Head:
         """Return `head` with what is finished applied; wait for it if the head is far too large."""
@@ -71,7 +85,7 @@ class Rolls:
             if self.applied(head) is head:
                 # Zones that the oldest run has not reached by now are not in sync.
                 head = replication.without_laggards(head)
-                self._done = (await self._runtime.catalog.roll(head), self._runtime.monotonic_s())
+                self._done = await self._rolled(head)
         return self.applied(head)
 
     def applied(self, head: Head) -> Head:

@@ -25,8 +25,8 @@ from storage.cache import ByteCache
 from storage.errors import Corrupt, RiachoError
 from storage.head import Head, WindowPage
 from storage.producers import Key, Window
-from storage.replication import read_names, zone_names
-from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE
+from storage.replication import mask_of, read_names, zone_names
+from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE, Failed
 from storage.watch import LaneRuntime
 from storage.zones import Zones
 
@@ -77,7 +77,7 @@ class WindowPages:
         """Write the head's windows into pages, but for those used last that may be kept."""
         leaving = _least_used(head.producers, kept_bytes_max)
         kept = producers.unexpired(leaving, minute, expiration_ms)
-        pages = list(head.producer_pages)
+        pages, zones = list(head.producer_pages), head.isr
         if kept:
             level, windows = 0, kept
             # The new page and seven of its level become one of the next, and so on.
@@ -87,19 +87,22 @@ class WindowPages:
                 pages = [page for page in pages if page.level != level]
                 level += 1
             if windows:
-                pages.append(await self._write(head, level, windows))
+                page, zones = await self._write(head, level, windows)
+                pages.append(page)
             pages.sort(key=lambda page: -page.level)
         left = {window.key: window for window in leaving}
-        return Spill(head.producer_pages, tuple(pages), left, head.isr)
+        return Spill(head.producer_pages, tuple(pages), left, zones)
 
-    async def _write(self, head: Head, level: int, windows: Windows) -> WindowPage:
+    async def _write(self, head: Head, level: int, windows: Windows) -> tuple[WindowPage, int]:
+        """Write a page; return it, and which zones hold it."""
         object_id = self._new_id()
         key = keys.index_object(head.topic_id, head.lane, object_id, "producers")
         data = encode(windows.values())
-        await self._zones.put(key, [data], zone_names(head, head.isr))
+        held = await self._zones.put_widely(key, [data], zone_names(head, head.isr))
         self._cache.put(object_id, windows)
         ids = [producer_id for producer_id, _ in windows]
-        return WindowPage(object_id, level, len(windows), min(ids), max(ids))
+        page = WindowPage(object_id, level, len(windows), min(ids), max(ids))
+        return page, mask_of(head, held)
 
     async def _page(self, head: Head, page: WindowPage) -> Windows:
         async def load() -> Windows:
@@ -113,11 +116,16 @@ class Spills:
     """The windows of one lane that this process moves out of its head."""
 
     def __init__(
-        self, runtime: LaneRuntime, pages: WindowPages, finished: Callable[[], Awaitable[None]]
+        self,
+        runtime: LaneRuntime,
+        pages: WindowPages,
+        finished: Callable[[], Awaitable[None]],
+        failed: Failed,
     ) -> None:
         self._runtime = runtime
         self._pages = pages
         self._finished = finished
+        self._failed = failed
         self._running: asyncio.Task[None] | None = None
         self._done: tuple[Spill, float] | None = None
 
@@ -155,6 +163,8 @@ class Spills:
             self._runtime.producer_expiration_ms,
             self._runtime.inline_bytes_max // 2,
         )
+        if head.isr & ~spill.zones:
+            self._failed(head.isr & ~spill.zones, head.leader_epoch)
         return spill, born_s
 
     async def ready(self, head: Head) -> Head:

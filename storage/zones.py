@@ -30,6 +30,9 @@ U = TypeVar("U")
 PUT_S_MAX: Final = 60.0
 """How long `put` waits for all zones. Stores have limits of their own, but a disk may hang."""
 
+STRAGGLER_S_MAX: Final = 5.0
+"""How long `put_widely` waits for zones that hold up the others."""
+
 READ_S_MAX: Final = 60.0
 """How long a read that could go to several zones waits for any of them."""
 
@@ -148,6 +151,28 @@ class Zones:
             puts.cancel()
         for error in puts.failed.values():
             raise error
+
+    async def put_widely(
+        self, key: str, body: Body, required: Sequence[str], hopeful: Sequence[str] = ()
+    ) -> list[str]:
+        """Store the object in all these zones; return those that hold it.
+
+        Nobody waits for the hopeful ones, and for the required ones not for long. Raises what
+        one of those raised if none of them holds it.
+        """
+        if len(required) == 1 and not hopeful:
+            await self._put(required[0], key, body)
+            return list(required)
+        puts = self.start(key, body, [*required, *hopeful])
+        await puts.wait(required, timeout_s=STRAGGLER_S_MAX)
+        self.leave_behind(puts)
+        held = puts.done
+        if any(name in held for name in required):
+            return held
+        for name, error in puts.failed.items():
+            if name in required:
+                raise error
+        raise StoreUnavailable(f"{key}: no zone took it within {STRAGGLER_S_MAX:g} s")
 
     async def _put(self, name: str, key: str, body: Body) -> None:
         store = self.store(name)

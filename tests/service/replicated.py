@@ -2,26 +2,28 @@
 
 import asyncio
 from collections import Counter
-
-import msgspec
+from collections.abc import Collection
 
 from service.gateway import Gateway
 from service.lane_buffers import NO_CLAIMS, Claims
 from service.settings import Settings
-from storage import keys
-from storage.errors import ObjectMissing
+from storage import keys, replication
+from storage.errors import ObjectMissing, StoreUnavailable
 from storage.head import Head
 from storage.head_changes import change_head
 from storage.memory import MemoryObjects
 from storage.objects import Body
 from storage.producers import Claim
-from storage.replication import mask_of
+from storage.replication import Held
 from storage.topics import Topic
 from storage.zones import Zones
 from tests.service.deployments import Deployment
 from tests.storage.failing_zones import FailingObjects, FailingZones
 from tests.storage.logs import batch_of
 from tests.storage.worlds import turns
+
+INDEX = ("page", "node", "root", "producers")
+KINDS = ("seg", *INDEX)
 
 PLACES = 24
 """Topics of so many names begin in every zone there is."""
@@ -31,34 +33,32 @@ LAG_MS = 100
 
 
 class GatedObjects(FailingObjects):
-    """A zone that keeps writes waiting while it is held, and counts those of each kind."""
+    """A zone that keeps some writes waiting, refuses others, and counts them by kind."""
 
     def __init__(self) -> None:
         super().__init__(MemoryObjects())
+        self.refused: Collection[str] = ()
+        """Kinds of objects that are refused: endings of keys."""
+        self._held: Collection[str] = ()
         self._gate = asyncio.Event()
-        self._gate.set()
-        self.refused_kinds: set[str] = set()
-        """Endings of keys that are refused."""
         self.tried: Counter[str] = Counter()
 
-    def hold(self) -> None:
-        self._gate.clear()
+    def hold(self, kinds: Collection[str] = KINDS) -> None:
+        """Keep objects of these kinds waiting from now on."""
+        self._held, self._gate = kinds, asyncio.Event()
 
     def release(self) -> None:
+        self._held = ()
         self._gate.set()
 
     async def put(self, key: str, body: Body) -> None:
         kind = key.rpartition(".")[2]
         self.tried[kind] += 1
-        await self._gate.wait()
-        before = self.mode
-        if kind in self.refused_kinds:
-            self.mode = "denied"
-        try:
-            await super().put(key, body)
-        finally:
-            if kind in self.refused_kinds:
-                self.mode = before
+        if kind in self._held:
+            await self._gate.wait()
+        if kind in self.refused:
+            raise StoreUnavailable("not that one")
+        await super().put(key, body)
 
     async def holds(self, object_id: bytes) -> bool:
         try:
@@ -121,10 +121,16 @@ class Replicated(Deployment):
         """Put a zone into the ISR, which must hold everything that is committed."""
 
         def change(head: Head) -> Head:
-            isr = head.isr | mask_of(head, [name])
-            return msgspec.structs.replace(head, isr=isr, commits=head.commits + 1)
+            held = Held(indexes=(), objects=[run.object_id for run in head.runs])
+            return replication.with_zone(head, head.zones.index(name), held)
 
         await self.change(topic, change)
+
+    async def copy(self, object_id: bytes, source: str, target: str) -> None:
+        """Do what the controller would: bring a segment from one zone to another."""
+        key = keys.hot_segment(object_id)
+        body = await self.gated[source].inner.get(key)
+        await self.gated[target].inner.put(key, [body])
 
     async def holders(self, object_id: bytes) -> str:
         """Return the zones that hold a segment, as `abc`."""
