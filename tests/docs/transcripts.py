@@ -8,6 +8,7 @@ the last of them printed. After the API has changed on purpose, let the answers 
 
 import json
 import re
+import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.docs.markdown import Block, blocks
+from tests.docs.markdown import ROOT, Block, blocks
 from tests.docs.running import READERS_ADDRESS, shell
 from tests.gateway import GatewayProcess, start_gateway
 
@@ -44,6 +45,30 @@ def transcripts(path: Path) -> list[Transcript]:
         for commands, answer in pairwise(found)
         if commands.info == "sh" and answer.info in ("json", "http", "text")
     ]
+
+
+def start_as_told(path: Path, folder: Path) -> GatewayProcess:
+    """Start a gateway with what the document exports before `riacho serve`, if it does."""
+    env: dict[str, str] = {}
+    arguments: list[str] = []
+    for block in _served(path):
+        for line in block.text.splitlines():
+            verb, *words = shlex.split(line)
+            if verb == "export":
+                env |= dict(word.split("=", 1) for word in words)
+            else:
+                arguments = words[1:]
+    return start_gateway(folder, *arguments, env=env)
+
+
+def commands_in(each: Transcript, folder: Path) -> str:
+    """Return the commands as they are for a gateway whose data is in a folder of the test."""
+    return each.commands.text.replace("riacho-data", str(folder / "data"))
+
+
+def _served(path: Path) -> list[Block]:
+    found = blocks(path, "console")
+    return [block for block in found if block.text.startswith("export RIACHO_CONTROLLER_")]
 
 
 def comparable(text: str, kind: str) -> Any:
@@ -128,9 +153,12 @@ def _filled(items: list[str], pad: str) -> list[str]:
 def refresh(path: Path) -> None:
     """Send all commands of a document again and print their answers into it."""
     text, place = path.read_text(), 0
-    with tempfile.TemporaryDirectory() as folder, start_gateway(Path(folder)) as gateway:
+    with tempfile.TemporaryDirectory() as name, start_as_told(path, Path(name)) as gateway:
+        folder = Path(name)
         for each in transcripts(path):
-            answer = shown(shell(each.commands.text, gateway), each.answer.info, gateway)
+            commands = commands_in(each, folder)
+            printed = shell(commands, gateway, folder if _served(path) else ROOT)
+            answer = shown(printed, each.answer.info, gateway)
             old = f"```sh\n{each.commands.text}```\n\n```{each.answer.info}\n{each.answer.text}```"
             new = f"```sh\n{each.commands.text}```\n\n```{each.answer.info}\n{answer}```"
             # Behind the one before, since a document may send the same twice.
