@@ -181,7 +181,10 @@ class Batcher:
                 waiting.lane.distrust(placed.failed, waiting.view.head.leader_epoch)
             in_sync = placed.run.zones & waiting.view.head.isr
             replication.check_in_sync(in_sync, waiting.in_sync_min)
-        return [LaneRuns(*key, (placed.run,)) for key, placed in zip(buffers, found, strict=True)]
+        return [
+            LaneRuns(*key, (placed.run,), waiting.in_sync_min)
+            for (key, waiting), placed in zip(buffers.items(), found, strict=True)
+        ]
 
     async def _views_in_turn(
         self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool

@@ -12,7 +12,7 @@ own in the transaction finds there whether an unanswered attempt has happened.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeAlias
 
@@ -22,7 +22,6 @@ from storage.commits import Bases as RunBases
 from storage.commits import told
 from storage.errors import (
     MetadataConflict,
-    NotEnoughReplicas,
     OutcomeUnknown,
     RiachoError,
     TransactionTooLarge,
@@ -47,6 +46,8 @@ class LaneRuns:
     topic_id: bytes
     lane: int
     runs: tuple[Run, ...]
+    in_sync_min: int = 1
+    """So many zones must be in sync when it is committed."""
 
     @property
     def key(self) -> LaneKey:
@@ -55,10 +56,14 @@ class LaneRuns:
 
 def joined(staged: Sequence[LaneRuns]) -> list[LaneRuns]:
     """Return `staged` with one item for each lane."""
-    runs: dict[LaneKey, tuple[Run, ...]] = {}
+    parts: dict[LaneKey, LaneRuns] = {}
     for each in staged:
-        runs[each.key] = runs.get(each.key, ()) + each.runs
-    return [LaneRuns(*key, of_lane) for key, of_lane in runs.items()]
+        before = parts.get(each.key)
+        if before is not None:
+            most = max(before.in_sync_min, each.in_sync_min)
+            each = replace(each, runs=before.runs + each.runs, in_sync_min=most)
+        parts[each.key] = each
+    return list(parts.values())
 
 
 class AtomicCommits:
@@ -93,7 +98,7 @@ class AtomicCommits:
         doubt: list[LaneView] | None = None
         try:
             give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
-            views = [lane.known(COMMIT_S_MAX) or await lane.view(0) for lane in lanes]
+            views = [await _view(lane, part) for lane, part in zip(lanes, parts, strict=True)]
             for attempt in count():
                 try:
                     return await self._try(lanes, views, parts, plan)
@@ -124,9 +129,10 @@ class AtomicCommits:
         plan: Plan,
     ) -> Bases:
         began_s = self._runtime.monotonic_s()
-        before = [await lane.ready(view.head) for lane, view in zip(lanes, views, strict=True)]
-        for number, head in enumerate(before):
-            parts[number] = await self._covering(lanes[number], head, parts[number])
+        before = []
+        for number, (lane, view) in enumerate(zip(lanes, views, strict=True)):
+            head, parts[number] = await self._covering(lane, view, parts[number])
+            before.append(head)
         news = [heads.append(h, part.runs) for h, part in zip(before, parts, strict=True)]
         puts: list[Op] = []
         for lane, view, new in zip(lanes, views, news, strict=True):
@@ -147,21 +153,30 @@ class AtomicCommits:
             lane.committed(old, LaneView(new, versions[lane.key], began_s))
         return bases
 
-    async def _covering(self, lane: Lane, head: Head, part: LaneRuns) -> LaneRuns:
-        """Return `part` with every run in every zone that is in sync by now.
+    async def _covering(self, lane: Lane, view: LaneView, part: LaneRuns) -> tuple[Head, LaneRuns]:
+        """Return the head to append to, and `part` with every run in all its zones in sync.
 
-        Raises `NotEnoughReplicas` if one of them does not take it: then it leaves the ISR, and
-        the next attempt does without.
+        One that does not take them leaves the ISR. Raises `NotEnoughReplicas` if the rest is
+        too few.
         """
+        head = await lane.ready(view.head)
         runs = []
         for run in part.runs:
             whole, missing = await lane.covered(head, run)
             if missing:
-                lane.distrust(missing, head.leader_epoch)
-                names = ", ".join(replication.zone_names(head, missing))
-                raise NotEnoughReplicas(f"zone {names} does not take the records; send it again")
+                lane.distrust(missing, view.head.leader_epoch)
+                head = replication.without_zones(head, missing)
             runs.append(whole)
-        return LaneRuns(part.topic_id, part.lane, tuple(runs))
+        replication.check_in_sync(head.isr, part.in_sync_min)
+        return head, replace(part, runs=tuple(runs))
+
+
+async def _view(lane: Lane, part: LaneRuns) -> LaneView:
+    view = lane.known(COMMIT_S_MAX)
+    if view is None or view.head.isr.bit_count() < part.in_sync_min:
+        # More zones may be in sync by now.
+        return await lane.view(0)
+    return view
 
 
 async def _has_landed(

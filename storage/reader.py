@@ -23,7 +23,7 @@ from storage import keys, slices
 from storage.cache import ByteCache
 from storage.catalog import ENTRIES_MAX, Catalog
 from storage.entries import Entry
-from storage.errors import Corrupt, OffsetOutOfRange
+from storage.errors import Corrupt, OffsetOutOfRange, StoreUnavailable
 from storage.head import Head
 from storage.replication import read_names
 from storage.tasks import shared
@@ -121,7 +121,9 @@ class LogReader:
     async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
         """Return records from `offset` on, at least one if the head has any there.
 
-        Raises `OffsetOutOfRange` if `offset` is before the log start or behind the end.
+        They end before anything that no zone at hand holds; raises `StoreUnavailable` or
+        `Corrupt` if that comes first, and `OffsetOutOfRange` if `offset` is before the log
+        start or behind the end.
         """
         start, end = head.log_starts[partition], head.next_offsets[partition]
         if not start <= offset <= end:
@@ -129,10 +131,15 @@ class LogReader:
         if offset == end or budget.records_max <= 0:
             return Fetched(start_offset=offset, end_offset=offset)
         entries = await self._entries(head, partition, offset, budget)
-        data = await self._read(head, entries)
+        try:
+            data = await self._read(head, entries)
+        except (Corrupt, StoreUnavailable):
+            if len(entries) == 1:
+                raise
+            data = await self._read_ahead(head, entries)
         pieces = [
             StoredSlice(entry.base_offset, entry.end_offset, piece)
-            for entry, piece in zip(entries, data, strict=True)
+            for entry, piece in zip(entries, data, strict=False)
         ]
         last = min(pieces[-1].end_offset, offset + budget.records_max)
         return Fetched(start_offset=offset, end_offset=last, slices=pieces)
@@ -184,6 +191,17 @@ class LogReader:
             found.update(await self._load(head, missing))
         data = [found[_key(entry)] for entry in entries]
         return [piece for piece in data if piece is not None]
+
+    async def _read_ahead(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
+        """Return what comes before that which cannot be had; raise if that is the first."""
+        data = await self._read(head, entries[:1])
+        try:
+            for entry in entries[1:]:
+                data += await self._read(head, [entry])
+        except (Corrupt, StoreUnavailable):
+            # Whoever goes on from here will be told.
+            pass
+        return data
 
     async def _load(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
         by_object: dict[bytes, list[Entry]] = {}

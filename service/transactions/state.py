@@ -80,9 +80,6 @@ class Open(msgspec.Struct, array_like=True, frozen=True):
     def is_overdue(self, now_ms: int) -> bool:
         return now_ms > self.started_ms + self.timeout_ms
 
-    def lane_runs(self) -> list[LaneRuns]:
-        return [LaneRuns(each.topic_id, each.lane, each.runs) for each in self.staged]
-
 
 class End(msgspec.Struct, array_like=True, frozen=True):
     producer_id: int

@@ -17,7 +17,7 @@ from service.transactions.ids import ProducerIds, parse_transactional_id
 from service.transactions.items import Known, TransactionItems, Undecided
 from service.transactions.state import End, Open, Outcome, Ref, Results, Transaction
 from service.transactions.views import View, latest, view
-from storage.atomic import Bases, check_width
+from storage.atomic import Bases, LaneRuns, check_width
 from storage.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
@@ -162,13 +162,21 @@ class Transactions:
         finish = _Finish(self._items, self._offsets, ref, known, opened, planned)
         check_width(len(opened.staged), finish.op_count)
         try:
-            bases = await self._gateway.atomic.commit(opened.lane_runs(), finish.plan)
+            bases = await self._gateway.atomic.commit(await self._staged(opened), finish.plan)
         except Moved as moved:
             raise MetadataConflict({}) from moved
         except UnknownTopicOrPartition as error:
             raise await self._deleted(ref, opened, error) from error
         self._items.forget(ref.transactional_id)
         return finish.ended(bases)
+
+    async def _staged(self, opened: Open) -> list[LaneRuns]:
+        """Return what is staged, and what its topics demand of a commit."""
+        topics = [await self._gateway.topics.get(each.topic) for each in opened.staged]
+        return [
+            LaneRuns(each.topic_id, each.lane, each.runs, topic.config.in_sync_min)
+            for each, topic in zip(opened.staged, topics, strict=True)
+        ]
 
     async def _deleted(self, ref: Ref, opened: Open, error: RiachoError) -> RiachoError:
         """Return what to say when a head was gone at the commit."""

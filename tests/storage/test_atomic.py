@@ -351,12 +351,15 @@ async def test_what_was_staged_before_a_zone_came_in_sync_is_copied_to_it() -> N
     assert copied == b"".join(segments.encode([]))
 
 
-async def test_if_that_zone_does_not_take_it_nothing_is_committed() -> None:
+async def test_if_that_zone_does_not_take_it_it_leaves_unless_it_is_needed() -> None:
     world = TwoZones()
     await world.start()
     world.stores["b"].failing_puts = 10**9
 
-    with pytest.raises(NotEnoughReplicas, match="zone b does not take"):
-        await world.atomic.commit([LaneRuns(TOPIC_ID, 0, (world.staged,))], nothing_else)
-
+    with pytest.raises(NotEnoughReplicas):
+        await world.atomic.commit([LaneRuns(TOPIC_ID, 0, (world.staged,), 2)], nothing_else)
     assert (await world.lanes.lane(TOPIC_ID, 0).view(0)).head.next_offsets == (0,)
+
+    await world.atomic.commit([LaneRuns(TOPIC_ID, 0, (world.staged,), 1)], nothing_else)
+    head = (await world.lanes.lane(TOPIC_ID, 0).view(0)).head
+    assert (head.next_offsets, head.isr, head.leader_epoch) == ((1,), 0b01, 1)

@@ -120,6 +120,9 @@ async def test_a_roll_writes_to_zones_that_catch_up_and_waits_only_for_those_in_
     roll = await lane.catalog.roll(lane.head)
     assert roll.zones == 0b011
     lane.zones["b"].mode = "full"
+    roll = await lane.catalog.roll(lane.head)
+    assert roll.zones == 0b001, "which cannot count before b has left the ISR"
+    lane.zones["a"].mode = "full"
     with pytest.raises(StoreUnavailable):
         await lane.catalog.roll(lane.head)
     await lane.zones.close()
