@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import httpx
 
+import storage.records  # noqa: F401  Now, and not in the time of the first transaction.
 from riacho import (
     Consumer,
     FencedInstance,
