@@ -52,7 +52,7 @@ class ZoneInfo(BaseModel):
     since_ms: int = Field(description="when it came into this state; 0: it was never in another")
     reason: str
     is_whole: bool = Field(description="false while what it has lost is copied back")
-    latency_ms: int = Field(description="of a write, a read and a removal; 0: not measured")
+    latency_ms: int = Field(description="of a probe: a write, two reads, a removal; 0: none")
     leaders: int = Field(description="partitions that are led by this zone")
     replicas: int = Field(description="partitions that have a replica here")
     in_sync: int = Field(description="those of them that are in sync")

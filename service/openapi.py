@@ -135,7 +135,8 @@ _ACKS: Final = parameter(
     "query",
     "acks",
     {"enum": ["0", "1", "all"], "default": "all"},
-    "0: answered before anything is written; 1: in the leader zone; all: in every zone in sync",
+    "answered when the records are committed and 1: in the zone that leads, all: in every zone in"
+    " sync; 0: before anything is written",
 )
 INSTANCE: Final = {
     "producer_id": {"type": "integer", "minimum": 1, "maximum": PRODUCER_ID_MAX},

@@ -49,7 +49,10 @@ class NewTopic(BaseModel):
     partitions: Annotated[
         StrictInt, Field(json_schema_extra={"minimum": 1, "maximum": PARTITIONS_MAX})
     ] = 1
-    replication_factor: Annotated[StrictInt, Field(json_schema_extra={"minimum": 1})] = 1
+    replication_factor: Annotated[
+        StrictInt,
+        Field(description="zones that hold each partition", json_schema_extra={"minimum": 1}),
+    ] = 1
     config: dict[str, ConfigValue] = Field(default_factory=dict, json_schema_extra=_SETTING_NAMES)
 
 
@@ -57,7 +60,9 @@ class TopicChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     partitions: StrictInt | None = None
-    replication_factor: StrictInt | None = None
+    replication_factor: StrictInt | None = Field(
+        default=None, description="zones that shall hold each partition; what is there is copied"
+    )
     replicas: list[StrictStr] | None = Field(
         default=None,
         description="names of the zones that shall hold the topic; what is there is copied",
