@@ -93,6 +93,9 @@ class _Call:
         except RiachoError as error:
             if is_in_doubt:
                 raise Undecided(str(error)) from error
+            if self._written is not None:
+                # What refuses it may have come after a copy of this call was done.
+                await self._guard.look()
             raise
 
     async def once(self) -> Answer:

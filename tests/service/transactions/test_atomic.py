@@ -429,3 +429,29 @@ async def test_the_group_may_change_between_attempts() -> None:
             [records("a")], 10, mine, key_guard(process)
         )
     assert await process.read() == []
+
+
+@KINDS
+async def test_a_copy_is_not_refused_by_what_happened_after_the_first(kind: str) -> None:
+    cluster = Cluster()
+    process, other = await started(cluster), cluster.process()
+    beat = await process.coordinator.join("g", Member(topics=("t",), session_timeout_ms=9999), None)
+    offsets = offsets_of("g", 5)
+    mine = type(offsets)(
+        group_id="g", commits=offsets.commits, committer=by(beat.member_id, beat.generation)
+    )
+
+    async def call(at: Process) -> Answer:
+        guard = await guard_of(kind, at)
+        return await Atomic(at.gateway, at.offsets).write([records("a")], 10, mine, guard)
+
+    cluster.objects.hold_puts = True
+    copy = asyncio.create_task(call(process))
+    await turns(100)
+    [gate] = cluster.objects.held
+    cluster.objects.hold_puts = False
+    first = await call(other)
+    await other.coordinator.join("g", Member(topics=("t",), session_timeout_ms=9999), None)
+    gate.set()
+    assert (await copy).results == first.results
+    assert await process.read() == ["a"]
