@@ -15,6 +15,7 @@ from service.clock import World
 from service.settings import Settings
 from storage import head as heads
 from storage import inventory, replication
+from storage.commits import TRUSTED_S
 from storage.errors import Contended, RiachoError, StoreUnavailable
 from storage.head import Head
 from storage.head_changes import change_head
@@ -30,9 +31,9 @@ log = logging.getLogger("riacho.controller")
 ROUNDS_MAX: Final = 20
 """So often a lane that is written all the time is tried in one step."""
 
-SETTLE_S: Final = 30.0
+SETTLE_S: Final = 2 * TRUSTED_S
 """A zone that was wiped is let in so long after that was seen: nothing that was written before
-is then still on its way to be committed."""
+is then still on its way to be committed, or it will be looked for."""
 
 
 @dataclass(slots=True)

@@ -48,6 +48,8 @@ class LaneRuns:
     runs: tuple[Run, ...]
     in_sync_min: int = 1
     """So many zones must be in sync when it is committed."""
+    is_old: bool = False
+    """Whether it was written so long ago that zones may have lost it (`TRUSTED_S`)."""
 
     @property
     def key(self) -> LaneKey:
@@ -60,8 +62,12 @@ def joined(staged: Sequence[LaneRuns]) -> list[LaneRuns]:
     for each in staged:
         before = parts.get(each.key)
         if before is not None:
-            most = max(before.in_sync_min, each.in_sync_min)
-            each = replace(each, runs=before.runs + each.runs, in_sync_min=most)
+            each = replace(
+                each,
+                runs=before.runs + each.runs,
+                in_sync_min=max(before.in_sync_min, each.in_sync_min),
+                is_old=before.is_old or each.is_old,
+            )
         parts[each.key] = each
     return list(parts.values())
 
@@ -162,7 +168,7 @@ class AtomicCommits:
         head = await lane.ready(view.head)
         runs = []
         for run in part.runs:
-            whole, missing = await lane.covered(head, run)
+            whole, missing = await lane.covered(head, run, is_old=part.is_old)
             if missing:
                 lane.distrust(missing, view.head.leader_epoch)
                 head = replication.without_zones(head, missing)

@@ -14,6 +14,7 @@ What can go wrong, and what is done:
   in the same slices as others', so the rest is written anew without them: rare, and exact.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from storage.entries import Kind
 from storage.errors import (
     MetadataConflict,
     NotEnoughReplicas,
+    ObjectMissing,
     OutcomeUnknown,
     OutOfOrderSequence,
     RiachoError,
@@ -41,6 +43,10 @@ from storage.producers import Claim, Key, Verdict, Window
 from storage.rolls import FLIGHT_MAX_S, Rolls
 from storage.watch import COMMIT_S_MAX, LaneRuntime, LaneView, WatchedHead
 from storage.windows import Spills
+
+TRUSTED_S: Final = 15.0
+"""What was written longer ago is looked for before it is committed: a zone that took it may have
+been emptied since, and be in sync again. That takes twice as long (service/catch_up.py)."""
 
 COPY_S_MAX: Final = 10.0
 """How long a commit waits for a zone that came in sync to take what it lacks."""
@@ -175,7 +181,8 @@ class CommittingHead(WatchedHead):
         began_s = self._runtime.monotonic_s()
         if began_s - born_s > FLIGHT_MAX_S:
             raise too_late()
-        head, runs = await self._replicated(head, view, offers)
+        is_old = began_s - born_s > TRUSTED_S
+        head, runs = await self._replicated(head, view, offers, is_old=is_old)
         new = heads.append(head, runs)
         if changed:
             new = heads.with_windows(new, changed)
@@ -186,7 +193,7 @@ class CommittingHead(WatchedHead):
         return heads.base_offsets(head, runs)
 
     async def _replicated(
-        self, head: Head, view: LaneView, offers: Sequence[Offer]
+        self, head: Head, view: LaneView, offers: Sequence[Offer], *, is_old: bool
     ) -> tuple[Head, list[Run]]:
         """Return the head without zones that failed, and the runs as the rest holds them.
 
@@ -200,7 +207,7 @@ class CommittingHead(WatchedHead):
                 continue
             if head.isr & ~run.zones & offer.failed:
                 head = replication.without_zones(head, ~run.zones & offer.failed)
-            run, missing = await self.covered(head, run, offer.awaited)
+            run, missing = await self.covered(head, run, offer.awaited, is_old=is_old)
             if missing:
                 head = replication.without_zones(head, missing)
             if not run.zones & head.isr:
@@ -214,12 +221,17 @@ class CommittingHead(WatchedHead):
         replication.check_in_sync(head.isr, in_sync_min)
         return head, runs
 
-    async def covered(self, head: Head, run: Run, awaited: int = 0) -> tuple[Run, int]:
+    async def covered(
+        self, head: Head, run: Run, awaited: int = 0, *, is_old: bool = False
+    ) -> tuple[Run, int]:
         """Return `run` with its object in all zones in sync, and those that do not take it.
 
         Where it is written is decided before it is committed, and a zone may have come in sync
-        in between: it must hold everything. Those that are `awaited` get it anyway.
+        in between: it must hold everything. Those that are `awaited` get it anyway. If it
+        `is_old`, zones are asked whether they still have it.
         """
+        if is_old and head.isr.bit_count() > 1:
+            run = await self._found(head, run)
         missing = head.isr & ~run.zones & ~awaited
         if not missing:
             return run, 0
@@ -231,6 +243,18 @@ class CommittingHead(WatchedHead):
         zones.leave_behind(puts)
         done = replication.mask_of(head, puts.done)
         return msgspec.structs.replace(run, zones=run.zones | done), missing & ~done
+
+    async def _found(self, head: Head, run: Run) -> Run:
+        """Return `run` in those zones in sync that have not lost its object meanwhile."""
+        key = keys.hot_segment(run.object_id)
+        names = replication.zone_names(head, run.zones & head.isr)
+        looks = [asyncio.create_task(self._runtime.zones.store(n).size(key)) for n in names]
+        _, slow = await asyncio.wait(looks, timeout=COPY_S_MAX) if looks else ((), ())
+        for look in slow:
+            look.cancel()
+        # One that does not answer is not known to have lost it.
+        there = [n for n, look in zip(names, looks, strict=True) if not _is_missing(look)]
+        return msgspec.structs.replace(run, zones=replication.mask_of(head, there))
 
     async def landed(self, old: Head, runs: Sequence[Run], now: Head) -> bool:
         """Whether an unanswered attempt to append `runs` to `old` is part of `now`."""
@@ -282,6 +306,12 @@ class CommittingHead(WatchedHead):
     def distrust(self, failed: int, leader_epoch: int) -> None:
         """Take note of zones in sync that failed with what is not committed; see `Followers`."""
         self._followers.distrust(failed, leader_epoch)
+
+
+def _is_missing(look: "asyncio.Task[int]") -> bool:
+    if not look.done() or look.cancelled():
+        return False
+    return isinstance(look.exception(), ObjectMissing)
 
 
 def _runs(offers: Sequence[Offer]) -> list[Run]:

@@ -6,6 +6,7 @@ get the first answer; without one, a call whose outcome is unknown stays so.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from service.transactions.items import Undecided
 from service.transactions.state import Results, Staged
 from service.transactions.transactions import GroupCommit
 from storage.atomic import Bases, LaneRuns, check_width
-from storage.commits import too_late
+from storage.commits import TRUSTED_S, too_late
 from storage.errors import (
     InvalidRecord,
     MetadataConflict,
@@ -127,6 +128,8 @@ class _Call:
             ops = await self._guard.ops(_results(topics, written, bases))
             return ops if planned is None else ops + await self._offsets.ops(planned)
 
+        if self._gateway.world.monotonic_s() - self._born_s > TRUSTED_S:
+            written = [replace(lane, is_old=True) for lane in written]
         bases = await self._gateway.atomic.commit(written, plan)
         return self._guard.answer(_results(topics, written, bases))
 

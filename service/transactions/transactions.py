@@ -18,6 +18,7 @@ from service.transactions.items import Known, TransactionItems, Undecided
 from service.transactions.state import End, Open, Outcome, Ref, Results, Transaction
 from service.transactions.views import View, latest, view
 from storage.atomic import Bases, LaneRuns, check_width
+from storage.commits import TRUSTED_S
 from storage.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
@@ -94,7 +95,11 @@ class Transactions:
     async def begin(
         self, transactional_id: str, timeout_ms: int, instance: Instance | None
     ) -> View:
-        """Begin a transaction; without `instance`, as a new one that fences all before it."""
+        """Begin a transaction; without `instance`, as a new one that fences all before it.
+
+        Whoever has just asked for a new instance (`init`) need not say so again: what comes
+        next is taken for it.
+        """
         parse_transactional_id(transactional_id)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
             raise InvalidTransactionTimeout(
@@ -104,7 +109,7 @@ class Transactions:
         async def change(known: Known, _: bool) -> View:
             txn = known.txn
             if instance is None:
-                txn = await self._renewed(known)
+                txn = txn if txn is not None and txn.is_fresh else await self._renewed(known)
             else:
                 ref = Ref(transactional_id, instance.producer_id, instance.epoch)
                 txn = _checked(txn, ref)
@@ -173,8 +178,9 @@ class Transactions:
     async def _staged(self, opened: Open) -> list[LaneRuns]:
         """Return what is staged, and what its topics demand of a commit."""
         topics = [await self._gateway.topics.get(each.topic) for each in opened.staged]
+        is_old = not 0 <= self._world.now_ms() - opened.started_ms <= TRUSTED_S * 1000
         return [
-            LaneRuns(each.topic_id, each.lane, each.runs, topic.config.in_sync_min)
+            LaneRuns(each.topic_id, each.lane, each.runs, topic.config.in_sync_min, is_old)
             for each, topic in zip(opened.staged, topics, strict=True)
         ]
 

@@ -119,8 +119,8 @@ class RecordedTable:
                 "key": op.key,
                 "old": op.expected,
                 "new": versions.get(op.key),
-                "under": [each.expected for each in ops if _is_lease(each)],
-                "epoch": leases.decode(op.value).epoch if _is_lease(op, Put) else None,
+                "under": [check.expected for check in ops if _is_check_of_lease(check)],
+                "epoch": _epoch(op),
             }
             for op in ops
             if isinstance(op, Put | Delete) and op.key.startswith(("head/", "zone/", "lease/"))
@@ -133,8 +133,14 @@ class RecordedTable:
         await self._inner.close()
 
 
-def _is_lease(op: Op, kind: type[Op] = Check) -> bool:  # type: ignore[valid-type]
-    return isinstance(op, kind) and op.key.startswith("lease/")
+def _is_check_of_lease(op: Op) -> bool:
+    return isinstance(op, Check) and op.key.startswith("lease/")
+
+
+def _epoch(op: Op) -> int | None:
+    if isinstance(op, Put) and op.key.startswith("lease/"):
+        return leases.decode(op.value).epoch
+    return None
 
 
 def create_app() -> App:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.gateway import GatewayProcess
 from tests.integration.processes import Api
-from tests.integration.zoned import ZONES, Zoned, in_sync, make_topic, until
+from tests.integration.zoned import ZONES, Zoned, in_sync, make_topic, until, until_in_sync
 
 ROUNDS = int(os.environ.get("RIACHO_ZONE_FAILURES", "3"))
 
@@ -74,7 +74,7 @@ def test_a_controller_that_was_asleep_changes_nothing(pair: Pair) -> None:
         taken_over(pair, asleep, awake, epoch)
         zoned.heal(name)
         with pair.api(awake) as api:
-            until(lambda api=api: in_sync(api, topic) == {ZONES}, f"{name} is back")
+            until_in_sync(api, topic, ZONES, f"{name} is back")
             before = epochs(api, topic)
             os.kill(asleep, signal.SIGCONT)
             # What it had decided is refused, and it notices that it is not the controller.

@@ -19,10 +19,9 @@ from tests.integration.zoned import (
     ZONES,
     Book,
     Zoned,
-    in_sync,
     load,
     make_topic,
-    until,
+    until_in_sync,
 )
 
 log = logging.getLogger(__name__)
@@ -61,12 +60,12 @@ def test_zones_fail_one_after_the_other(zoned: Zoned, pair: list[GatewayProcess]
             rest = ZONES.replace(name, "")
             book.waited_s = 0.0
             zoned.fail(name, how)
-            until(lambda rest=rest: in_sync(api, book.topic) == {rest}, f"{name} {how} leaves")
+            until_in_sync(api, book.topic, rest, f"{name} {how} leaves")
             book.wait_for_more(50)
             assert book.waited_s < LAG_S + SLACK_S
             log.info("%s %s: waited %.1f s", name, how, book.waited_s)
             zoned.heal(name)
-            until(lambda: in_sync(api, book.topic) == {ZONES}, f"{name} is back after {how}")
+            until_in_sync(api, book.topic, ZONES, f"{name} is back after {how}")
         two_are_down(zoned, api, book)
         book.wait_for_more(50)
     check_everything(zoned, pair, book)
@@ -76,7 +75,7 @@ def two_are_down(zoned: Zoned, api: Api, book: Book) -> None:
     """The readers of the load go on, and say so if they cannot."""
     for name in "bc":
         zoned.fail(name, "denied")
-    until(lambda: in_sync(api, book.topic) == {"a"}, "two leave")
+    until_in_sync(api, book.topic, "a", "two leave")
     for partition in range(2):
         reply = api.send(book.topic, '{"records": [{"value": "x"}]}', JSON, partition)
         assert reply.status_code == 503, reply.text
@@ -91,7 +90,7 @@ def two_are_down(zoned: Zoned, api: Api, book: Book) -> None:
     assert counted["under_min_isr"] == counted["count"]
     for name in "bc":
         zoned.heal(name)
-    until(lambda: in_sync(api, book.topic) == {ZONES}, "both are back")
+    until_in_sync(api, book.topic, ZONES, "both are back")
 
 
 def check_everything(zoned: Zoned, pair: list[GatewayProcess], book: Book) -> None:

@@ -136,6 +136,11 @@ def in_sync(api: Api, topic: str) -> set[str]:
     return {"".join(sorted(each["isr"])) for each in reply.json()["partitions"]}
 
 
+def until_in_sync(api: Api, topic: str, names: str, why: str) -> None:
+    """Return when exactly these zones are in sync with every partition."""
+    until(lambda: in_sync(api, topic) == {names}, why)
+
+
 @dataclass
 class Book:
     """What was sent, and what is known of it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from service.gateway import Gateway
 from service.lane_buffers import NO_CLAIMS, Claims
@@ -107,9 +107,8 @@ class Replicated(Deployment):
     async def head(self, topic: Topic, lane: int = 0) -> Head:
         return await self.change(topic, lambda head: head, lane)
 
-    async def change(self, topic: Topic, change: object, lane: int = 0) -> Head:
+    async def change(self, topic: Topic, change: Callable[[Head], Head], lane: int = 0) -> Head:
         """Change a head as another process would."""
-        assert callable(change)
         head = await change_head(self.metadata, keys.head(topic.topic_id, lane), change)
         assert head is not None
         return head
@@ -185,3 +184,17 @@ async def started(
     task = asyncio.create_task(work)
     await turns()
     return task
+
+
+async def masks(deployment: Replicated, topic: Topic) -> list[str]:
+    """Return the zones that hold each run, as the head says."""
+    head = await deployment.head(topic)
+    return [names_of(head, run.zones) for run in head.runs]
+
+
+async def until(deployment: Replicated, topic: Topic, holds: Callable[[Head], bool]) -> Head:
+    """Return the head as soon as it is as it should be. Who never gets there has failed."""
+    async with asyncio.timeout(30):
+        while not holds(head := await deployment.head(topic)):
+            await asyncio.sleep(0.005)
+    return head

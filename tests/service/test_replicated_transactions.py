@@ -171,3 +171,23 @@ async def test_two_topics_are_committed_together_though_one_lost_a_zone() -> Non
     assert await deployment.isr(first) == "abc"
     assert await deployment.isr(second) == "ac"
     assert await deployment.read() == [b"0"]
+
+
+async def test_what_was_staged_before_its_zone_was_emptied_is_written_again() -> None:
+    """The zone is in sync again when it is committed, and what it held is long forgotten."""
+    deployment = Replicated()
+    topic = await deployment.topic()
+    process = Process(deployment)
+    controller = deployment.controller(controller_scan_s=1)
+    await deployment.tick(controller, times=2)
+    view = await process.begin()
+    await process.stage(view, b"0")
+
+    await deployment.gated["c"].wipe()
+    await deployment.tick(controller, times=10)
+    assert await deployment.isr(topic) == "abc"
+    await process.commit(view)
+
+    assert (await deployment.fsck()).findings == []
+    assert await deployment.isr(topic) == "abc"
+    assert await deployment.read() == [b"0"]

@@ -6,19 +6,13 @@ import pytest
 
 from storage import replication
 from storage.errors import NotEnoughReplicas, StoreUnavailable
-from storage.head import Head
-from tests.service.replicated import Replicated, append, names_of, numbered, started
+from tests.service.replicated import Replicated, append, masks, names_of, numbered, started, until
 from tests.storage.failing_zones import Mode
 from tests.storage.worlds import turns
 
 pytestmark = pytest.mark.anyio
 
 REFUSALS: list[Mode] = ["denied", "full"]
-
-
-async def masks(deployment: Replicated, topic: object) -> list[str]:
-    head = await deployment.head(topic)  # type: ignore[arg-type]
-    return [names_of(head, run.zones) for run in head.runs]
 
 
 # Who is waited for
@@ -91,17 +85,6 @@ async def test_a_request_for_one_zone_and_one_for_all_share_an_object_but_not_a_
     assert await every == 1
     head = await deployment.head(topic)
     assert len({run.object_id for run in head.runs}) == 1
-
-
-async def until(deployment: Replicated, topic: object, holds: object) -> Head:
-    """Return the head as soon as it is as it should be. Who never gets there has failed."""
-    assert callable(holds)
-    async with asyncio.timeout(30):
-        while True:
-            head = await deployment.head(topic)  # type: ignore[arg-type]
-            if holds(head):
-                return head
-            await asyncio.sleep(0.005)
 
 
 # A zone fails
@@ -295,68 +278,6 @@ async def test_if_every_zone_fails_nothing_is_written_and_nobody_leaves() -> Non
 
     assert await deployment.isr(topic) == "abc"
     assert await append(gateway, topic, b"v") == 0
-
-
-# A zone comes back
-
-
-@pytest.mark.parametrize("acks", ["1", "all"])
-async def test_a_zone_that_came_in_sync_before_the_commit_gets_the_object(acks: str) -> None:
-    deployment = Replicated()
-    topic = await deployment.topic(replica_lag_time_max_ms=600_000)
-    gateway = deployment.gateway()
-    deployment.gated["c"].mode = "denied"
-    await append(gateway, topic, b"first")
-    [first] = (await deployment.head(topic)).runs
-    deployment.gated["a"].hold()
-    waiting = await started(gateway, topic, b"second", acks=acks)
-
-    # It refused this one too, and is brought up to date by another process before the commit.
-    deployment.gated["c"].mode = "ok"
-    await deployment.copy(first.object_id, "a", "c")
-    await deployment.let_in(topic, "c")
-    deployment.gated["a"].release()
-    await waiting
-
-    head = await deployment.head(topic)
-    assert [await deployment.holders(run.object_id) for run in head.runs] == ["abc", "abc"]
-
-
-async def test_a_zone_that_came_in_sync_and_fails_at_once_is_not_waited_for() -> None:
-    deployment = Replicated()
-    topic = await deployment.topic(replica_lag_time_max_ms=600_000)
-    gateway = deployment.gateway()
-    deployment.gated["c"].mode = "denied"
-    await append(gateway, topic, b"first")
-    [first] = (await deployment.head(topic)).runs
-    deployment.gated["a"].hold()
-    waiting = await started(gateway, topic, b"second")
-    await deployment.copy(first.object_id, "a", "c")
-    await deployment.let_in(topic, "c")
-    deployment.gated["a"].release()
-
-    assert await waiting == 1
-
-    assert await deployment.isr(topic) == "ab"
-    assert await masks(deployment, topic) == ["abc", "ab"]
-
-
-async def test_a_zone_that_catches_up_gets_what_is_new_but_nobody_waits_for_it() -> None:
-    deployment = Replicated()
-    topic = await deployment.topic()
-    gateway = deployment.gateway()
-    deployment.gated["c"].mode = "denied"
-    await append(gateway, topic, b"0")
-    deployment.gated["c"].mode = "ok"
-    deployment.gated["c"].hold()
-
-    assert await append(gateway, topic, b"1") == 1
-    assert await masks(deployment, topic) == ["ab", "ab"]
-    deployment.gated["c"].release()
-
-    head = await until(deployment, topic, lambda h: names_of(h, h.runs[1].zones) == "abc")
-    assert names_of(head) == "ab", "it still lacks the first"
-    await gateway.aclose()
 
 
 # Idempotent producers
