@@ -58,9 +58,9 @@ class CopierPlan:
             in_group=chance.random() < 0.5,
             in_one_call=chance.choice([0.0, 0.3, 1.0]),
             aborts=chance.choice([0.0, 0.1]),
-            pauses=chance.choice([0.0, 0.05, 0.2]),
+            pauses=chance.choice([0.0, 0.1, 0.3]),
             timeout_ms=chance.choice([3_000, 60_000, TIMEOUT_MS_MAX, TIMEOUT_MS_MAX]),
-            life_s=chance.choice([2.0, 10.0, 40.0]),
+            life_s=chance.choice([3.0, 15.0, 60.0]),
             writers=chance.choice([0, 0, 2]),
             calls=chance.randint(10, 40),
             net=NetPlan.of(chance),
@@ -152,7 +152,7 @@ class Copiers:
                     continue
                 if self._chance.random() < self.plan.pauses and not self.is_calm:
                     # What was read may be somebody else's to copy afterwards.
-                    await asyncio.sleep(self._chance.uniform(0.5, 2.5) * SESSION_S)
+                    await asyncio.sleep(self._chance.uniform(0.5, 6) * SESSION_S)
                 if self._chance.random() < self.plan.in_one_call:
                     await self._copy_in_one_call(life, work)
                 else:
@@ -295,7 +295,7 @@ class Copiers:
             if ended.answer == FENCED:
                 raise Over("fenced")
             if ended.is_final:
-                if self._chance.random() < 0.2 and not self.is_calm:
+                if self._chance.random() < 0.5 and not self.is_calm:
                     self._start(self._haunt(name, wants, path, body, headers))
                 return ended.answer
             await self._asking.pause()
@@ -307,7 +307,7 @@ class Copiers:
         self, name: str, wants: str, path: str, body: Any, headers: Mapping[str, str] | None
     ) -> None:
         """Ask again for what has happened, or for the contrary, when it is long over."""
-        await asyncio.sleep(self._chance.expovariate(0.5))
+        await asyncio.sleep(self._chance.expovariate(0.2))
         if self._chance.random() < 0.3 and headers is None:
             wants = ABORTED if wants == COMMITTED else COMMITTED
             path = path.rpartition("/")[0] + ("/abort" if wants == ABORTED else "/commit")
@@ -336,7 +336,7 @@ class Copiers:
 
     async def _stage(self, name: str, values: Mapping[tuple[str, int], tuple[str, ...]]) -> bool:
         """Write the records in some requests; return whether all of them are staged."""
-        is_numbered = self._chance.random() < 0.8
+        is_numbered = self._chance.random() < 0.6
         requests: list[tuple[list[Any], str | None]] = []
         for (_, partition), of in values.items():
             cut = self._chance.randint(0, len(of))

@@ -107,7 +107,7 @@ class ExactlyOnce:
     async def run(self) -> None:
         """Let them work for a while among the faults, or until all is done."""
         if self.plan.copiers:
-            await self._until_copied(20 * self.plan.life_s)
+            await self._until_copied(120)
 
     async def drain(self) -> None:
         """Wait until all is copied and written, then send everybody home."""

@@ -92,6 +92,7 @@ class Plan:
                 plan.group.members = plan.copiers.copiers = plan.copiers.writers = 0
             case 3 | 4:
                 plan.group.members = plan.idempotent.producers = 0
+                plan.quiet_after_s += 30
         return plan
 
 

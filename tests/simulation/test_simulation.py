@@ -19,7 +19,9 @@ from tests.simulation.transaction_rules import (
     UNKNOWN,
 )
 
-SEEDS = range(24)
+SEED_OF_A_COPIER_THAT_SLEEPS = 60
+"""Another copies what it has read, before it wakes up."""
+SEEDS = (*range(24), SEED_OF_A_COPIER_THAT_SLEEPS)
 SEED_OF_EVERYBODY = 8
 
 
