@@ -149,6 +149,20 @@ async def test_a_begin_is_repeated_until_something_is_staged() -> None:
         await process.transactions.begin(TXN, 1000, instance)
 
 
+async def test_a_begin_goes_on_with_the_instance_that_was_just_made() -> None:
+    process = Cluster().process()
+    instance = await process.transactions.init(TXN)
+
+    first = await process.transactions.begin(TXN, 60_000, None)
+    assert (first.ref.producer_id, first.ref.epoch) == (instance.producer_id, instance.epoch)
+
+    # Who begins without having asked for an instance, and without naming one, is a new one.
+    second = await process.transactions.begin(TXN, 60_000, None)
+    assert second.ref.epoch == instance.epoch + 1
+    with pytest.raises(InvalidProducerEpoch):
+        await process.transactions.commit(first.ref, None)
+
+
 async def test_a_begin_of_nobody_known_is_refused() -> None:
     process = await with_topic(Cluster())
     with pytest.raises(InvalidProducerEpoch, match="there is no transactional id 'copier'"):
