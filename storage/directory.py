@@ -108,7 +108,7 @@ class DirectoryObjects:
 
     async def _get(self, key: str, ranges: Sequence[Range] | None) -> list[bytes]:
         path = self._path(key)
-        with _reading(key):
+        with _reading(key, self._root):
             # What the page cache holds is read here and now; the system refuses to wait for
             # the disk (RWF_NOWAIT), and only then does the read move to another thread.
             cached = _read(key, path, ranges, _NOWAIT) if _NOWAIT else None
@@ -120,7 +120,7 @@ class DirectoryObjects:
 
     async def size(self, key: str) -> int:
         path = self._path(key)
-        with _reading(key):
+        with _reading(key, self._root):
             return await self._threads.run(lambda: _size(path))
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -267,14 +267,18 @@ def _reporting(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _reading(key: str) -> Iterator[None]:
-    """Turn the system's errors into ours, where a file that is not there means no object."""
+def _reading(key: str, root: Path) -> Iterator[None]:
+    """Turn the system's errors into ours, where a file that is not there means no object.
+
+    Unless the root itself is something else: a disk that is away may hold it all the same.
+    """
     try:
         with _reporting(key):
             yield
     except StoreUnavailable as error:
         absent = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-        if isinstance(error.__cause__, absent):
+        is_away = isinstance(error.__cause__, NotADirectoryError) and not root.is_dir()
+        if isinstance(error.__cause__, absent) and not is_away:
             raise ObjectMissing(f"there is no object {key}") from error.__cause__
         raise
 

@@ -108,6 +108,10 @@ async def test_a_root_that_is_a_file_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(StoreUnavailable, match="check the disk"):
         await store.put("a", [b"x"])
+    # Not that there is no such object: nobody knows that while the disk is away.
+    for call in (store.get("a"), store.get_ranges("a", [(0, 1)]), store.size("a")):
+        with pytest.raises(StoreUnavailable, match="check the disk"):
+            await call
     await store.close()
 
 
