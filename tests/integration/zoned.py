@@ -150,6 +150,8 @@ class Book:
     refused: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
+    together: list[list[str]] = field(default_factory=list)
+    """Values of one transaction: in the log are all of them, or none."""
     waited_s: float = 0.0
     """The longest that any producer waited for an answer since this was reset."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -182,6 +184,8 @@ class Book:
         stored = [value for values in log.values() for value in values]
         assert len(stored) == len(set(stored)), "a record is in the log twice"
         assert not self.refused & set(stored), "refused, and yet written"
+        for values in self.together:
+            assert len(set(values) & set(stored)) in (0, len(values)), values
         assert set(stored) <= set(self.acked.values()) | self.unknown
 
 
@@ -194,6 +198,7 @@ def load(book: Book, urls: list[str], *, name: str = "") -> Iterator[None]:
         for kind, work in (
             ("idempotent", _produce),
             ("plain", _produce_plainly),
+            ("transactional", _transact),
             ("consumer", _consume),
             ("reader", _read_here_and_there),
         ):
@@ -237,6 +242,29 @@ def _produce_plainly(stop: threading.Event, book: Book, url: str, name: str) -> 
     """Send once: what fails may be lost, or may be there if that was not known."""
     with Producer(url, linger_ms=2, enable_idempotence=False, retries=0) as producer:
         _send_until(stop, book, producer, name)
+
+
+def _transact(stop: threading.Event, book: Book, url: str, name: str) -> None:
+    """Write to all partitions at once; what fails is either there as a whole or not at all."""
+    with Producer(url, transactional_id=name) as producer:
+        for turn in itertools.count():
+            if stop.wait(5 * PAUSE_S):
+                return
+            values = [f"{name}.{turn}.{number}" for number in range(PARTITIONS)]
+            with book.lock:
+                book.together.append(values)
+            try:
+                with producer.transaction():
+                    sent = [
+                        producer.send(book.topic, value, partition=number)
+                        for number, value in enumerate(values)
+                    ]
+            except RiachoError as error:
+                for value in values:
+                    book.answered(value, None, error)
+            else:
+                for value, future in zip(values, sent, strict=True):
+                    book.answered(value, future.result(), None)
 
 
 def _send_until(stop: threading.Event, book: Book, producer: Producer, name: str) -> None:
