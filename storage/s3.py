@@ -96,18 +96,22 @@ class S3Objects:
         prefix: str = "",
         *,
         endpoint: str | None = None,
+        region: str | None = None,
+        profile: str | None = None,
         attempt_s: float = ATTEMPT_S,
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Use `bucket`; nothing is sent before the first call.
 
-        Raises `StoreUnavailable` if there are no credentials.
+        `endpoint`, `region` and `profile` (a name in AWS's own configuration files) are those
+        of the environment unless they are given. Raises `StoreUnavailable` if there are no
+        credentials.
         """
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint = endpoint or _endpoint_of_environment()
-        self._store = _connect(bucket, self._endpoint)
+        self._store = _connect(bucket, self._endpoint, region, profile)
         self._attempt_s = attempt_s
         self._jitter = jitter
         self._sleep = sleep
@@ -270,10 +274,10 @@ def _endpoint_of_environment() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def _connect(bucket: str, endpoint: str | None) -> S3Store:
+def _connect(bucket: str, endpoint: str | None, region: str | None, profile: str | None) -> S3Store:
     address = urlsplit(endpoint or "https://")
     config: S3Config = {
-        "region": _region(endpoint),
+        "region": region or _region(endpoint, profile),
         # Hashing the body costs more CPU than sending it, and TLS protects it already.
         "unsigned_payload": address.scheme == "https" or address.hostname in _LOOPBACK,
         # AWS prefers buckets in host names; a dot in one does not fit its certificates.
@@ -282,8 +286,8 @@ def _connect(bucket: str, endpoint: str | None) -> S3Store:
     if endpoint is not None:
         config["aws_endpoint_url_s3"] = endpoint
     provider = None
-    if not os.environ.get("AWS_ACCESS_KEY_ID"):
-        provider = _credential_provider()
+    if profile or not os.environ.get("AWS_ACCESS_KEY_ID"):
+        provider = _credential_provider(profile)
     return S3Store(
         bucket,
         config=config,
@@ -293,16 +297,25 @@ def _connect(bucket: str, endpoint: str | None) -> S3Store:
     )
 
 
-def _region(endpoint: str | None) -> str:
-    named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if named is None and endpoint is None:
-        named = boto3.Session().region_name
+def _region(endpoint: str | None, profile: str | None) -> str:
+    named = None
+    if not profile:
+        named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if named is None and (profile or endpoint is None):
+        named = _session(profile).region_name
     return named or _REGION_DEFAULT
 
 
-def _credential_provider() -> Boto3CredentialProvider:
+def _session(profile: str | None) -> boto3.Session:
     try:
-        return Boto3CredentialProvider(boto3.Session(), ttl=_CREDENTIALS_KEPT)
+        return boto3.Session(profile_name=profile)
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"AWS profile {profile!r} cannot be used: {error}") from error
+
+
+def _credential_provider(profile: str | None) -> Boto3CredentialProvider:
+    try:
+        return Boto3CredentialProvider(_session(profile), ttl=_CREDENTIALS_KEPT)
     except (BotoCoreError, ValueError) as error:
         raise StoreUnavailable(
             "no AWS credentials found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"

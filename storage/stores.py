@@ -3,6 +3,9 @@
     objects    file:///dir   /dir   ./dir   s3://bucket/prefix   memory://
     metadata   sqlite:///file               dynamodb://table     memory://
 
+A bucket may be elsewhere than AWS's variables say, so that zones can be in several regions, of
+several services or accounts: s3://bucket/prefix?region=eu-west-1&endpoint=https://…&profile=name
+
 Paths in `file:` and `sqlite:` URLs are absolute. The modules that need an AWS SDK are imported
 only for URLs that ask for them: that takes the better part of a second, and a laptop needs none.
 """
@@ -11,13 +14,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from storage.errors import InvalidConfig
 from storage.metadata import MetadataStore
 from storage.objects import ObjectStore
 
 OBJECT_FORMS: Final = "file:///dir, a plain path, s3://bucket/prefix or memory://"
+S3_OPTIONS: Final = ("endpoint", "region", "profile")
 METADATA_FORMS: Final = "sqlite:///file, dynamodb://table or memory://"
 _TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")  # As DynamoDB demands.
 
@@ -40,8 +44,16 @@ def open_objects(url: str, *, now_ms: Callable[[], int] = lambda: 0) -> ObjectSt
         case "s3" if not rest.startswith("/") and rest:
             from storage.s3 import S3Objects
 
-            bucket, _, prefix = rest.partition("/")
-            return S3Objects(bucket, prefix)
+            path, _, query = rest.partition("?")
+            bucket, _, prefix = path.partition("/")
+            own = _s3_options(url, query)
+            return S3Objects(
+                bucket,
+                prefix,
+                endpoint=own.get("endpoint"),
+                region=own.get("region"),
+                profile=own.get("profile"),
+            )
         case "memory" if not rest:
             from storage.memory import MemoryObjects
 
@@ -69,6 +81,21 @@ def open_metadata(url: str, new_version: Callable[[], str]) -> MetadataStore:
 
             return MemoryMetadata(new_version)
     raise InvalidConfig(f"{url!r} names no metadata store; use {METADATA_FORMS}")
+
+
+def _s3_options(url: str, query: str) -> dict[str, str]:
+    """Return what a zone has of its own: another region, service or account than the rest."""
+    try:
+        options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
+    except ValueError:
+        options = {"": query}
+    unknown = [name for name in options if name not in S3_OPTIONS]
+    if unknown:
+        raise InvalidConfig(
+            f"{url!r}: {unknown[0] or query!r} is not known; behind ? may be"
+            f" {', '.join(f'{name}=…' for name in S3_OPTIONS)}, joined by &"
+        )
+    return options
 
 
 def _absolute(path: str) -> Path:

@@ -8,8 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage.errors import ObjectExists, ObjectMissing, StoreUnavailable
+from storage.errors import InvalidConfig, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.s3 import ATTEMPTS_MAX, S3Objects
+from storage.stores import open_objects
 from tests.storage import servers
 from tests.storage.lossy_proxy import Fault, LossyProxy, answer
 
@@ -248,3 +249,33 @@ async def test_a_presigned_url_needs_no_credentials(
         assert (await client.get(url)).content == b"public for a minute"
         assert (await client.get(url.replace("a/b", "a/c"))).status_code == 403
         assert (await client.get(url.partition("?")[0])).status_code == 403
+
+
+async def test_a_url_may_name_another_service_than_the_environment(
+    ministack: str,
+    bucket: str,
+    aws_environment: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "credentials"
+    config.write_text("[elsewhere]\naws_access_key_id = test\naws_secret_access_key = test\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(config))
+    [closed] = servers.free_ports(1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed}")
+    prefix = secrets.token_hex(8)
+    options = f"endpoint={ministack}&region=eu-west-1&profile=elsewhere"
+
+    store = open_objects(f"s3://{bucket}/{prefix}?{options}")
+    await store.put("a", [b"there"])
+
+    assert await S3Objects(bucket, prefix, endpoint=ministack).get("a") == b"there"
+    await store.close()
+
+
+def test_what_a_url_asks_for_must_exist() -> None:
+    for query in ("zone=1", "region", "region=a&&"):
+        with pytest.raises(InvalidConfig, match="endpoint=…, region=…, profile=…"):
+            open_objects(f"s3://bucket/prefix?{query}")
+    with pytest.raises(StoreUnavailable, match="profile 'nobody'"):
+        open_objects("s3://bucket?profile=nobody")
