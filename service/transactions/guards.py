@@ -145,7 +145,7 @@ class TransactionGuard:
                     )
                 )
         if (ref.producer_id, ref.epoch) != (txn.producer_id, txn.epoch):
-            raise state.fenced(ref, txn)
+            raise state.superseded(ref, txn)
         if txn.open is not None:
             raise InvalidTransactionState(
                 f"transaction {ref} is open; commit or abort it before a call that is one by itself"

@@ -283,6 +283,20 @@ def fenced(ref: Ref, txn: Transaction) -> InvalidProducerEpoch:
     )
 
 
+def superseded(ref: Ref, txn: Transaction) -> InvalidProducerEpoch | InvalidTransactionState:
+    """Return the error for a call whose epoch is not the current one.
+
+    Whoever timed out, perhaps before it heard that it had begun, is not fenced by that: only a
+    newer instance does it.
+    """
+    for ended in txn.ends:
+        is_meant = (ended.producer_id, ended.epoch) == (ref.producer_id, ref.epoch)
+        is_last = (ended.next_producer_id, ended.next_epoch) == (txn.producer_id, txn.epoch)
+        if is_meant and is_last and ended.outcome is Outcome.TIMED_OUT:
+            return refusal(txn, ref, ended)
+    return fenced(ref, txn)
+
+
 def is_staged(opened: Open, topic: str, sequences: Sequences, counts: Mapping[int, int]) -> bool:
     """Whether records with these numbers are staged already.
 

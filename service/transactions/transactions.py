@@ -316,7 +316,7 @@ def _checked(txn: Transaction | None, ref: Ref) -> Transaction:
             " and is forgotten; POST /v1/producers makes it"
         )
     if (ref.producer_id, ref.epoch) != (txn.producer_id, txn.epoch):
-        raise state.fenced(ref, txn)
+        raise state.superseded(ref, txn)
     return txn
 
 

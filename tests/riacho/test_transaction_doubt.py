@@ -18,6 +18,7 @@ from riacho.errors import (
 from riacho.producer import AsyncProducer
 from storage.errors import (
     InvalidProducerEpoch,
+    InvalidTransactionState,
     OutcomeUnknown,
 )
 from tests.riacho.inprocess import Network, refused
@@ -179,6 +180,32 @@ async def test_doubt_does_not_shut_a_newer_instance_out(net: Network) -> None:
         await commit(new, b"again")
 
     assert await read(net) == {0: [b"doubtful", b"new", b"again"]}
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+async def test_who_timed_out_before_it_heard_that_it_had_begun_goes_on(
+    net: Network, is_taken_over: bool
+) -> None:
+    async with producer(net, transaction_timeout_ms=50) as sender, producer(net) as newer:
+        await sender.begin_transaction()
+        net.lost_posts = {len(net.posted)}
+        net.before_call.extend([None, *[refused] * 100])
+        for n in range(6):
+            await sender.send("t", b"%d" % n + LARGE, partition=0)
+        while len(net.before_call) > 10:
+            await asyncio.sleep(0.001)
+        if is_taken_over:
+            net.before_call.clear()
+            await commit(newer, b"newer")
+        with pytest.raises(InvalidProducerEpoch if is_taken_over else InvalidTransactionState):
+            await sender.commit_transaction()
+        if is_taken_over:
+            with pytest.raises(InvalidProducerEpoch):
+                await commit(sender, b"late")
+        else:
+            await commit(sender, b"after")
+
+    assert await read(net) == {0: [b"newer" if is_taken_over else b"after"]}
 
 
 async def test_a_gateway_that_stays_away_is_no_doubt(net: Network) -> None:

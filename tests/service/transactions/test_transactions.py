@@ -7,6 +7,7 @@ import pytest
 
 from service.groups.state import Member
 from service.transactions import state
+from service.transactions.guards import TransactionGuard
 from service.transactions.staging import LANES_MAX
 from service.transactions.state import Outcome, Ref
 from service.transactions.transactions import TIMEOUT_MS_MAX, Instance
@@ -224,6 +225,27 @@ async def test_what_is_overdue_is_aborted_by_whoever_meets_it() -> None:
         assert (await process.txn()).open is None
         assert (await process.txn()).ends[-1].outcome is Outcome.TIMED_OUT
     assert await process.read() == []
+
+
+async def test_a_begin_that_comes_again_after_the_time_is_not_fenced() -> None:
+    cluster = Cluster()
+    process = await with_topic(cluster)
+    instance = await process.transactions.init(TXN)
+    await process.transactions.begin(TXN, 1000, instance)
+    cluster.now_s += 2
+    ref = Ref(TXN, instance.producer_id, instance.epoch)
+    atomic = TransactionGuard(process.items, ref, b"body")
+    for _ in range(2):
+        with pytest.raises(InvalidTransactionState, match="timed out and was aborted"):
+            await process.transactions.begin(TXN, 1000, instance)
+        with pytest.raises(InvalidTransactionState, match="timed out and was aborted"):
+            await atomic.look()
+
+    await process.transactions.init(TXN)
+    with pytest.raises(InvalidProducerEpoch):
+        await process.transactions.begin(TXN, 1000, instance)
+    with pytest.raises(InvalidProducerEpoch):
+        await atomic.look()
 
 
 async def test_what_is_in_time_is_left_alone() -> None:
