@@ -23,6 +23,7 @@ from tests.integration.zoned import (
     make_topic,
     until_in_sync,
 )
+from tests.integration.zoned_s3 import Buckets
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,16 @@ ROUNDS = int(os.environ.get("RIACHO_ZONE_FAILURES", "4"))
 SLACK_S = 15.0
 """What a busy machine may add to any wait. Without failover it would be minutes."""
 
+SLOW = [pytest.mark.aws, pytest.mark.slow]
+
 pytestmark = pytest.mark.timeout(1800)
 
 
-@pytest.fixture
-def zoned(tmp_path: Path) -> Zoned:
-    return Zoned(tmp_path)
+@pytest.fixture(params=["directories", pytest.param("buckets", marks=SLOW)])
+def zoned(request: pytest.FixtureRequest, tmp_path: Path) -> Zoned:
+    if request.param == "directories":
+        return Zoned(tmp_path)
+    return Buckets(tmp_path, url=request.getfixturevalue("ministack"))
 
 
 @pytest.fixture
@@ -99,12 +104,8 @@ def check_everything(zoned: Zoned, pair: list[GatewayProcess], book: Book) -> No
             book.check(api)
     checked = zoned.fsck()
     assert checked.returncode == 0, checked.stdout[-3000:] + checked.stderr[-3000:]
-    gone, damaged = zoned.objects("b")[0], zoned.objects("c")[-1]
-    gone.unlink()
-    body = bytearray(damaged.read_bytes())
-    body[20] ^= 1
-    damaged.write_bytes(body)
+    spoiled = zoned.spoil()
     checked = zoned.fsck()
     assert checked.returncode == 1
-    for path in (gone, damaged):
-        assert path.stem in checked.stdout
+    for name in spoiled:
+        assert name in checked.stdout

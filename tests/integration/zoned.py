@@ -67,7 +67,8 @@ class Zoned:
             "RIACHO_ZONES": ",".join(ZONES),
             "RIACHO_GATEWAY_HEARTBEAT_S": "0.5",
             "RIACHO_CONTROLLER_INTERVAL_S": "0.4",
-            "RIACHO_CONTROLLER_LEASE_S": "3",
+            "RIACHO_CONTROLLER_LEASE_S": "4",
+            "RIACHO_CONTROLLER_STEP_S": "1",
             "RIACHO_CONTROLLER_PROBE_TIMEOUT_S": "2",
             "RIACHO_CONTROLLER_SCAN_S": "1",
             FAULTS: str(self.faults),
@@ -101,8 +102,15 @@ class Zoned:
             newest = max(self.folder.glob(f"was-{name}-*"), key=lambda p: int(p.name[6:]))
             newest.rename(self.zone(name))
 
-    def objects(self, name: str, pattern: str = "*.seg") -> list[Path]:
-        return sorted(self.zone(name).rglob(pattern))
+    def spoil(self) -> list[str]:
+        """Remove an object of zone b and damage one of c by hand; return their names."""
+        gone = next(self.zone("b").rglob("*.seg"))
+        gone.unlink()
+        *_, damaged = self.zone("c").rglob("*.seg")
+        body = bytearray(damaged.read_bytes())
+        body[20] ^= 1
+        damaged.write_bytes(body)
+        return [gone.stem, damaged.stem]
 
     def fsck(self) -> subprocess.CompletedProcess[str]:
         """Run `riacho fsck` over everything."""

@@ -1,0 +1,62 @@
+"""Zones that are buckets of a local S3, which a test can break and heal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+
+from tests.integration.zoned import ZONES, Failure, Zoned
+from tests.storage import servers
+
+
+class Buckets(Zoned):
+    """A bucket for each zone; the table is where it always is."""
+
+    def __init__(self, folder: Path, *, url: str) -> None:
+        self._prefix = f"riacho-{folder.name.lower().replace('_', '-')}"
+        self._s3 = boto3.client(
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id=servers.ACCESS_KEY,
+            aws_secret_access_key=servers.SECRET_KEY,
+            region_name=servers.REGION,
+        )
+        for name in ZONES:
+            servers.make_bucket(url, self._bucket(name))
+        env = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": servers.ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": servers.SECRET_KEY,
+            "AWS_REGION": servers.REGION,
+            "RIACHO_ZONES": ",".join(f"{n}=s3://{self._bucket(n)}/log" for n in ZONES),
+        }
+        super().__init__(folder, env)
+
+    def _bucket(self, name: str) -> str:
+        return f"{self._prefix}-{name}"
+
+    def fail(self, name: str, how: Failure) -> None:
+        if how != "wiped":
+            super().fail(name, "denied" if how == "unplugged" else how)
+            return
+        # A bucket cannot be emptied at once, so it is out of reach meanwhile.
+        super().fail(name, "denied")
+        for key in self.keys(name):
+            self._s3.delete_object(Bucket=self._bucket(name), Key=key)
+        super().heal(name)
+
+    def keys(self, name: str) -> Iterator[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket(name))
+        for page in pages:
+            for item in page.get("Contents", []):
+                yield item["Key"]
+
+    def spoil(self) -> list[str]:
+        """Remove an object of zone b and damage one of c by hand; return their names."""
+        gone = next(key for key in self.keys("b") if key.endswith(".seg"))
+        self._s3.delete_object(Bucket=self._bucket("b"), Key=gone)
+        *_, damaged = (key for key in self.keys("c") if key.endswith(".seg"))
+        body = bytearray(self._s3.get_object(Bucket=self._bucket("c"), Key=damaged)["Body"].read())
+        body[20] ^= 1
+        self._s3.put_object(Bucket=self._bucket("c"), Key=damaged, Body=bytes(body))
+        return [key.rpartition("/")[2] for key in (gone, damaged)]
