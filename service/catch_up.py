@@ -5,11 +5,12 @@ what is missing shrinks with every round; when nothing is, one compare-and-set l
 It fails if the head has changed meanwhile, and only what changed is looked at in the next round.
 """
 
+import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from service.clock import World
 from service.settings import Settings
@@ -139,7 +140,8 @@ class CatchUp:
             is_only_one = replication.zone_names(head, head.isr) == [name]
             if not _wants(head, name) and not (is_only_one and not zone.known.trusts_masks):
                 return True
-            if not await self._resync.lane(head, name, zone.known, zone.progress, until_s):
+            copying = self._resync.lane(head, name, zone.known, zone.progress, until_s)
+            if not await self._while_leading(copying):
                 return False
             if is_only_one:
                 return True
@@ -161,6 +163,18 @@ class CatchUp:
 
         new = await change_head(self._metadata, key, change, self._lease.transact)
         return new is None or not _wants(new, name)
+
+    async def _while_leading(self, copying: Coroutine[Any, Any, bool]) -> bool:
+        """Return what `copying` returns; the lease is kept meanwhile, however long it takes."""
+        task = asyncio.create_task(copying)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=self._lease.lease_s / 6)
+                await self._keep_lease()
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _keep_lease(self) -> None:
         if self._lease.is_due and not await self._lease.keep():
