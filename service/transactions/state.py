@@ -105,8 +105,6 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Of the last commit."""
     results_of: tuple[int, int] | None = None
     """Producer id and epoch of the last commit."""
-    is_fresh: bool = False
-    """Whether the epoch was given to a new instance, which has begun nothing with it yet."""
 
     @property
     def is_last_epoch(self) -> bool:
@@ -144,7 +142,7 @@ def _is_number(text: str) -> bool:
 
 
 def create(producer_id: int, now_ms: int) -> Transaction:
-    return Transaction(producer_id=producer_id, epoch=0, changed_ms=now_ms, is_fresh=True)
+    return Transaction(producer_id=producer_id, epoch=0, changed_ms=now_ms)
 
 
 def renew(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
@@ -153,15 +151,13 @@ def renew(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
     `next_id` is the producer id of the next epoch: another one if this is the last.
     """
     if txn.open is not None:
-        renewed = end(txn, Outcome.FENCED, next_id, now_ms)
-    else:
-        renewed = _advanced(txn, next_id, now_ms)
-    return replace(renewed, is_fresh=True)
+        return end(txn, Outcome.FENCED, next_id, now_ms)
+    return _advanced(txn, next_id, now_ms)
 
 
 def begin(txn: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
     assert txn.open is None, txn
-    return replace(txn, open=Open(now_ms, timeout_ms), changed_ms=now_ms, is_fresh=False)
+    return replace(txn, open=Open(now_ms, timeout_ms), changed_ms=now_ms)
 
 
 def stage(
@@ -212,9 +208,7 @@ def end(
 def _advanced(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
     assert (next_id != txn.producer_id) == txn.is_last_epoch, (txn, next_id)
     epoch = 0 if txn.is_last_epoch else txn.epoch + 1
-    return replace(
-        txn, producer_id=next_id, epoch=epoch, changed_ms=now_ms, open=None, is_fresh=False
-    )
+    return replace(txn, producer_id=next_id, epoch=epoch, changed_ms=now_ms, open=None)
 
 
 # What is to be said of it

@@ -97,8 +97,8 @@ class Transactions:
     ) -> View:
         """Begin a transaction; without `instance`, as a new one that fences all before it.
 
-        Whoever has just asked for a new instance (`init`) need not say so again: what comes
-        next is taken for it.
+        Also those that have begun nothing yet: two that went on with the same epoch would write
+        into one transaction, and neither would ever be fenced.
         """
         parse_transactional_id(transactional_id)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
@@ -109,7 +109,7 @@ class Transactions:
         async def change(known: Known, _: bool) -> View:
             txn = known.txn
             if instance is None:
-                txn = txn if txn is not None and txn.is_fresh else await self._renewed(known)
+                txn = await self._renewed(known)
             else:
                 ref = Ref(transactional_id, instance.producer_id, instance.epoch)
                 txn = _checked(txn, ref)

@@ -150,16 +150,16 @@ async def test_a_begin_is_repeated_until_something_is_staged() -> None:
         await process.transactions.begin(TXN, 1000, instance)
 
 
-async def test_a_begin_goes_on_with_the_instance_that_was_just_made() -> None:
+async def test_who_begins_without_naming_an_instance_shares_an_epoch_with_nobody() -> None:
     process = Cluster().process()
     instance = await process.transactions.init(TXN)
 
     first = await process.transactions.begin(TXN, 60_000, None)
-    assert (first.ref.producer_id, first.ref.epoch) == (instance.producer_id, instance.epoch)
-
-    # Who begins without having asked for an instance, and without naming one, is a new one.
     second = await process.transactions.begin(TXN, 60_000, None)
-    assert second.ref.epoch == instance.epoch + 1
+
+    assert [first.ref.epoch, second.ref.epoch] == [instance.epoch + 1, instance.epoch + 2]
+    with pytest.raises(InvalidProducerEpoch):
+        await process.transactions.begin(TXN, 60_000, instance)
     with pytest.raises(InvalidProducerEpoch):
         await process.transactions.commit(first.ref, None)
 
