@@ -78,7 +78,7 @@ class Asking:
                 outcome = str(error)
                 raise
             finally:
-                self.note(f"{method} {path} {outcome}")
+                self.note(f"{method} {path} {headers or ''} {outcome}")
 
         return await self._net.send(copy, once=once)
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation.asking import Asking, Over
-from tests.simulation.http import RETRYABLE, NetPlan, Refused
+from tests.simulation.copier_plan import TIMEOUT_MS_MAX, CopierPlan
+from tests.simulation.http import RETRYABLE, Refused
 from tests.simulation.transaction_rules import (
     ABORTED,
     COMMITTED,
     FENCED,
+    REFUSED,
     UNKNOWN,
     Attempt,
     Instance,
@@ -27,44 +29,6 @@ COPIES = "copies"
 GROUP = "copiers"
 SESSION_S = 4
 TRIES_MAX = 4
-TIMEOUT_MS_MAX = 900_000
-
-
-@dataclass
-class CopierPlan:
-    copiers: int
-    source_partitions: int
-    partitions: int
-    lane_partitions: int
-    records: int
-    in_group: bool
-    in_one_call: float
-    aborts: float
-    pauses: float
-    timeout_ms: int
-    life_s: float
-    writers: int
-    calls: int
-    net: NetPlan
-
-    @classmethod
-    def of(cls, chance: random.Random) -> "CopierPlan":
-        return cls(
-            copiers=chance.choice([0, 1, 2, 3, 3]),
-            source_partitions=chance.randint(1, 3),
-            partitions=chance.randint(1, 4),
-            lane_partitions=chance.choice([1, 2, 64]),
-            records=chance.randint(50, 150),
-            in_group=chance.random() < 0.5,
-            in_one_call=chance.choice([0.0, 0.3, 1.0]),
-            aborts=chance.choice([0.0, 0.1]),
-            pauses=chance.choice([0.0, 0.1, 0.3]),
-            timeout_ms=chance.choice([3_000, 60_000, TIMEOUT_MS_MAX, TIMEOUT_MS_MAX]),
-            life_s=chance.choice([3.0, 15.0, 60.0]),
-            writers=chance.choice([0, 0, 2]),
-            calls=chance.randint(10, 40),
-            net=NetPlan.of(chance),
-        )
 
 
 @dataclass
@@ -163,14 +127,14 @@ class Copiers:
             self._asking.complain(life.transactional_id, error)
 
     async def _introduce(self, life: Life) -> None:
+        """Become a new instance: by asking for one, or by beginning without saying who begins."""
         began_s = self._now_s()
-        body = {"transactional_id": life.transactional_id}
-        answer = await self._asking.persist("POST", "/v1/producers", body)
-        self._appear(life, answer, began_s)
-        life.positions = None
-
-    def _appear(self, life: Life, answer: Any, began_s: float) -> None:
+        path = "/v1/producers" if self._chance.random() < 0.7 else "/v1/transactions"
+        answer = await self._asking.persist(
+            "POST", path, {"transactional_id": life.transactional_id}
+        )
         life.producer_id, life.epoch = answer["producer_id"], answer["epoch"]
+        life.positions = None
         self.history.instances.append(
             Instance(life.transactional_id, life.producer_id, life.epoch, self._now_s(), began_s)
         )
@@ -221,19 +185,25 @@ class Copiers:
         }
         path = f"/v1/groups/{GROUP}/members/{life.member_id}"
         try:
-            answer = await self._asking.persist("POST", f"{path}/poll", body)
+            answer = await self._poll_or_beat(path, body)
         except Refused as error:
-            if error.code == "UNKNOWN_MEMBER_ID":
-                life.member_id, life.positions, life.owned = None, None, set()
-                return
-            if error.code != "ILLEGAL_GENERATION":
+            if error.code != "UNKNOWN_MEMBER_ID":
                 raise
-            beat = {"generation": life.generation, "owned": body["owned"]}
-            answer = await self._asking.persist("POST", f"{path}/heartbeat", beat)
+            life.member_id, life.positions, life.owned = None, None, set()
+            return
         self._hear(life, answer)
         for each in answer.get("partitions", ()):
             if "error" not in each and each["partition"] in life.owned:
                 _take(work, each["partition"], each)
+
+    async def _poll_or_beat(self, path: str, body: Any) -> Any:
+        try:
+            return await self._asking.persist("POST", f"{path}/poll", body)
+        except Refused as error:
+            if error.code != "ILLEGAL_GENERATION":
+                raise
+        beat = {"generation": body["generation"], "owned": body["owned"]}
+        return await self._asking.persist("POST", f"{path}/heartbeat", beat)
 
     def _hear(self, life: Life, answer: Any) -> None:
         life.member_id = answer.get("member_id", life.member_id)
@@ -250,14 +220,13 @@ class Copiers:
             "transactional_id": life.transactional_id,
             "timeout_ms": TIMEOUT_MS_MAX if self.is_calm else self.plan.timeout_ms,
         }
-        if self._chance.random() < 0.9:
-            body |= {"producer_id": life.producer_id, "epoch": life.epoch}
+        body |= {"producer_id": life.producer_id, "epoch": life.epoch}
+        try:
             answer = await self._asking.persist("POST", "/v1/transactions", body)
-        else:
-            # As a new instance, which fences the one before: itself.
-            began_s = self._now_s()
-            answer = await self._asking.persist("POST", "/v1/transactions", body)
-            self._appear(life, answer, began_s)
+        except Refused as error:
+            if error.code != REFUSED:
+                raise
+            return await self._introduce(life)  # It was begun before, and its time is up.
         name = answer["transaction_id"]
         values = self._values(name, work)
         self.history.attempts.append(Attempt(name, values, work.offsets))
@@ -267,6 +236,7 @@ class Copiers:
         body = {"offsets": self._offsets(life, work)} if wants == COMMITTED else {}
         if await self._end(life, name, wants, body) == COMMITTED:
             life.positions = {**(life.positions or {}), **work.offsets}
+        return None
 
     async def _end(self, life: Life, name: str, wants: str, body: Any) -> str:
         """Ask for an end until it is known what it was; return that."""
@@ -333,6 +303,9 @@ class Copiers:
         answer = await self._settle(life, name, COMMITTED, "/v1/atomic", body, headers)
         is_done = answer == COMMITTED
         life.positions = {**(life.positions or {}), **work.offsets} if is_done else None
+        if answer == REFUSED:
+            # There is an open transaction, the one it introduced itself with.
+            await self._introduce(life)
 
     async def _stage(self, name: str, values: Mapping[tuple[str, int], tuple[str, ...]]) -> bool:
         """Write the records in some requests; return whether all of them are staged."""
@@ -387,10 +360,10 @@ class Copiers:
             {"topic": SOURCE, "partition": partition, "offset": offset}
             for partition, offset in work.offsets.items()
         ]
-        body: dict[str, Any] = {"group": GROUP, "offsets": offsets}
-        if life.member_id is not None:
-            body |= {"member_id": life.member_id, "generation": life.generation}
-        return body
+        if life.member_id is None:
+            return {"group": GROUP, "offsets": offsets}
+        member = {"member_id": life.member_id, "generation": life.generation}
+        return {"group": GROUP, "offsets": offsets, **member}
 
 
 def _take(work: Work, partition: int, answer: Any) -> None:

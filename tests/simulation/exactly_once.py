@@ -18,7 +18,8 @@ from storage.reader import Budget
 from storage.records import record_batch
 from tests.simulation.asking import Asking
 from tests.simulation.atomic_writers import ATOMS, AtomicWriters
-from tests.simulation.copiers import COPIES, GROUP, SOURCE, CopierPlan, Copiers
+from tests.simulation.copier_plan import CopierPlan
+from tests.simulation.copiers import COPIES, GROUP, SOURCE, Copiers
 from tests.simulation.http import Net
 from tests.simulation.reading import fetch, read_all
 from tests.simulation.transaction_rules import Moment, Shown, TransactionHistory

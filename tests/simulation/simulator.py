@@ -24,7 +24,7 @@ from storage.memory import MemoryObjects
 from storage.reader import Budget
 from storage.records import record_batch
 from storage.zones import Zones
-from tests.simulation.copiers import CopierPlan
+from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.exactly_once import ExactlyOnce, WatchedMetadata
 from tests.simulation.idempotent import IdempotentPlan, Idempotents
 from tests.simulation.members import GroupPlan, Members

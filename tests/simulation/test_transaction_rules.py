@@ -147,6 +147,21 @@ def history(
             history(ending(COMMITTED, bases={P: 0}), p=log(A), q=log(B)),
         ),
         (
+            "every_instance_has_an_epoch_of_its_own",
+            history(instances=[Instance("c", 1, 4, 2), Instance("c", 1, 4, 3)]),
+        ),
+        (
+            "every_instance_has_an_epoch_of_its_own",
+            history(
+                instances=[
+                    Instance("c", 1, 0, 1),
+                    Instance("d", 1, 1, 1),
+                    Instance("c", 1, 1, 2),
+                    Instance("c", 1, 0, 9),
+                ]
+            ),
+        ),
+        (
             "zombies_commit_nothing",
             history(ending(COMMITTED, at_s=3), instances=[Instance("c", 1, 1, 2)]),
         ),

@@ -200,8 +200,9 @@ def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
     current: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for instance in history.instances:
         current[instance.transactional_id].append((instance.began_s, instance.epoch))
+    committed = {ending.name for ending in history.endings if ending.answer == COMMITTED}
     for name, began_s in _asked_s(history).items():
-        if name in settled_s:
+        if name in committed:
             transactional_id, _, epoch = _ref(name)
             current[transactional_id].append((began_s, epoch))
     for ending in history.endings:
@@ -236,6 +237,16 @@ def committed_records_are_where_they_were_said_to_be(history: TransactionHistory
             found = [logs.get(place, {}).get(base + row) for row in range(len(wanted))]
             if found != list(wanted):
                 yield f"{ending.name} was said to be at {place}/{base}, where there is {found}"
+
+
+def every_instance_has_an_epoch_of_its_own(history: TransactionHistory) -> Iterator[str]:
+    """Else neither of two that have the same could be told from the other, or fenced."""
+    seen: dict[tuple[str, int, int], Instance] = {}
+    for instance in history.instances:
+        key = instance.transactional_id, instance.producer_id, instance.epoch
+        if key in seen:
+            yield f"{seen[key]} and {instance}"
+        seen[key] = instance
 
 
 def zombies_commit_nothing(history: TransactionHistory) -> Iterator[str]:
@@ -375,6 +386,7 @@ TRANSACTION_RULES = (
     repeats_agree_with_the_first_answer,
     ends_are_remembered,
     committed_records_are_where_they_were_said_to_be,
+    every_instance_has_an_epoch_of_its_own,
     zombies_commit_nothing,
     there_is_one_copy_of_each_record_in_order,
     numbered_calls_are_in_order,
