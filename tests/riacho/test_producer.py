@@ -136,8 +136,8 @@ async def test_what_cannot_be_retried_is_told_at_once(net: Network) -> None:
 async def test_a_gateway_that_stays_away_leaves_nothing_written(net: Network) -> None:
     net.before.extend([refused] * 1000)
 
-    async with producer(net, delivery_timeout_ms=50) as sender:
-        with pytest.raises(DeliveryTimeout, match=r"not written within 0\.05 s") as raised:
+    async with producer(net, delivery_timeout_ms=2000) as sender:
+        with pytest.raises(DeliveryTimeout, match=r"not written within 2 s") as raised:
             await sender.send_and_wait("t", "v")
 
     assert not raised.value.may_have_applied
