@@ -116,7 +116,8 @@ def test_where_to_begin_and_how_to_print(gateway: GatewayProcess, topic: str) ->
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly(gateway: GatewayProcess, topic: str) -> None:
-    riacho("produce", topic, stdin=b"x" * 99 + b"\n" + b"y\n" * 5000, url=gateway.url)
+    # More than a pipe holds: else all of it may be written before the reader is gone.
+    riacho("produce", topic, stdin=b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 5000, url=gateway.url)
 
     shell = f"{sys.executable} -m riacho consume {topic} | head -n 1"
     done = subprocess.run(
