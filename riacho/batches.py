@@ -66,6 +66,9 @@ class Batch:
     size_bytes: int = 0
     attempts: int = 0
     may_have_applied: bool = False
+    was_early: bool = False
+    """Refused once because those before it were missing: a copy of it that the network made
+    may pass when they are not."""
     flight: int = 0
     """Which batch of its partition it is, in the order of sealing."""
     epoch: int = 0

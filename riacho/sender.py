@@ -180,6 +180,7 @@ class Sender:
     async def _again(self, queue: Queue, batch: Batch, error: RiachoError) -> bool:
         """Wait until `batch` may be sent again, and return True; or False if it never may."""
         if self._delivery.is_idempotent and isinstance(error, _NUMBER_REFUSED):
+            batch.was_early |= isinstance(error, OutOfOrderSequence)
             if batch.was_first:
                 # Nothing was before it: the gateway has forgotten our numbers, or our id.
                 is_unknown = not isinstance(error, OutOfOrderSequence)
@@ -330,7 +331,8 @@ class Sender:
         is_late = self._remaining_s(batch) <= 0 and (
             last.retryable or isinstance(last, _NUMBER_REFUSED)
         )
-        if batch.may_have_applied and (is_late or not last.may_have_applied):
+        may_have_applied = batch.may_have_applied or (is_late and batch.was_early)
+        if may_have_applied and (is_late or not last.may_have_applied):
             detail = f"the record may or may not be written; the last of {batch.attempts} tries: "
             return new_error(OutcomeUnknown, detail + str(last), retryable=last.retryable)
         if is_late:

@@ -32,11 +32,7 @@ ROUNDS = int(os.environ.get("RIACHO_ZONE_FAILURES", "4"))
 SLACK_S = 15.0
 """What a busy machine may add to any wait. Without failover it would be minutes."""
 
-SLOW = [
-    pytest.mark.aws,
-    pytest.mark.slow,
-    pytest.mark.skipif("RIACHO_ZONE_FAILURES" not in os.environ, reason="only on request"),
-]
+SLOW = [pytest.mark.aws, pytest.mark.slow]
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -280,6 +280,18 @@ async def test_what_may_be_behind_something_in_doubt_is_in_doubt_as_well(net: Ne
     assert await texts(net) == ["2"]
 
 
+async def test_what_came_too_early_until_its_time_was_up_may_still_come(net: Network) -> None:
+    # A copy that the network made of it passes as soon as those before it are there.
+    net.before.extend([OUT_OF_ORDER] * 100_000)
+
+    async with producer(net, delivery_timeout_ms=300) as sender:
+        with pytest.raises(OutcomeUnknown, match="may or may not be written") as raised:
+            await sender.send_and_wait("t", "v", partition=0)
+        net.before.clear()
+
+    assert raised.value.may_have_applied
+
+
 @pytest.mark.parametrize("refusal", [OUT_OF_ORDER, UNKNOWN_PRODUCER])
 async def test_numbers_that_the_gateway_forgot_are_replaced(net: Network, refusal: Fault) -> None:
     async with producer(net) as sender:
