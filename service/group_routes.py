@@ -89,6 +89,25 @@ class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
     member_id: str | None = None
 
 
+def offsets_of(body: CommitBody, place: str = "") -> tuple[list[Commit], Committer | None]:
+    """Return what is to be committed and by whom, or raise `InvalidRequest` about `place`."""
+    committer = None
+    if body.member_id is not None or body.generation is not None:
+        if body.member_id is None or body.generation is None:
+            raise InvalidRequest(f"{place}give generation and member_id together, or neither")
+        committer = Committer(member_id=body.member_id, generation=body.generation)
+    commits = [
+        Commit(
+            topic=one.topic,
+            partition=one.partition,
+            offset=one.offset,
+            metadata=one.metadata or "",
+        )
+        for one in body.offsets
+    ]
+    return commits, committer
+
+
 class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
     to: ResetTo
     timestamp: _Offset | None = None
@@ -212,20 +231,7 @@ class GroupRoutes:
         """Record offsets, as a member, or from outside while the group has none."""
         Query(request, ())
         body = await read_json(request, self._gateway, _COMMIT)
-        committer = None
-        if body.member_id is not None or body.generation is not None:
-            if body.member_id is None or body.generation is None:
-                raise InvalidRequest("give generation and member_id together, or neither")
-            committer = Committer(member_id=body.member_id, generation=body.generation)
-        commits = [
-            Commit(
-                topic=one.topic,
-                partition=one.partition,
-                offset=one.offset,
-                metadata=one.metadata or "",
-            )
-            for one in body.offsets
-        ]
+        commits, committer = offsets_of(body)
         await self._offsets.commit(_group(request), commits, committer)
         return _answer({"offsets": body.offsets})
 

@@ -6,34 +6,20 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from service.groups.offsets import Commit, Committer
+from service import group_routes
 from service.json_bodies import Decoded, RawTopicRecord, TopicRecord, decoded_records
 from service.json_errors import ATOMIC_FIELDS, explained, not_json
-from service.record_limits import PARTITION_MAX, RecordLimits
-from service.requests import OFFSET_MAX
+from service.record_limits import RecordLimits
 from service.transactions.transactions import TIMEOUT_MS_DEFAULT, GroupCommit
 from storage.errors import InvalidRequest
 from storage.producers import EPOCH_MAX, PRODUCER_ID_MAX
 
-_Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
-_Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
-_Generation: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _ProducerId: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=PRODUCER_ID_MAX)]
 _Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 
 
-class OffsetBody(msgspec.Struct, forbid_unknown_fields=True):
-    topic: str
-    partition: _Partition
-    offset: _Offset
-    metadata: str | None = None
-
-
-class OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
+class OffsetsBody(group_routes.CommitBody, kw_only=True):
     group: str
-    offsets: list[OffsetBody]
-    generation: _Generation | None = None
-    member_id: str | None = None
 
 
 class ProducerBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,20 +72,7 @@ def group_commit(body: OffsetsBody | None) -> GroupCommit | None:
     """Return the offsets to commit, or raise `InvalidRequest`."""
     if body is None:
         return None
-    committer = None
-    if body.member_id is not None or body.generation is not None:
-        if body.member_id is None or body.generation is None:
-            raise InvalidRequest("offsets: give generation and member_id together, or neither")
-        committer = Committer(member_id=body.member_id, generation=body.generation)
-    commits = [
-        Commit(
-            topic=one.topic,
-            partition=one.partition,
-            offset=one.offset,
-            metadata=one.metadata or "",
-        )
-        for one in body.offsets
-    ]
+    commits, committer = group_routes.offsets_of(body, "offsets: ")
     return GroupCommit(group_id=body.group, commits=commits, committer=committer)
 
 
