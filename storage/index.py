@@ -157,6 +157,18 @@ class Members(msgspec.Struct, array_like=True, frozen=True):
     """What a root or a node lists: members by level, each level oldest first."""
 
     levels: tuple[tuple[Ref, ...], ...] = ()
+    covers: tuple[int, ...] = ()
+    """Only of a root; by partition: what members say of offsets before this is void."""
+    compacted: tuple[bytes, ...] = ()
+    """Only of a root; by partition: the list of its compacted segments, empty where is none."""
+
+    def covered(self, partition: int) -> int:
+        """Return the offset before which only compacted segments count."""
+        return self.covers[partition] if partition < len(self.covers) else 0
+
+    def segment_list(self, partition: int) -> bytes:
+        """Return the name of the partition's list of compacted segments; empty: it has none."""
+        return self.compacted[partition] if partition < len(self.compacted) else b""
 
     def in_order(self) -> list[Ref]:
         """Return all members, oldest first: higher levels are older."""
@@ -210,7 +222,7 @@ def ref_of_members(object_id: bytes, members: Sequence[Ref], *, is_page: bool) -
 def replace_level(members: Members, number: int, level: tuple[Ref, ...]) -> Members:
     levels = list(members.levels) + [()] * (number + 1 - len(members.levels))
     levels[number] = level
-    return Members(tuple(levels))
+    return msgspec.structs.replace(members, levels=tuple(levels))
 
 
 def first_behind(refs: Sequence[Ref], partition: int, offset: int) -> int:

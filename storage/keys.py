@@ -9,6 +9,8 @@ split further by themselves), and a directory is made only 16 times:
     f/index/<topic id>/<lane>/<id>.page          entries of one lane
     f/index/<topic id>/<lane>/<id>.node|.root    what lists pages and nodes
     f/index/<topic id>/<lane>/<id>.producers     windows of idempotent producers that are idle
+    f/index/<topic id>/<lane>/<id>.segments      the compacted segments of one partition
+    f/log/<topic id>/<partition>/<first offset>-<id>.parquet    records of one partition
     f/zone/<id>.marker|.probe                    by which a zone is known, and probed
 """
 
@@ -16,12 +18,18 @@ from typing import Final, Literal
 
 ID_BYTES: Final = 16
 
-IndexKind = Literal["page", "node", "root", "producers"]
+IndexKind = Literal["page", "node", "root", "producers", "segments"]
 
 
 def hot_segment(object_id: bytes) -> str:
     name = object_id.hex()
     return f"{name[-1]}/hot/{name}.seg"
+
+
+def compacted_segment(topic_id: bytes, partition: int, first_offset: int, object_id: bytes) -> str:
+    """Return the key of a Parquet segment; `partition` is that of the topic, not of the lane."""
+    name = object_id.hex()
+    return f"{name[-1]}/log/{topic_id.hex()}/{partition:05d}/{first_offset:020d}-{name}.parquet"
 
 
 def index_object(topic_id: bytes, lane: int, object_id: bytes, kind: IndexKind) -> str:

@@ -154,3 +154,40 @@ class TopicConfig:
     @property
     def is_compacted(self) -> bool:
         return "compact" in self["cleanup.policy"]
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether old records go, by age and by size."""
+        return "delete" in self["cleanup.policy"]
+
+    @property
+    def retention_ms(self) -> int | None:
+        """How old records get; None: as old as they like."""
+        age_ms = int(self["retention.ms"])
+        return None if age_ms < 0 else age_ms
+
+    @property
+    def retention_bytes(self) -> int | None:
+        size_bytes = int(self["retention.bytes"])
+        return None if size_bytes < 0 else size_bytes
+
+    @property
+    def segment_bytes(self) -> int:
+        return int(self["segment.bytes"])
+
+    @property
+    def segment_ms(self) -> int:
+        return int(self["segment.ms"])
+
+    @property
+    def delete_retention_ms(self) -> int:
+        return int(self["delete.retention.ms"])
+
+    @property
+    def compaction_lag_ms(self) -> tuple[int, int]:
+        """How old records must be to be compacted, and when they must be at the latest."""
+        return int(self["min.compaction.lag.ms"]), int(self["max.compaction.lag.ms"])
+
+    @property
+    def dirty_ratio_min(self) -> float:
+        return float(self["min.cleanable.dirty.ratio"])
