@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from storage import frames
+from storage import frames, keys
 from storage.errors import Corrupt
 
 _MAGIC: Final = b"RSL1"
@@ -26,6 +26,8 @@ _MAGIC: Final = b"RSL1"
 
 class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     object_id: bytes
+    partition: int
+    """Of the topic, not of the lane. Part of its key."""
     first_offset: int
     """Of its first record. Part of its key."""
     start_offset: int
@@ -41,6 +43,9 @@ class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     zones: int
     """Bit mask over the head's `zones`: which of them held it when it was committed."""
     written_ms: int
+
+    def key(self, topic_id: bytes) -> str:
+        return keys.compacted_segment(topic_id, self.partition, self.first_offset, self.object_id)
 
 
 class Cleaned(msgspec.Struct, array_like=True, frozen=True):
