@@ -1,0 +1,16 @@
+"""Spark reads and writes topics: `format("riacho")`, as `format("kafka")` elsewhere.
+
+from riacho.spark import RiachoDataSource
+
+spark.dataSource.register(RiachoDataSource)
+orders = (
+    spark.read.format("riacho")
+    .option("url", "http://127.0.0.1:8080")
+    .option("subscribe", "orders")
+    .load()
+)
+"""
+
+from riacho.spark.source import RiachoDataSource
+
+__all__ = ["RiachoDataSource"]

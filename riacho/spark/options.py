@@ -1,0 +1,114 @@
+"""Options of the data source, by the names that Spark's source and sink for Kafka have.
+
+An option that is unknown, does not parse, or contradicts another is an `InvalidConfig` that
+says what to do: a misspelt option that is silently skipped reads the wrong records. Settings
+of Kafka's own clients that only tune them (`kafka.fetch.min.bytes`, …) are skipped, so that a
+job moves over by changing the format and the address.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from storage.errors import InvalidConfig
+
+URL: Final = ("url", "kafka.bootstrap.servers")
+
+_TUNING: Final = (
+    "kafka.client.",
+    "kafka.connections.",
+    "kafka.default.api.timeout.ms",
+    "kafka.enable.auto.commit",
+    "kafka.fetch.",
+    "kafka.group.",
+    "kafka.heartbeat.interval.ms",
+    "kafka.isolation.level",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.max.poll.",
+    "kafka.metadata.",
+    "kafka.receive.buffer.bytes",
+    "kafka.reconnect.",
+    "kafka.request.timeout.ms",
+    "kafka.retry.backoff.",
+    "kafka.send.buffer.bytes",
+    "kafka.session.timeout.ms",
+    "kafkaconsumer.",
+    "fetchoffset.",
+    "groupidprefix",
+)
+"""How Kafka's client works, not what is read or written: no meaning here, and no harm."""
+
+_TRUTH: Final = {"true": True, "false": False}
+
+
+class Options:
+    """What was given, by name whatever its case, and only names that are `known`."""
+
+    def __init__(
+        self, given: Mapping[str, str], known: Iterable[str], *, skipped: Iterable[str] = ()
+    ) -> None:
+        """Raise `InvalidConfig` for a name that is neither known nor begins like a `skipped`."""
+        self._given = {name.lower(): text for name, text in given.items()}
+        names = {name.lower(): name for name in (*URL, *known)}
+        prefixes = (*_TUNING, *(name.lower() for name in skipped))
+        for name in self._given:
+            if name not in names and not name.startswith(prefixes):
+                raise InvalidConfig(
+                    f"there is no option {name!r} here; those there are: "
+                    + ", ".join(sorted(names.values()))
+                )
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def url(self) -> str:
+        """Return the URL of the gateway: `url`, or what `kafka.bootstrap.servers` begins with."""
+        given = self.at_most_one(URL)
+        if given is None:
+            raise InvalidConfig("where is the gateway? Set url, as in http://127.0.0.1:8080")
+        # Any gateway answers any call, so the first of several is as good as all.
+        first = self._given[given].split(",")[0].strip().rstrip("/")
+        return first if "://" in first else f"http://{first}"
+
+    def at_most_one(self, names: Iterable[str]) -> str | None:
+        """Return which of `names` is given, or raise `InvalidConfig` if several are."""
+        found = [name for name in names if name in self]
+        if len(found) > 1:
+            raise InvalidConfig(f"{' and '.join(found)} contradict each other; set one of them")
+        return found[0] if found else None
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        return self._given.get(name.lower(), default)
+
+    def choice(self, name: str, allowed: Iterable[str], default: str) -> str:
+        given = self._given.get(name.lower(), default).strip().lower()
+        if given not in (choices := [*allowed]):
+            raise InvalidConfig(f"{name} is {given!r}; it can be {' or '.join(choices)}")
+        return given
+
+    def boolean(self, name: str, default: bool = False) -> bool:
+        return _TRUTH[self.choice(name, _TRUTH, str(default).lower())]
+
+    def integer(self, name: str, at_least: int = 1) -> int | None:
+        """Return the number, or None if it is not given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            number = int(text)
+        except ValueError:
+            number = at_least - 1
+        if number < at_least:
+            raise InvalidConfig(f"{name} is {text!r}; it is a whole number from {at_least} on")
+        return number
+
+    def json(self, name: str, example: str) -> Any:
+        """Return what is given as JSON; whoever asks has seen that it is."""
+        try:
+            return json.loads(self._given[name.lower()])
+        except ValueError as error:
+            raise malformed(name, example) from error
+
+
+def malformed(name: str, example: str) -> InvalidConfig:
+    return InvalidConfig(f"{name} cannot be read; it looks like {example}")

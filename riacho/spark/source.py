@@ -1,0 +1,60 @@
+"""The data source that Spark knows as `riacho`: what it reads and writes looks as with Kafka.
+
+The parts are imported when they are asked for: a worker that reads need not load what writes.
+"""
+
+from typing import Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+
+SCHEMA: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint,"
+    " timestamp timestamp, timestampType int"
+)
+HEADERS: Final = "headers array<struct<key: string, value: binary>>"
+
+
+class RiachoDataSource(DataSource):
+    """Topics as tables and streams. See `docs/spark.md` for all options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "riacho"
+
+    def schema(self) -> str:
+        """Return the columns of Spark's Kafka source; `headers` with `includeHeaders`, as there.
+
+        Whoever needs fewer columns names them with `.schema(…)`; the others are not decoded.
+        """
+        with_headers = str(self.options.get("includeHeaders", "")).strip().lower() == "true"
+        return f"{SCHEMA}, {HEADERS}" if with_headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from riacho.spark.reading import RiachoReader
+
+        return RiachoReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from riacho.spark.streaming import RiachoStreamReader
+
+        return RiachoStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from riacho.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from riacho.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
