@@ -1,0 +1,82 @@
+"""The stores that a job works on, and how a worker on another machine comes to the same ones.
+
+What a worker needs to know travels with its work: a cluster's machines do not have the variables
+of whoever started the job. Secrets do not travel. On AWS a machine has a role of its own.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from service.app import open_table, open_zones
+from service.clock import World, real_world
+from service.settings import Settings
+from storage.metadata import MetadataStore
+from storage.topics import Topics
+from storage.zones import Zones
+
+TRAVELLING: Final = (
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_DYNAMODB",
+)
+"""Variables that say where the stores are, and nothing that opens them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """What a task may use. It belongs to one event loop."""
+
+    zones: Zones
+    metadata: MetadataStore
+    world: World
+
+    def topics(self) -> Topics:
+        world = self.world
+        return Topics(
+            self.metadata, self.zones.names, world.new_id, world.now_ms, world.monotonic_s
+        )
+
+
+Open: TypeAlias = Callable[[], AbstractAsyncContextManager[Stores]]
+"""Opens the stores for the event loop in which it is entered."""
+
+
+@asynccontextmanager
+async def opened(settings: Settings, world: World | None = None) -> AsyncIterator[Stores]:
+    """Open the stores that `settings` names, and close them in the end."""
+    world = world or real_world()
+    zones = open_zones(settings)
+    try:
+        metadata = open_table(settings, world)
+        try:
+            yield Stores(zones=zones, metadata=metadata, world=world)
+        finally:
+            await metadata.close()
+    finally:
+        await zones.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """Settings on their way to a worker. Calling it opens the stores there."""
+
+    settings: Settings
+    environment: Mapping[str, str]
+
+    def __call__(self) -> AbstractAsyncContextManager[Stores]:
+        for name, value in self.environment.items():
+            # What a machine was told by its operator is right for that machine.
+            os.environ.setdefault(name, value)
+        return opened(self.settings)
+
+
+def ship(settings: Settings) -> Shipped:
+    """Return what opens the stores of `settings` in any process that can reach them."""
+    environment = {name: os.environ[name] for name in TRAVELLING if name in os.environ}
+    data = settings.data.expanduser().absolute()
+    return Shipped(settings.model_copy(update={"data": data}), environment)
