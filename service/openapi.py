@@ -112,7 +112,11 @@ _RESULTS: Final = {
                     "count": {"type": "integer"},
                 },
             },
-        }
+        },
+        "staged": {
+            "type": "string",
+            "description": "in a transaction, without a sequence: what a commit may name it by",
+        },
     },
 }
 

@@ -19,7 +19,7 @@ from service.numbering import EPOCH, ID, NOBODY, SEQUENCE, Numbered, Sender, par
 from service.record_limits import RecordLimits
 from service.requests import Query, partition_of, read_body
 from service.transactions.fences import Fences
-from service.transactions.staging import Staging
+from service.transactions.staging import Receipt, Staging
 from storage.errors import InvalidAcks, InvalidRequest, RiachoError
 
 log = logging.getLogger("riacho.error")
@@ -73,15 +73,18 @@ class ProduceRoutes:
                 return await self._without_ack(topic, batch, wanted, hold)
             size_bytes = batch.nbytes
             hold.grow_to(size_bytes)
+            name = None
             if sender.transaction_id is not None:
-                results = await self._stage(sender, topic, batch, size_bytes, wanted)
+                receipt = await self._stage(sender, topic, batch, size_bytes, wanted)
+                results = [Result(p, NO_OFFSET, count) for p, count in receipt.counts.items()]
+                name = receipt.name
             else:
                 placed = await self._gateway.produce(
                     topic, batch, size_bytes, wanted, numbered, waits_for_all=acks == "all"
                 )
                 results = [Result(p, base, count) for p, (base, count) in placed.items()]
         self._metrics.produced(batch.num_rows, size_bytes)
-        return _answer(HTTPStatus.OK, results)
+        return _answer(HTTPStatus.OK, results, name)
 
     async def _numbered(self, sender: Sender) -> Numbered | None:
         """Return the numbers of an idempotent producer that exists, outside of a transaction."""
@@ -99,9 +102,9 @@ class ProduceRoutes:
 
     async def _stage(
         self, sender: Sender, topic: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
-    ) -> list[Result]:
+    ) -> Receipt:
         assert sender.transaction_id is not None
-        counts = await self._staging.stage(
+        return await self._staging.stage(
             sender.transaction_id,
             topic,
             batch,
@@ -110,7 +113,6 @@ class ProduceRoutes:
             sender.producer,
             sender.sequence,
         )
-        return [Result(p, NO_OFFSET, count) for p, count in counts.items()]
 
     async def _read(
         self, request: Request, topic_name: str, partition: int | None, hold: Hold
@@ -188,7 +190,8 @@ def _check_only(partition: int, wanted: "Sequence[int | None] | pa.Array | None"
             )
 
 
-def _answer(status: HTTPStatus, results: list[Result]) -> Response:
-    return Response(
-        msgspec.json.encode({"results": results}), status_code=status, media_type="application/json"
-    )
+def _answer(status: HTTPStatus, results: list[Result], staged: str | None = None) -> Response:
+    body: dict[str, object] = {"results": results}
+    if staged is not None:
+        body["staged"] = staged
+    return Response(msgspec.json.encode(body), status_code=status, media_type="application/json")

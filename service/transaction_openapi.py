@@ -11,6 +11,7 @@ from service.transactions.bodies import (
     BeginBody,
     CommitBody,
     ProducerBody,
+    WithOffsets,
 )
 from storage.producers import SEQUENCES
 
@@ -80,7 +81,7 @@ def _atomic() -> dict[str, Any]:
         "Produce to many partitions and commit group offsets, all or nothing",
         _ATOMIC_HEADERS,
         {},
-        CommitBody,
+        WithOffsets,
     )
     content = described["openapi_extra"]["requestBody"]["content"][JSON]["schema"]
     record = {

@@ -99,7 +99,8 @@ class TransactionRoutes:
         """Make all records of the transaction visible, with the offsets, or nothing of it."""
         Query(request, ())
         body = await read_json(request, self._gateway, _COMMIT)
-        ended = await self._transactions.commit(_ref(request), group_commit(body.offsets))
+        offsets = group_commit(body.offsets)
+        ended = await self._transactions.commit(_ref(request), offsets, body.staged)
         return _answer(_ended(ended))
 
     async def abort(self, request: Request) -> Response:

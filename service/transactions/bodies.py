@@ -33,8 +33,13 @@ class BeginBody(msgspec.Struct, forbid_unknown_fields=True):
     epoch: _Epoch | None = None
 
 
-class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
+class WithOffsets(msgspec.Struct, forbid_unknown_fields=True):
     offsets: OffsetsBody | None = None
+
+
+class CommitBody(WithOffsets, forbid_unknown_fields=True):
+    staged: list[str] | None = None
+    """Only these requests, in this order; None: all, in the order of their arrival."""
 
 
 class AbortBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -48,6 +48,18 @@ _SLICE_BYTES: Final = 32
 _SLICED_AT_BYTES: Final = 256 * 1024
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What became of a request: how many records go to each partition, and the name of it all.
+
+    A commit may list names, and then takes these and no others. Requests with a sequence have
+    none, since a copy of one may be what was staged.
+    """
+
+    counts: dict[int, int]
+    name: str | None
+
+
 class Staging:
     def __init__(self, gateway: Gateway, items: TransactionItems) -> None:
         self._gateway = gateway
@@ -64,8 +76,8 @@ class Staging:
         wanted: Wanted,
         producer: tuple[int, int] | None = None,
         sequences: Mapping[int, int] | int | None = None,
-    ) -> dict[int, int]:
-        """Write the records as part of the transaction; return how many go to each partition.
+    ) -> Receipt:
+        """Write the records as part of the transaction.
 
         With `sequences`, a copy of a request is answered as the first and staged once. Raises
         `InvalidTransactionState` or `InvalidProducerEpoch` if the transaction is not open (any
@@ -78,7 +90,7 @@ class Staging:
                 f" {ref}; leave the headers out, they follow from it"
             )
 
-        async def attempt(topic: Topic) -> dict[int, int]:
+        async def attempt(topic: Topic) -> Receipt:
             parts = self._gateway.assigned(topic, batch, wanted, sender)
             counts = {p: part.num_rows for p, part in parts.items()}
             numbers = {} if sequences is None else sequences_of(parts, sequences)
@@ -87,7 +99,7 @@ class Staging:
             # What comes too early now may be right when it is its turn.
             with suppress(OutOfOrderSequence):
                 if state.is_staged(opened, topic.name, numbers, counts):
-                    return counts
+                    return Receipt(counts=counts, name=None)
             _check_room(known, topic, parts, size_bytes)
             born_s = self._gateway.world.monotonic_s()
             runs = await self._gateway.batcher.stage([(topic, parts)], size_bytes)
@@ -95,7 +107,8 @@ class Staging:
                 topic=topic, runs=runs, numbers=numbers, counts=counts, born_s=born_s
             )
             await self._add(turn, ref, written)
-            return counts
+            name = state.name_of(runs[0].runs[0]) if sequences is None else None
+            return Receipt(counts=counts, name=name)
 
         sender = None
         if sequences is not None:

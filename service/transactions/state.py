@@ -23,6 +23,7 @@ from storage.atomic import Bases, LaneRuns
 from storage.errors import (
     Corrupt,
     InvalidProducerEpoch,
+    InvalidRequest,
     InvalidTransactionState,
     OutOfOrderSequence,
     UnknownTransaction,
@@ -325,6 +326,36 @@ def holds_object(opened: Open, written: Sequence[LaneRuns]) -> bool:
         if (each.topic_id, each.lane) == written[0].key
         for run in each.runs
     )
+
+
+def name_of(run: Run) -> str:
+    """Return what a request that was staged is called, which is one object."""
+    return run.object_id.hex()
+
+
+def chosen(opened: Open, names: Sequence[str] | None) -> tuple[Staged, ...]:
+    """Return those requests that have one of `names`, in their order; None: everything.
+
+    Raises `InvalidRequest` if one of them is not there.
+    """
+    if names is None:
+        return opened.staged
+    places = {name: place for place, name in enumerate(names)}
+    if len(places) < len(names):
+        raise InvalidRequest("staged: the same name is there twice")
+    kept = []
+    for lane in opened.staged:
+        runs = [run for run in lane.runs if name_of(run) in places]
+        runs.sort(key=lambda run: places[name_of(run)])
+        if runs:
+            kept.append(replace(lane, runs=tuple(runs)))
+    missing = places.keys() - {name_of(run) for lane in kept for run in lane.runs}
+    if missing:
+        raise InvalidRequest(
+            f"staged: {min(missing)[:100]!r} is no request of this transaction; give the names"
+            " that requests without a sequence were answered with"
+        )
+    return tuple(kept)
 
 
 def results_of(staged: Iterable[Staged], bases: Bases) -> Results:

@@ -15,7 +15,7 @@ from service.groups.offsets import Commit, Committer, Offsets, Planned
 from service.transactions import state
 from service.transactions.ids import ProducerIds, parse_transactional_id
 from service.transactions.items import Known, TransactionItems, Undecided
-from service.transactions.state import End, Open, Outcome, Ref, Results, Transaction
+from service.transactions.state import End, Open, Outcome, Ref, Results, Staged, Transaction
 from service.transactions.views import View, latest, view
 from storage.atomic import Bases, LaneRuns, check_width
 from storage.commits import TRUSTED_S
@@ -128,8 +128,12 @@ class Transactions:
             return state.create(await self._ids.transactional(), now_ms)
         return state.renew(known.txn, await self._items.next_id(known.txn), now_ms)
 
-    async def commit(self, ref: Ref, offsets: GroupCommit | None) -> Ended:
+    async def commit(
+        self, ref: Ref, offsets: GroupCommit | None, names: Sequence[str] | None = None
+    ) -> Ended:
         """Make all that is staged part of the log, with `offsets`, or nothing of it.
+
+        With `names`, all means the requests of these names in this order; others are dropped.
 
         Raises `InvalidTransactionState` if it was aborted or timed out, `InvalidProducerEpoch`
         if a newer instance has fenced it, `TransactionTooLarge`, and what a commit of offsets
@@ -141,7 +145,7 @@ class Transactions:
             try:
                 found = state.find(known.txn, ref)
                 if isinstance(found, Open):
-                    return await self._commit(ref, known, found, offsets)
+                    return await self._commit(ref, known, found, offsets, names)
             except (MetadataConflict, OutcomeUnknown, Unavailable):
                 self._items.forget(ref.transactional_id)
                 raise
@@ -157,17 +161,25 @@ class Transactions:
         return await self._items.repeating(ref.transactional_id, attempt)
 
     async def _commit(
-        self, ref: Ref, known: Known, opened: Open, offsets: GroupCommit | None
+        self,
+        ref: Ref,
+        known: Known,
+        opened: Open,
+        offsets: GroupCommit | None,
+        names: Sequence[str] | None,
     ) -> Ended:
+        chosen = state.chosen(opened, names)
         planned = None
         if offsets is not None:
             planned = await self._offsets.planned(
                 offsets.group_id, offsets.commits, offsets.committer
             )
-        finish = _Finish(self._items, self._offsets, ref, known, opened, planned)
-        check_width(len(opened.staged), finish.op_count)
+        finish = _Finish(self._items, self._offsets, ref, known, chosen, planned)
+        check_width(len(chosen), finish.op_count)
         try:
-            bases = await self._gateway.atomic.commit(await self._staged(opened), finish.plan)
+            bases = await self._gateway.atomic.commit(
+                await self._staged(opened, chosen), finish.plan
+            )
         except Moved as moved:
             raise MetadataConflict({}) from moved
         except UnknownTopicOrPartition as error:
@@ -175,13 +187,13 @@ class Transactions:
         self._items.forget(ref.transactional_id)
         return finish.ended(bases)
 
-    async def _staged(self, opened: Open) -> list[LaneRuns]:
-        """Return what is staged, and what its topics demand of a commit."""
-        topics = [await self._gateway.topics.get(each.topic) for each in opened.staged]
+    async def _staged(self, opened: Open, chosen: Sequence[Staged]) -> list[LaneRuns]:
+        """Return what is to be committed, and what its topics demand of a commit."""
+        topics = [await self._gateway.topics.get(each.topic) for each in chosen]
         is_old = not 0 <= self._world.now_ms() - opened.started_ms <= TRUSTED_S * 1000
         return [
             LaneRuns(each.topic_id, each.lane, each.runs, topic.config.in_sync_min, is_old)
-            for each, topic in zip(opened.staged, topics, strict=True)
+            for each, topic in zip(chosen, topics, strict=True)
         ]
 
     async def _deleted(self, ref: Ref, opened: Open, error: RiachoError) -> RiachoError:
@@ -247,15 +259,17 @@ class _Finish:
         offsets: Offsets,
         ref: Ref,
         known: Known,
-        opened: Open,
+        chosen: Sequence[Staged],
         planned: Planned | None,
     ) -> None:
         assert known.txn is not None, ref
+        assert known.txn.open is not None, ref
         self._items = items
         self._offsets = offsets
         self._ref = ref
         self._known: Known | None = known
-        self._opened = opened
+        self._staged = known.txn.open.staged
+        self._chosen = chosen
         self._planned = planned
         self._next_id: int | None = None
         self.op_count = 1 + known.txn.is_last_epoch + (planned.op_count if planned else 0)
@@ -268,11 +282,11 @@ class _Finish:
         txn = known.txn
         if txn is None or txn.open is None or not state.is_open(txn, ref):
             raise Moved
-        if self._items.is_overdue(txn) or txn.open.staged != self._opened.staged:
+        if self._items.is_overdue(txn) or txn.open.staged != self._staged:
             raise Moved
         if self._next_id is None:
             self._next_id = await self._items.next_id(txn)
-        results = state.results_of(self._opened.staged, bases)
+        results = state.results_of(self._chosen, bases)
         new = self._items.committed(txn, self._next_id, results)
         ops = self._items.ops(ref.transactional_id, known, new)
         return ops if self._planned is None else ops + await self._offsets.ops(self._planned)
@@ -285,7 +299,7 @@ class _Finish:
             outcome=Outcome.COMMITTED,
             producer_id=self._next_id,
             epoch=ended.next_epoch,
-            results=state.results_of(self._opened.staged, bases),
+            results=state.results_of(self._chosen, bases),
         )
 
 

@@ -46,6 +46,8 @@ class Process:
     transactions: Transactions
     atomic: Atomic
     upkeep: TransactionUpkeep
+    staged: str | None = None
+    """What the last request that was staged is called."""
 
     async def stage(
         self,
@@ -56,9 +58,11 @@ class Process:
         topic: str = TOPIC,
     ) -> dict[int, int]:
         batch = batch_of(*[value.encode() for value in values])
-        return await self.staging.stage(
+        receipt = await self.staging.stage(
             str(view.ref), topic, batch, batch.nbytes, partition, None, sequence
         )
+        self.staged = receipt.name
+        return receipt.counts
 
     async def begin(self, name: str = TXN, timeout_ms: int = 60_000) -> View:
         return await self.transactions.begin(name, timeout_ms, None)
