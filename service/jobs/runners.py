@@ -323,14 +323,12 @@ def _grouped(found: Iterable[list[pa.RecordBatch]]) -> Groups:
 
 def split(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield every group in `batch` and its rows; a group may come in several pieces."""
-    if not batch.num_rows:
-        return
-    numbers = batch.column(GROUP)
-    if numbers[0] != numbers[-1] or len(numbers.unique()) > 1:
+    runs = pc.run_end_encode(batch.column(GROUP))
+    if len(runs.values.unique()) < len(runs.values):
         batch = batch.sort_by(GROUP)
-    encoded = pc.run_end_encode(batch.column(GROUP))
+        runs = pc.run_end_encode(batch.column(GROUP))
     start = 0
-    for group, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
+    for group, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
         yield group, batch.slice(start, end - start)
         start = end
 

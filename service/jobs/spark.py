@@ -1,0 +1,169 @@
+"""A Spark session that starts quietly, within bounds, and leaves nothing behind.
+
+    submitted (spark-submit, EMR)   the session there is; its master, memory and end are its own
+    otherwise                       a JVM is started here, and ends with the session
+
+Records never pass through the JVM: workers are Python processes that read and write the stores.
+So the JVM's memory is small, whatever the size of the log, and what a worker needs is stated by
+the tasks themselves.
+"""
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from storage.errors import NotSupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JVM_MEMORY: Final = "1g"
+"""Of the driver, which on `local[*]` is also the executor, and of each executor of a cluster."""
+
+ARROW_ROWS_MAX: Final = 65_536
+"""Rows of a batch between the JVM and a worker. They are keys and offsets, not values."""
+
+STOP_S_MAX: Final = 20.0
+"""A JVM that has not ended by then is killed."""
+
+JAVA_MIN: Final = 17
+
+_TAIL_LINES: Final = 5
+
+
+@contextmanager
+def session(
+    master: str = "local[*]", *, name: str = "riacho", config: dict[str, str] | None = None
+) -> "Iterator[SparkSession]":
+    """Yield the session that was submitted, or one of our own with a JVM that ends with it.
+
+    Raises `NotSupported` if there is no PySpark or no Java, with what to install.
+    """
+    sessions = _sessions()
+    active = sessions.getActiveSession()
+    if active is not None:
+        yield active
+    elif "PYSPARK_GATEWAY_PORT" in os.environ:
+        submitted = sessions.builder.appName(name).getOrCreate()
+        submitted.sparkContext.setLogLevel("ERROR")
+        try:
+            yield submitted
+        finally:
+            submitted.stop()
+    else:
+        with _started(master, name, config or {}) as started:
+            yield started
+
+
+def _sessions() -> Any:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise NotSupported(
+            "Spark is not installed: pip install 'riacho[spark]'; or leave --spark out"
+        ) from None
+    return SparkSession
+
+
+@contextmanager
+def _started(master: str, name: str, config: dict[str, str]) -> "Iterator[SparkSession]":
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    check_java()
+    # Workers that are other pythons would not find us, nor pyarrow.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    with tempfile.TemporaryDirectory(prefix="riacho-spark-") as scratch:
+        given = _config(master, name, Path(scratch)) | config
+        conf = SparkConf().setAll(list(given.items()))
+        with (Path(scratch) / "jvm.log").open("w+b") as noise:
+            try:
+                gateway: Any = launch_gateway(  # type: ignore[no-untyped-call]
+                    conf, {"stdout": noise, "stderr": noise}
+                )
+            except Exception as error:
+                raise NotSupported(f"Spark did not start: {_tail(noise) or error}") from error
+            try:
+                context = SparkContext(conf=conf, gateway=gateway)
+                try:
+                    context.setLogLevel("ERROR")
+                    yield SparkSession(context)
+                finally:
+                    with suppress(Exception):  # The JVM may be gone, and goes in any case.
+                        context.stop()
+            finally:
+                _end(gateway)
+
+
+def _config(master: str, name: str, scratch: Path) -> dict[str, str]:
+    quiet = scratch / "log4j2.properties"
+    quiet.write_text("rootLogger.level = off\n")
+    return {
+        "spark.master": master,
+        "spark.app.name": name,
+        "spark.driver.memory": JVM_MEMORY,
+        "spark.executor.memory": JVM_MEMORY,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.driver.bindAddress": "127.0.0.1" if master.startswith("local") else "0.0.0.0",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS_MAX),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    } | ({"spark.driver.host": "127.0.0.1"} if master.startswith("local") else {})
+
+
+def check_java() -> None:
+    """Raise `NotSupported` unless there is a Java that Spark can use."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home) / "bin" / "java" if home else None
+    if java is not None and not java.exists():
+        raise NotSupported(f"JAVA_HOME is {home}, but there is no bin/java; {_INSTALL}")
+    found = str(java) if java is not None else shutil.which("java")
+    if found is None:
+        raise NotSupported(f"Spark needs Java, and there is none; {_INSTALL}")
+    told = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    if told.returncode or (version is not None and int(version[1]) < JAVA_MIN):
+        text = " ".join((told.stderr or told.stdout).split())
+        raise NotSupported(f"Spark cannot use {found} ({text}); {_INSTALL}")
+
+
+_INSTALL: Final = (
+    f"install a Java runtime, {JAVA_MIN} or later (Debian, Ubuntu: apt install"
+    " openjdk-17-jre-headless), and let JAVA_HOME name it; or use --no-spark"
+)
+
+
+def _tail(noise: IO[bytes]) -> str:
+    noise.seek(0)
+    lines = noise.read().decode(errors="replace").splitlines()
+    return "; ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())
+
+
+def _end(gateway: Any) -> None:
+    """End the JVM, and forget it, so that another session may begin in this process."""
+    from pyspark import SparkContext
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    with suppress(Exception):  # It may be gone already.
+        gateway.shutdown()
+    process: subprocess.Popen[bytes] = gateway.proc
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
