@@ -1,37 +1,51 @@
 """The catalog of a lane: its head's entries and those of the index objects, as one list.
 
-Reads never list a bucket: they walk head, root, node, page. All but the head are immutable and
-cached; a copy that is lost or damaged is read from another zone. `roll` is the only writer; it
-writes objects that nothing mentions until a commit puts the new root into the head, so a crash
-at any point leaves orphans and nothing else.
+    offset < covers of the partition     list of segments, footer of a segment: row groups
+    before the head's runs               nodes and pages: slices
+    else                                 the head's runs: slices
+
+Reads never list a bucket: they walk head, root and one of these ways. All but the head are
+immutable and cached; a copy that is lost or damaged is read from another zone. `roll` and
+`save_root` are the only writers; they write objects that nothing mentions until a commit puts
+the new root into the head, so a crash at any point leaves orphans and nothing else.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import Final, TypeAlias
 
 import msgspec
+from crc32c import crc32c
 
+from storage import compacted, index, keys, segment_list
 from storage import head as heads
-from storage import index, keys
 from storage.cache import ByteCache
-from storage.entries import Entry
-from storage.errors import NotEnoughReplicas
+from storage.compacted import Footer, RowGroup
+from storage.entries import Entry, Kind
+from storage.errors import Corrupt, NotEnoughReplicas
 from storage.head import Head
 from storage.index import FANOUT, Members, Page, Ref
 from storage.replication import complete_runs, mask_of, read_names, targets, zone_names
+from storage.segment_list import Segment, SegmentList
 from storage.zones import Zones
 
-__all__ = ["ENTRIES_MAX", "Catalog", "Roll", "zone_names"]
+__all__ = ["ENTRIES_MAX", "Catalog", "Roll", "SavedRoot", "zone_names"]
 
 ENTRIES_MAX: Final = 256
 """As many entries one lookup returns at most; a fetch that wants more asks again."""
 
 _MEMBERS_BYTES: Final = 64
 """About what a reference takes in memory, without its offsets."""
+
+_SEGMENT_BYTES: Final = 512
+"""About what a segment of a list takes in memory."""
+
+_FOOTER_FACTOR: Final = 4
+"""About how much larger a footer is in memory."""
 
 Write: TypeAlias = tuple[bytes, keys.IndexKind, bytes]
 """An object still to be written: its identifier, what it is, its bytes."""
@@ -49,27 +63,62 @@ class Roll:
     """Which zones hold all of it. A head with others in its ISR must not name the new root."""
 
 
+@dataclass(frozen=True, slots=True)
+class SavedRoot:
+    """A root that is written and waits to be committed, like a `Roll`.
+
+    It counts for a head whose root is still `old_root`, and whose ISR is all in `zones`.
+    """
+
+    old_root: bytes
+    new_root: bytes
+    zones: int
+
+
 class Catalog:
     def __init__(self, zones: Zones, new_id: Callable[[], bytes], cache_bytes_max: int) -> None:
         self._zones = zones
         self._new_id = new_id
-        self._pages = ByteCache[bytes, Page](cache_bytes_max // 2, lambda page: page.size_bytes)
-        self._lists = ByteCache[bytes, Members](cache_bytes_max // 2, _members_bytes)
+        part = cache_bytes_max // 4
+        self._pages = ByteCache[bytes, Page](part, lambda page: page.size_bytes)
+        self._lists = ByteCache[bytes, Members](part, _members_bytes)
+        self._segments = ByteCache[bytes, SegmentList](
+            part, lambda found: _SEGMENT_BYTES * (1 + len(found.segments))
+        )
+        self._footers = ByteCache[bytes, tuple[Footer, int]](part, lambda found: found[1])
 
     async def after(
         self, head: Head, partition: int, offset: int, limit: int = ENTRIES_MAX
     ) -> list[Entry]:
-        """Return entries of the partition that end behind `offset`, without a gap, in order.
+        """Return entries of the partition that end behind `offset`, in order.
 
-        At least one if there is any, at most `limit`.
+        At least one if there is any, at most `limit`, and none is left out. Where one begins
+        behind the end of the one before, or the first behind `offset`, there are no records
+        in between.
         """
-        if offset >= heads.inline_start(head, partition):
-            entries = heads.inline_entries(head, partition)
-            return [entry for entry in entries if entry.end_offset > offset][:limit]
-        members = await self._root(head)
+        root = await self.root(head)
+        covered = root.covered(partition)
+        if offset < covered:
+            entries = await self._row_groups_after(head, partition, offset, limit)
+            if entries:
+                return entries
+            offset = covered
+        if offset < heads.inline_start(head, partition):
+            entries = await self._after_in(head, root, partition, offset, limit)
+            if entries:
+                return entries
+        entries = heads.inline_entries(head, partition)
+        return [entry for entry in entries if entry.end_offset > offset][:limit]
+
+    async def _after_in(
+        self, head: Head, members: Members, partition: int, offset: int, limit: int
+    ) -> list[Entry]:
         while True:
             refs = members.in_order()
-            ref = refs[index.first_behind(refs, partition, offset)]
+            found = index.first_behind(refs, partition, offset)
+            if found == len(refs):
+                return []
+            ref = refs[found]
             if ref.is_page:
                 page = await self._page(head, ref.object_id)
                 return page.after(partition, offset, limit)
@@ -82,14 +131,81 @@ class Catalog:
 
         An entry that begins before `offset` counts, though that record may be before it too.
         """
+        root = await self.root(head)
+        covered = root.covered(partition)
+        if offset < covered:
+            found = await self._row_group_since(head, partition, timestamp_ms, offset)
+            if found is not None:
+                return found
+            offset = covered
         if offset < heads.inline_start(head, partition):
-            members = await self._root(head)
-            found = await self._since_in(head, members, partition, timestamp_ms, offset)
+            found = await self._since_in(head, root, partition, timestamp_ms, offset)
             if found is not None:
                 return found
         for entry in heads.inline_entries(head, partition):
             if entry.max_ms >= timestamp_ms and entry.end_offset > offset:
                 return entry
+        return None
+
+    async def root(self, head: Head) -> Members:
+        """Return what the head's root lists; nothing if it has none."""
+        return await self._members(head, head.root, "root") if head.root else Members()
+
+    async def segment_list(self, head: Head, partition: int) -> SegmentList:
+        """Return the compacted segments of a partition of the lane; an empty list if none."""
+        object_id = (await self.root(head)).segment_list(partition)
+        if not object_id:
+            return SegmentList()
+
+        async def load() -> SegmentList:
+            key = keys.index_object(head.topic_id, head.lane, object_id, "segments")
+            return await self._zones.get_as(key, read_names(head, head.isr), segment_list.decode)
+
+        return await self._segments.get_or_load(object_id, load)
+
+    async def footer(self, head: Head, segment: Segment) -> Footer:
+        """Return what a compacted segment says of its row groups."""
+
+        async def load() -> tuple[Footer, int]:
+            key = segment.key(head.topic_id)
+            start = segment.size_bytes - segment.footer_bytes
+
+            def check(pieces: Sequence[bytes]) -> None:
+                [data] = pieces
+                if len(data) != segment.footer_bytes or crc32c(data) != segment.footer_crc:
+                    raise Corrupt(f"the footer of {key} is damaged")
+
+            names = read_names(head, segment.zones)
+            [data] = await self._zones.get_ranges(key, [(start, segment.size_bytes)], names, check)
+            footer = await asyncio.to_thread(compacted.footer_of, segment, head.topic_id, data)
+            return footer, _FOOTER_FACTOR * len(data)
+
+        footer, _ = await self._footers.get_or_load(segment.object_id, load)
+        return footer
+
+    async def _row_groups_after(
+        self, head: Head, partition: int, offset: int, limit: int
+    ) -> list[Entry]:
+        """Return row groups of the first segment that ends behind `offset`."""
+        segments = (await self.segment_list(head, partition)).segments
+        first = bisect_right(segments, offset, key=lambda segment: segment.end_offset)
+        if first == len(segments):
+            return []
+        segment = segments[first]
+        footer = await self.footer(head, segment)
+        start = footer.behind(offset)
+        groups = footer.row_groups[start : start + limit]
+        return [_row_group(partition, segment, group) for group in groups]
+
+    async def _row_group_since(
+        self, head: Head, partition: int, timestamp_ms: int, offset: int
+    ) -> Entry | None:
+        for segment in (await self.segment_list(head, partition)).segments:
+            if segment.end_offset <= offset or segment.max_ms < timestamp_ms:
+                continue
+            for group in (await self.footer(head, segment)).row_groups:
+                if group.end_offset > offset and group.max_ms >= timestamp_ms:
+                    return _row_group(partition, segment, group)
         return None
 
     async def _since_in(
@@ -122,7 +238,7 @@ class Catalog:
             head = _first_runs(head, count)
         page = Page.of(heads.all_entries(head))
         writes: list[Write] = []
-        members = await self._root(head)
+        members = await self.root(head)
         refs = members.level(0)
         if len(refs) + 1 < FANOUT:
             leaf = index.ref_of_page(self._save_page(page, writes), page, head.next_offsets)
@@ -132,14 +248,36 @@ class Catalog:
             leaf = index.ref_of_page(b"", page, head.next_offsets)
             older = await asyncio.gather(*(self._page(head, ref.object_id) for ref in refs))
             # Sorting tens of thousands of entries may not hold up the event loop.
-            merged = await asyncio.to_thread(Page.merge, [*older, page])
-            page_id = self._save_page(merged, writes)
-            whole = index.ref_of_members(page_id, (*refs, leaf), is_page=True)
+            floors = members.floors(head.log_starts)
+            merged = await asyncio.to_thread(_merged, [*older, page], floors)
             members = index.replace_level(members, 0, ())
-            members = self._with_member(members, 1, whole, writes)
+            if len(merged):
+                page_id = self._save_page(merged, writes)
+                whole = index.ref_of_members(page_id, (*refs, leaf), is_page=True)
+                whole = msgspec.structs.replace(whole, entry_count=len(merged))
+                members = self._with_member(members, 1, whole, writes)
         root_id = self._save_members(members, "root", writes)
         zones = await self._write(head, writes)
         return Roll(head.root, root_id, head.run_count, zones)
+
+    async def save_root(
+        self, head: Head, members: Members, lists: Mapping[int, SegmentList]
+    ) -> SavedRoot:
+        """Write `members` as a root, and new lists of segments by partition of the lane.
+
+        An empty list takes the partition's away. Nothing counts before a head names the root,
+        whose old one must be that of `head`, and whose ISR must be in `SavedRoot.zones`.
+        """
+        writes: list[Write] = []
+        for partition, found in lists.items():
+            object_id = b""
+            if found.segments or found.cleaned:
+                object_id = self._new_id()
+                writes.append((object_id, "segments", segment_list.encode(found)))
+                self._segments.put(object_id, found)
+            members = index.with_segment_list(members, partition, object_id)
+        root_id = self._save_members(members, "root", writes)
+        return SavedRoot(head.root, root_id, await self._write(head, writes))
 
     def _with_member(self, members: Members, number: int, ref: Ref, writes: list[Write]) -> Members:
         """Return `members` with `ref` added to a level, which becomes a node if it is full."""
@@ -190,9 +328,6 @@ class Catalog:
         hopeful = [n for n in zone_names(head, where.hopeful) if not self._zones.is_avoided(n)]
         return mask_of(head, await self._zones.put_widely(key, [data], required, hopeful))
 
-    async def _root(self, head: Head) -> Members:
-        return await self._members(head, head.root, "root") if head.root else Members()
-
     async def _members(self, head: Head, object_id: bytes, kind: keys.IndexKind) -> Members:
         async def load() -> Members:
             key = keys.index_object(head.topic_id, head.lane, object_id, kind)
@@ -206,6 +341,29 @@ class Catalog:
             return await self._zones.get_as(key, read_names(head, head.isr), Page.decode)
 
         return await self._pages.get_or_load(object_id, load)
+
+
+def _row_group(partition: int, segment: Segment, group: RowGroup) -> Entry:
+    return Entry(
+        partition=partition,
+        end_offset=group.end_offset,
+        record_count=group.count,
+        kind=int(Kind.PARQUET),
+        object_id=segment.object_id,
+        position=group.position,
+        length=group.length,
+        min_ms=group.min_ms,
+        max_ms=group.max_ms,
+        crc=group.crc,
+        zones=segment.zones,
+        segment=segment,
+        row_group=group.number,
+        covers_from=group.start_offset,
+    )
+
+
+def _merged(pages: Sequence[Page], floors: Sequence[int]) -> Page:
+    return Page.merge(pages).live(floors)
 
 
 def _first_runs(head: Head, count: int) -> Head:

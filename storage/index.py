@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage import frames
-from storage.entries import Entry
+from storage.entries import STORED_FIELDS, Entry
 from storage.errors import Corrupt
 from storage.keys import ID_BYTES
 
@@ -118,7 +118,8 @@ class Page:
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Page":
         """Return a page of `entries`, which are in order."""
-        columns = zip(*entries, strict=True) if entries else ([] for _ in _PAGE_SCHEMA)
+        rows = [entry[:STORED_FIELDS] for entry in entries]
+        columns = zip(*rows, strict=True) if rows else ([] for _ in _PAGE_SCHEMA)
         arrays = [
             pa.array(values, field.type)
             for values, field in zip(columns, _PAGE_SCHEMA, strict=True)
@@ -130,8 +131,18 @@ class Page:
         """Return one page with the entries of all `pages`."""
         table = pa.Table.from_batches([page._batch for page in pages])
         table = table.sort_by([("partition", "ascending"), ("end_offset", "ascending")])
-        [batch] = table.combine_chunks().to_batches() or [Page.of([])._batch]
-        return cls(batch)
+        return cls(_one_batch(table))
+
+    def live(self, floors: Sequence[int]) -> "Page":
+        """Return the page without entries that end at the floor of their partition or before."""
+        floor = pc.take(pa.array(floors, pa.int64()), self._batch.column(0))
+        table = pa.Table.from_batches([self._batch])
+        return Page(_one_batch(table.filter(pc.greater(self._batch.column(1), floor))))
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else Page.of([])._batch
 
 
 class Ref(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -169,6 +180,10 @@ class Members(msgspec.Struct, array_like=True, frozen=True):
     def segment_list(self, partition: int) -> bytes:
         """Return the name of the partition's list of compacted segments; empty: it has none."""
         return self.compacted[partition] if partition < len(self.compacted) else b""
+
+    def floors(self, log_starts: Sequence[int]) -> list[int]:
+        """Return for each partition the offset that an entry must end behind to be live."""
+        return [max(start, self.covered(p)) for p, start in enumerate(log_starts)]
 
     def in_order(self) -> list[Ref]:
         """Return all members, oldest first: higher levels are older."""
@@ -223,6 +238,40 @@ def replace_level(members: Members, number: int, level: tuple[Ref, ...]) -> Memb
     levels = list(members.levels) + [()] * (number + 1 - len(members.levels))
     levels[number] = level
     return msgspec.structs.replace(members, levels=tuple(levels))
+
+
+def live_members(members: Members, log_starts: Sequence[int]) -> Members:
+    """Return a root without the members in which nothing can be live.
+
+    What they list is before the log start, or compacted. Whoever commits the result must
+    commit log starts that are not lower.
+    """
+    floors = members.floors(log_starts)
+    live: set[bytes] = set()
+    known: tuple[int, ...] = ()
+    for ref in members.in_order():
+        # Where a partition ends as the member before did, this one has nothing of it.
+        before = known + (0,) * (len(ref.ends) - len(known))
+        ends = zip(ref.ends, floors, before, strict=False)
+        if any(end > max(floor, old) for end, floor, old in ends):
+            live.add(ref.object_id)
+        known = ref.ends
+    levels = tuple(tuple(r for r in level if r.object_id in live) for level in members.levels)
+    return msgspec.structs.replace(members, levels=levels)
+
+
+def with_segment_list(members: Members, partition: int, object_id: bytes) -> Members:
+    """Return a root in which the partition's compacted segments are listed by `object_id`."""
+    compacted = list(members.compacted) + [b""] * (partition + 1 - len(members.compacted))
+    compacted[partition] = object_id
+    return msgspec.structs.replace(members, compacted=tuple(compacted))
+
+
+def with_covered(members: Members, partition: int, offset: int) -> Members:
+    """Return a root that asks pages only from `offset` of the partition on."""
+    covers = list(members.covers) + [0] * (partition + 1 - len(members.covers))
+    covers[partition] = offset
+    return msgspec.structs.replace(members, covers=tuple(covers))
 
 
 def first_behind(refs: Sequence[Ref], partition: int, offset: int) -> int:
