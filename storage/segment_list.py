@@ -43,6 +43,8 @@ class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     zones: int
     """Bit mask over the head's `zones`: which of them held it when it was committed."""
     written_ms: int
+    tombstones: int = 0
+    """How many of its records have a key and no value."""
 
     def key(self, topic_id: bytes) -> str:
         return keys.compacted_segment(topic_id, self.partition, self.first_offset, self.object_id)

@@ -1,0 +1,117 @@
+"""Slices of one partition as columns: what plans are made of, and what a task is told to read.
+
+A busy partition has millions of them, so they are never a list of objects for longer than it
+takes to read a page.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from storage.entries import Entry, Kind
+from storage.errors import Corrupt
+from storage.keys import ID_BYTES
+
+Ints = npt.NDArray[np.int64]
+
+_FIELDS: Final = (
+    "end_offset",
+    "record_count",
+    "object_id",
+    "position",
+    "length",
+    "min_ms",
+    "max_ms",
+    "crc",
+    "zones",
+)
+_COLUMNS: Final = tuple(Entry._fields.index(name) for name in _FIELDS)
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field(name, pa.binary(ID_BYTES) if name == "object_id" else pa.int64(), nullable=False)
+        for name in _FIELDS
+    ]
+)
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+
+
+class Hot:
+    """Slices in the order of their offsets, none of them empty."""
+
+    __slots__ = ("batch", "counts", "ends", "lengths")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.ends: Ints = self.column("end_offset")
+        self.counts: Ints = self.column("record_count")
+        self.lengths: Ints = self.column("length")
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def column(self, name: str) -> Ints:
+        values: Ints = self.batch.column(name).to_numpy()
+        return values
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def record_count(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def start_offset(self) -> int:
+        return int(self.ends[0] - self.counts[0])
+
+    @property
+    def end_offset(self) -> int:
+        return int(self.ends[-1])
+
+    @property
+    def oldest_ms(self) -> int:
+        return int(self.column("min_ms").min())
+
+    def part(self, start: int, end: int) -> "Hot":
+        """Return the slices of these positions; nothing is copied."""
+        return Hot(self.batch.slice(start, max(0, end - start)))
+
+    def before(self, end_offset: int) -> "Hot":
+        """Return the slices that end at `end_offset` or before."""
+        return self.part(0, int(np.searchsorted(self.ends, end_offset, "right")))
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.batch.to_pylist())
+
+    def encode(self) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _SCHEMA, options=_OPTIONS) as writer:
+            writer.write_batch(self.batch)
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Hot":
+        with pa.ipc.open_stream(data) as reader:
+            return cls(reader.read_next_batch())
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Hot":
+        """Return `entries`, which are slices of one partition in order; `Corrupt` if not."""
+        if any(entry.kind != Kind.ARROW for entry in entries):
+            raise Corrupt("a page lists something that is not a slice")
+        columns = list(zip(*entries, strict=True)) if entries else [()] * len(Entry._fields)
+        arrays = [
+            pa.array(columns[number], field.type)
+            for number, field in zip(_COLUMNS, _SCHEMA, strict=True)
+        ]
+        return cls(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Hot"]) -> "Hot":
+        if len(parts) == 1:
+            return parts[0]
+        return cls(pa.concat_batches([part.batch for part in parts])) if parts else cls.of([])
