@@ -6,7 +6,7 @@ of the error say whether trying again is safe.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from riacho.assignment import Start
 from riacho.gateway import Gateway, gateway_url, topic_path
@@ -44,6 +44,12 @@ class PartitionInfo:
     high_watermark: int
     """The offset that the next record will get."""
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    partition: int
+    log_start_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +139,21 @@ class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
         """Delete a topic and every record in it."""
         await self._gateway.request("DELETE", topic_path(topic))
 
+    async def delete_records(
+        self, topic: str, before: Mapping[int, int | Literal["latest"]]
+    ) -> dict[int, int]:
+        """Delete the records before an offset, by partition; "latest": all that are there.
+
+        Return where each partition begins now. Raises `OffsetOutOfRange` for an offset behind
+        the end, and `PolicyViolation` if the topic is only compacted.
+        """
+        wanted = [{"partition": p, "before_offset": offset} for p, offset in before.items()]
+        reply = await self._gateway.request(
+            "POST", topic_path(topic, "delete-records"), json={"partitions": wanted}
+        )
+        starts = parsed(reply, list[LogStart], "partitions")
+        return {each.partition: each.log_start_offset for each in starts}
+
     async def offsets(self, topic: str, partition: int, at: Start) -> OffsetAndTimestamp:
         """Return the offset at "earliest", "latest", or the first of a time in ms."""
         path = topic_path(topic, "partitions", partition, "offsets")
@@ -215,6 +236,12 @@ class Admin(GroupAdmin, TransactionAdmin):
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and every record in it."""
         self._run(self._admin.delete_topic(topic))
+
+    def delete_records(
+        self, topic: str, before: Mapping[int, int | Literal["latest"]]
+    ) -> dict[int, int]:
+        """Delete the records before an offset, by partition; "latest": all that are there."""
+        return self._run(self._admin.delete_records(topic, before))
 
     def offsets(self, topic: str, partition: int, at: Start) -> OffsetAndTimestamp:
         """Return the offset at "earliest", "latest", or the first of a time in ms."""

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import cluster_routes, topic_routes
+from service import cluster_routes, delete_routes, topic_routes
 from service.access_log import AccessLog, request_id_of
 from service.clock import World, real_world
 from service.controller import Controller
@@ -165,6 +165,7 @@ class App:
                 **operations[method, path],
             )
         app.include_router(topic_routes.router(self.gateway))
+        app.include_router(delete_routes.router(self.gateway))
         app.include_router(cluster_routes.router(self.gateway, self._registry, metrics))
         return app
 

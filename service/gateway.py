@@ -95,7 +95,7 @@ class Gateway:
         self.admission = Admission(settings.held_bytes_max)
         self.outgoing = Shares(settings.fetch_held_bytes_max)
         self.topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
-        catalog = Catalog(zones, world.new_id, settings.index_cache_bytes)
+        self.catalog = catalog = Catalog(zones, world.new_id, settings.index_cache_bytes)
         self._lane_runtime = LaneRuntime(
             metadata=metadata,
             zones=zones,

@@ -6,7 +6,8 @@
         InvalidReplicationFactor, InvalidRecord, InvalidAcks, UnknownTopicOrPartition,
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
         NotAcceptable, NotSupported, UnknownGroup, UnknownMember, UnknownProducer,
-        UnknownTransaction, InvalidTransactionTimeout, TransactionTooLarge
+        UnknownTransaction, InvalidTransactionTimeout, TransactionTooLarge,
+        PolicyViolation
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, InconsistentGroup,
         GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence,
@@ -153,6 +154,12 @@ class TransactionTooLarge(Rejected):
     """More than one metadata transaction, or one item of the table, can hold."""
 
     code = "TRANSACTION_TOO_LARGE"
+
+
+class PolicyViolation(Rejected):
+    """What the topic's configuration does not allow."""
+
+    code = "POLICY_VIOLATION"
 
 
 class MetadataConflict(Conflict):

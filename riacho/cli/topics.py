@@ -1,9 +1,9 @@
-"""`riacho topic …`: create, list, describe, alter, delete."""
+"""`riacho topic …`: create, list, describe, alter, delete, delete-records."""
 
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from riacho.cli.output import (
     Output,
     OutputOption,
     Url,
+    bad_usage,
     note,
     pairs,
     print_fields,
@@ -196,3 +197,42 @@ def delete(
         for name in names:
             admin.delete_topic(name)
             note(f"topic {name} was deleted")
+
+
+@commands.command("delete-records")
+def delete_records(
+    name: Name,
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, help="Of these; repeatable. None: of all."),
+    ] = None,
+    before: Annotated[
+        str, typer.Option("--before", help="The first offset to keep, or latest to keep none.")
+    ] = "",
+    url: Url = DEFAULT_URL,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delete the records before an offset. There is no way back.
+
+    \b
+    riacho topic delete-records orders -p 0 --before 100
+    riacho topic delete-records orders --before latest
+    """
+    from riacho.admin import Admin
+
+    first = _first_to_keep(before)
+    with Admin(url) as admin:
+        wanted = partitions or range(admin.describe_topic(name).partitions)
+        starts = admin.delete_records(name, dict.fromkeys(wanted, first))
+    if output is Output.JSON:
+        print_json([{"partition": p, "log_start_offset": n} for p, n in starts.items()])
+    else:
+        print_table(("partition", "start"), list(starts.items()))
+
+
+def _first_to_keep(text: str) -> int | Literal["latest"]:
+    if text == "latest":
+        return "latest"
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise bad_usage("give the first offset to keep, or latest", "--before")
+    return int(text)
