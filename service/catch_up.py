@@ -37,6 +37,10 @@ SETTLE_S: Final = 2 * TRUSTED_S
 is then still on its way to be committed, or it will be looked for."""
 
 
+TOLD_S: Final = 30.0
+"""So often the log says how far a zone is, or why it does not get on."""
+
+
 @dataclass(slots=True)
 class _Zone:
     known: Known
@@ -44,6 +48,9 @@ class _Zone:
     since_s: float
     progress: Progress = field(default_factory=Progress)
     error: str = ""
+    told_s: float = 0.0
+    told_objects: int = 0
+    """Objects that had been checked when the log said so last."""
 
 
 class CatchUp:
@@ -106,6 +113,29 @@ class CatchUp:
                 self._lease.transact,
             )
 
+    def wait(self, item: ZoneItem, why: str) -> None:
+        """Say what keeps the controller from going on with the zone."""
+        self._zone(item).error = why
+
+    def tell(self, item: ZoneItem, lanes_behind: int) -> None:
+        """Log now and then how far the zone is, or that nothing happens and why."""
+        zone, now_s = self._zone(item), self._world.monotonic_s()
+        if now_s - zone.told_s < TOLD_S:
+            return
+        done = zone.progress
+        has_stopped = done.objects_checked == zone.told_objects
+        zone.told_s, zone.told_objects = now_s, done.objects_checked
+        log.log(
+            logging.WARNING if has_stopped else logging.INFO,
+            "zone %s %s: behind in %d lanes, %d objects checked, %d copied%s",
+            item.name,
+            "does not get on" if has_stopped else "catches up",
+            lanes_behind,
+            done.objects_checked,
+            done.objects_copied,
+            f"; {zone.error}" if zone.error else "",
+        )
+
     def status(self, item: ZoneItem, lanes_behind: int) -> ResyncStatus:
         zone = self._zone(item)
         done = zone.progress
@@ -127,8 +157,8 @@ class CatchUp:
         zone = self._zones.get(item.name)
         # A new marker means that what was seen before is gone.
         if zone is None or zone.marker != item.marker or zone.known.trusts_masks != item.is_whole:
-            known = Known(trusts_masks=item.is_whole)
-            zone = self._zones[item.name] = _Zone(known, item.marker, self._world.monotonic_s())
+            known, now_s = Known(trusts_masks=item.is_whole), self._world.monotonic_s()
+            zone = self._zones[item.name] = _Zone(known, item.marker, now_s, told_s=now_s)
         return zone
 
     async def _lane(self, key: str, name: str, zone: _Zone, until_s: float) -> bool:
@@ -149,15 +179,17 @@ class CatchUp:
             if not zone.known.trusts_masks and too_early_s > 0:
                 return False
             await self._keep_lease()
-            if await self._let_in(key, name, zone.known.held(head)):
+            if await self._let_in(key, name, zone.known, zone.known.held(head)):
                 return True
-        return False
+        raise Contended(f"{key} got ahead {ROUNDS_MAX} times in a row")
 
-    async def _let_in(self, key: str, name: str, held: Held) -> bool:
+    async def _let_in(self, key: str, name: str, known: Known, held: Held) -> bool:
         """Put the zone into the ISR if nothing is missing; return whether it is in."""
 
         def change(head: Head) -> Head:
-            if not _wants(head, name) or replication.lacks(head, head.zones.index(name), held):
+            if not _wants(head, name) or known.is_outdated(head):
+                return head
+            if replication.lacks(head, head.zones.index(name), held):
                 return head
             return replication.with_zone(head, head.zones.index(name), held)
 

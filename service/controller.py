@@ -40,6 +40,7 @@ from storage.head_changes import change_head
 from storage.leases import Lease, LeaseLost
 from storage.metadata import Delete, MetadataStore
 from storage.topics import Topic, Topics
+from storage.zone_items import ZoneItem
 from storage.zones import Zones
 
 log = logging.getLogger("riacho.controller")
@@ -74,7 +75,7 @@ class Controller:
         self._watch = ZoneWatch(settings, zones, metadata, self.lease, world)
         self._catch_up = CatchUp(settings, zones, metadata, self.lease, world)
         self._behind: dict[tuple[str, str], None] = {}
-        """Keys of heads and names of zones that are replicas, but not in sync."""
+        """Keys of heads and names of zones that are replicas, but not in sync; next one first."""
         self._filled: set[tuple[str, str]] = set()
         """Lanes whose only zone in sync had lost everything, and got back what there was."""
         self._incomplete: dict[str, frozenset[bytes]] = {}
@@ -156,7 +157,9 @@ class Controller:
                 incomplete[key] = missing
                 # Those seen before too: whoever wrote them has given up, or died.
                 await self._catch_up.complete(key, missing & self._incomplete.get(key, frozenset()))
-        self.counts, self._behind, self._incomplete = counts, behind, incomplete
+        self.counts, self._incomplete = counts, incomplete
+        # Whose turn it is does not begin anew with every scan.
+        self._behind = {each: None for each in self._behind if each in behind} | behind
         for name, zone in zones.items():
             await self._after_scan(zone, {n for _, n in behind}, is_relied_on=name in relied_on)
 
@@ -205,20 +208,25 @@ class Controller:
     async def _catch_lanes_up(self, zones: dict[str, WatchedZone]) -> None:
         if not self._behind:
             return
-        until_s = self._world.monotonic_s() + self._settings.controller_step_s
         distrusted = await failing_zones(self._metadata, self._world, self._settings)
+        until_s = self._world.monotonic_s() + self._settings.controller_step_s
         for key, name in list(self._behind):
+            if self._world.monotonic_s() >= until_s:
+                break
             zone = zones.get(name)
-            if zone is None or zone.item.state != "online" or zone.item.failures:
+            if zone is None or zone.item.state != "online":
                 continue
-            if name in distrusted or self._world.monotonic_s() >= until_s:
-                # A gateway that cannot reach the zone would only throw it out again.
+            if obstacle := _obstacle(zone.item, distrusted):
+                self._catch_up.wait(zone.item, obstacle)
                 continue
             await self._keep_lease()
-            if await self._catch_up.lane(key, zone.item, until_s):
-                del self._behind[key, name]
-                if not zone.item.is_whole:
-                    self._filled.add((key, name))
+            is_done = await self._catch_up.lane(key, zone.item, until_s)
+            del self._behind[key, name]
+            if not is_done:
+                # Behind the others, so that one that is never done keeps none of them waiting.
+                self._behind[key, name] = None
+            elif not zone.item.is_whole:
+                self._filled.add((key, name))
         if not self._behind:
             self._scan_due_s = 0.0
         for zone in zones.values():
@@ -229,6 +237,8 @@ class Controller:
         status = self._catch_up.status(zone.item, lanes)
         if zone.item.state != "online" or not (lanes or status.lost):
             return
+        if lanes:
+            self._catch_up.tell(zone.item, lanes)
         if status != zone.item.resync:
             await self._watch.save(zone, msgspec.structs.replace(zone.item, resync=status))
 
@@ -265,6 +275,15 @@ def decide(head: Head, topic: Topic, away: Collection[str], names: Collection[st
         if topic.config.may_elect_unclean and replication.replica_mask(new) & ~mask:
             return replication.elected(new, ~mask)
     return replication.settled(new, topic.replication_factor)
+
+
+def _obstacle(item: ZoneItem, distrusted: Collection[str]) -> str:
+    """Return why the zone should not be let in now, or nothing."""
+    if item.failures:
+        return f"its last probe failed: {item.reason}"
+    if item.name in distrusted:
+        return "a gateway cannot reach it, and would only throw it out again"
+    return ""
 
 
 def _tell(topic: Topic, before: Head, after: Head, away: Collection[str]) -> None:

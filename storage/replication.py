@@ -52,6 +52,8 @@ class Held:
     trusted_from: int = 0
     """The zones in a run are believed from this one on (counted over the life of the lane). They
     are not before, if the zone has lost what it held."""
+    out_of_reach: Container[bytes] = ()
+    """Segments that it lacks, and that need not be there while those in sync lack them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,9 @@ def lacks(head: Head, zone: int, held: Held) -> bool:
         return True
     first = head.run_count - len(head.runs)
     return not all(
-        run.object_id in held.objects or (run.zones >> zone & 1 and number >= held.trusted_from)
+        run.object_id in held.objects
+        or (run.zones >> zone & 1 and number >= held.trusted_from)
+        or (not run.zones & head.isr and run.object_id in held.out_of_reach)
         for number, run in enumerate(head.runs, first)
     )
 

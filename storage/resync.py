@@ -2,7 +2,8 @@
 
 - *Resumable.* What is there with the right size is not copied again; objects appear whole or
   not at all, so there is nothing half done. What was seen is remembered (`Known`) while the
-  process lives, so the next step goes on where the last one stopped.
+  process lives, object by object, so the next step goes on where the last one stopped. However
+  short a step is and however slow the zones are, it deals with some objects that none before did.
 - *Verified.* Bytes are compared with the checksums of the index, and a segment also with those
   of its footer, before they are written. A damaged copy is passed over for that of another zone,
   and replaced where it is found.
@@ -12,7 +13,11 @@ An object that every zone was asked for and none holds is lost, here as everywhe
 counted and reported and does not keep the zone out: to be in sync means to hold all there is.
 If a zone could not be asked, nothing is lost yet, and the lane has to wait for it; unless those
 in sync do not hold the object either, because it was written for a leader that then failed. When
-that one comes back, the others get it from there.
+that one comes back, the others get it from there; and a zone that was compared with fewer is
+compared again.
+
+Masks do not tell such an object from one that a zone in sync got only when it was brought up to
+date. So all that no zone in sync held at its commit is looked for there, once.
 """
 
 import asyncio
@@ -43,19 +48,26 @@ _CHUNK: Final = 64
 
 
 class _Remembered:
-    """A set that forgets the oldest."""
+    """Names, each with the zones that were in sync when it was dealt with. Forgets the oldest."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._names: OrderedDict[bytes, None] = OrderedDict()
+        self._names: OrderedDict[bytes, int] = OrderedDict()
 
-    def add(self, name: bytes) -> None:
-        self._names[name] = None
+    def add(self, name: bytes, isr: int) -> None:
+        self._names[name] = isr
         if len(self._names) > self._count_max:
             self._names.popitem(last=False)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def covers(self, name: bytes, isr: int) -> bool:
+        """Whether nobody is in sync who was not when the name was dealt with."""
+        return name in self._names and not isr & ~self._names[name]
 
 
 class Known:
@@ -66,10 +78,30 @@ class Known:
         self.trusts_masks = trusts_masks
         self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
         self.objects = _Remembered(OBJECTS_REMEMBERED_MAX)
+        self.out_of_reach = _Remembered(OBJECTS_REMEMBERED_MAX)
+        """Objects that it lacks, and those in sync as well."""
+        self._lacking: dict[tuple[bytes, int], int] = {}
+        """Lanes of which something was out of reach, and who was in sync then: they lacked it."""
+
+    def lacked(self, head: Head, object_id: bytes) -> None:
+        """Note that the zone, and those in sync, lack an object that is out of reach."""
+        self.out_of_reach.add(object_id, head.isr)
+        lane = head.topic_id, head.lane
+        self._lacking[lane] = self._lacking.get(lane, head.isr) & head.isr
+
+    def is_outdated(self, head: Head) -> bool:
+        """Whether a zone came in sync since, which may have what was out of reach."""
+        return bool(head.isr & ~self._lacking.get((head.topic_id, head.lane), head.isr))
+
+    def begin_anew(self, head: Head) -> None:
+        """Go through the lane again, but not to what was not out of reach."""
+        self._lacking[head.topic_id, head.lane] = head.isr
+        self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
 
     def held(self, head: Head) -> Held:
         """Return what may be believed of heads that follow `head`, which was gone through."""
-        return Held(self.indexes, self.objects, 0 if self.trusts_masks else head.run_count)
+        trusted_from = 0 if self.trusts_masks else head.run_count
+        return Held(self.indexes, self.objects, trusted_from, self.out_of_reach)
 
 
 @dataclass(slots=True)
@@ -129,15 +161,20 @@ class Resync:
     ) -> bool:
         """Copy to `zone` what it lacks of the lane; return whether that is all.
 
-        False if it was `until_s` before. Raises `StoreUnavailable` if the zone, or the only ones
-        that could have something, cannot be reached.
+        False if it was `until_s` before; something was done all the same. Raises
+        `StoreUnavailable` if the zone, or the only ones that could have something, cannot be
+        reached.
         """
-        shelves = inventory.walk(self._zones, head, skip=known.indexes.__contains__)
-        async for shelf in shelves:
+        if known.is_outdated(head):
+            known.begin_anew(head)
+        async for shelf in inventory.walk(self._zones, head, skip=known.indexes.__contains__):
             if not await self._shelf(head, shelf, zone, known, progress, until_s):
                 return False
-            if shelf.object_id != INLINE:
-                known.indexes.add(shelf.object_id)
+            if shelf.object_id == INLINE:
+                break
+            known.indexes.add(shelf.object_id, head.isr)
+            if self._monotonic_s() >= until_s:
+                return False
         return True
 
     async def _shelf(
@@ -149,34 +186,54 @@ class Resync:
         progress: Progress,
         until_s: float,
     ) -> bool:
-        missing = [
-            ref
-            for ref in shelf.references
-            if _is_stranded(head, ref) or not self._is_known(head, ref, zone, known)
-        ]
+        missing = [r for r in shelf.references if not self._is_done(head, r, zone, known)]
         for start in range(0, len(missing), _CHUNK):
-            if self._monotonic_s() >= until_s:
+            # Not before the first: a step that only found out what to do would be repeated.
+            if start and self._monotonic_s() >= until_s:
                 return False
             chunk = missing[start : start + _CHUNK]
-            await _all(self._copy_one(head, ref, zone, progress) for ref in chunk)
-            for ref in chunk:
-                known.objects.add(ref.object_id)
+            await _all(self._bring(head, ref, zone, known, progress) for ref in chunk)
         return True
 
-    async def _copy_one(self, head: Head, ref: Reference, zone: str, progress: Progress) -> None:
+    def _is_done(self, head: Head, ref: Reference, zone: str, known: Known) -> bool:
+        if _is_stranded(head, ref):
+            # Whoever came in sync since may have it, or may need it.
+            seen = known.objects, known.out_of_reach
+            return any(each.covers(ref.object_id, head.isr) for each in seen)
+        return ref.object_id in known.objects or _is_said_to_be_there(head, ref, zone, known)
+
+    async def _bring(
+        self, head: Head, ref: Reference, zone: str, known: Known, progress: Progress
+    ) -> None:
+        """Make the zone hold the object, and those in sync too if none of them did."""
         if not _is_stranded(head, ref):
-            return await self.copy(head, ref, zone, progress)
-        # Perhaps the zone is the one that has it. Then this is the moment for the others.
-        for name in [zone, *zone_names(head, head.isr & ~mask_of(head, [zone]))]:
+            await self.copy(head, ref, zone, progress)
+        elif not await self._share(head, ref, zone, known, progress):
+            # Those in sync do without it until the zone that has it is back, too.
+            progress.out_of_reach += 1
+            known.lacked(head, ref.object_id)
+            return
+        # One by one: if others fail, this one need not be looked at again.
+        known.objects.add(ref.object_id, head.isr)
+
+    async def _share(
+        self, head: Head, ref: Reference, zone: str, known: Known, progress: Progress
+    ) -> bool:
+        """Give a stranded object to all; False if it is out of reach and none of them has it.
+
+        Perhaps the zone is the one that has it. Then this is the moment for the others.
+        """
+        names = zone_names(head, head.isr & ~mask_of(head, [zone]))
+        if not _is_said_to_be_there(head, ref, zone, known):
+            names.insert(0, zone)
+        for name in names:
             try:
                 await self.copy(head, ref, name, progress)
             except StoreUnavailable:
                 if not await self._is_missing_in_sync(head, ref, zone):
                     raise
-                # Those in sync do without it until the zone that has it is back, too.
-                progress.out_of_reach += 1
-                return None
-        return None
+                return False
+        return True
 
     async def _is_missing_in_sync(self, head: Head, ref: Reference, zone: str) -> bool:
         for name in {zone, *zone_names(head, head.isr)}:
@@ -186,11 +243,6 @@ class Resync:
                 continue
             return False
         return True
-
-    def _is_known(self, head: Head, ref: Reference, zone: str, known: Known) -> bool:
-        if ref.object_id in known.objects:
-            return True
-        return ref.is_segment and known.trusts_masks and bool(ref.zones & mask_of(head, [zone]))
 
     async def copy(
         self, head: Head, ref: Reference, zone: str, progress: Progress, *, is_bad: bool = False
@@ -256,6 +308,10 @@ class Resync:
 def _is_stranded(head: Head, ref: Reference) -> bool:
     """Whether no zone in sync got it when it was committed: it was written for the leader alone."""
     return not ref.zones & head.isr
+
+
+def _is_said_to_be_there(head: Head, ref: Reference, zone: str, known: Known) -> bool:
+    return ref.is_segment and known.trusts_masks and bool(ref.zones & mask_of(head, [zone]))
 
 
 def _verified(ref: Reference, body: bytes) -> bytes:
