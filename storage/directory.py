@@ -21,11 +21,11 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, TypeAlias
 
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.objects import Body, ObjectInfo, check_key
@@ -54,6 +54,10 @@ _JOURNALS_NAMES: Final = frozenset({"ext4", "xfs", "btrfs"})
 """A link changes the directory and the file in one transaction of the journal there, and to
 flush the file waits for that transaction."""
 
+Parts: TypeAlias = Callable[[], Iterable[Body]]
+"""The bytes of an object, as often as they are asked for."""
+
+_COPY_BYTES: Final = 1024 * 1024
 _PARTIAL: Final = ".partial"
 _PUT_ATTEMPTS_MAX: Final = 3
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
@@ -84,7 +88,7 @@ class DirectoryObjects:
         with _reporting(key):
             if is_small and not self._puts and self._pace.is_quick:
                 with self._pace.measured():
-                    self._put(key, path, body)
+                    self._put(key, path, lambda: [body])
                 return
             self._puts += 1
             try:
@@ -94,9 +98,20 @@ class DirectoryObjects:
             if is_small:
                 self._pace.took(took_s)
 
+    async def put_file(self, key: str, path: Path) -> None:
+        target, source = Path(self._path(key)), path.open("rb")
+
+        def copy() -> None:
+            # Closed by whoever reads it, since a caller who stops waiting does not stop the copy.
+            with source:
+                self._put(key, target, lambda: _parts_of(source))
+
+        with _reporting(key):
+            await self._threads.run(copy)
+
     def _put_timed(self, key: str, path: Path, body: Body) -> float:
         began_s = time.perf_counter()
-        self._put(key, path, body)
+        self._put(key, path, lambda: [body])
         return time.perf_counter() - began_s
 
     async def get(self, key: str) -> bytes:
@@ -148,10 +163,10 @@ class DirectoryObjects:
             raise ValueError(f"{key!r} is not a key: {_PARTIAL} is kept for unfinished files")
         return f"{self._root}/{key}"
 
-    def _put(self, key: str, path: Path, body: Body) -> None:
+    def _put(self, key: str, path: Path, parts: Parts) -> None:
         for attempt in range(1, _PUT_ATTEMPTS_MAX + 1):
             try:
-                return self._write(key, path, body)
+                return self._write(key, path, parts)
             except FileNotFoundError:
                 # Someone removed a directory we remembered, or took our unfinished file for a
                 # leftover in the instant before it was locked. Begin again, from the root.
@@ -160,17 +175,18 @@ class DirectoryObjects:
                 self._made.clear()
         return None
 
-    def _write(self, key: str, path: Path, body: Body) -> None:
+    def _write(self, key: str, path: Path, parts: Parts) -> None:
         folder = path.parent
         self._make_directory(folder)
         with self._unfinished(folder) as (file, name):
-            _write_all(file, body)
+            for part in parts():
+                _write_all(file, part)
             try:
                 # The source directory is given, though unused, because only then does Python
                 # call linkat, which follows /proc/self/fd/N to the nameless file.
                 os.link(name, path, src_dir_fd=file)
             except FileExistsError:
-                if not _holds(path, body):
+                if not _holds(path, parts()):
                     raise ObjectExists(f"{key} holds other bytes") from None
                 # Its writer may have died before it was on disk.
                 _sync(path)
@@ -338,8 +354,19 @@ def _write_all(file: int, body: Body) -> None:
             pieces[done] = pieces[done][written:]
 
 
-def _holds(path: Path, body: Body) -> bool:
-    return path.read_bytes() == b"".join(body)
+def _holds(path: Path, parts: Iterable[Body]) -> bool:
+    with path.open("rb") as file:
+        for part in parts:
+            joined = b"".join(part)
+            if file.read(len(joined)) != joined:
+                return False
+        return not file.read(1)
+
+
+def _parts_of(file: BinaryIO) -> Iterator[Body]:
+    file.seek(0)
+    while part := file.read(_COPY_BYTES):
+        yield [part]
 
 
 def _sync(path: Path) -> None:

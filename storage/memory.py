@@ -5,6 +5,7 @@ right for tests, for the simulation and for `memory://`.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 
 from storage.errors import Corrupt, MetadataConflict, NotSupported, ObjectExists, ObjectMissing
 from storage.metadata import Check, Delete, Op, Put, Versioned, check_ops, collection_of
@@ -23,6 +24,9 @@ class MemoryObjects:
         if key in self._bodies and self._bodies[key][0] != joined:
             raise ObjectExists(f"{key} holds other bytes")
         self._bodies.setdefault(key, (joined, self._now_ms()))
+
+    async def put_file(self, key: str, path: Path) -> None:
+        await self.put(key, [path.read_bytes()])  # noqa: ASYNC240 - It is copied to memory anyway.
 
     async def get(self, key: str) -> bytes:
         if key not in self._bodies:

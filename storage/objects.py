@@ -14,6 +14,7 @@ simulation. All pass `tests/storage/test_objects.py`; so must any further one.
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 Piece = bytes | bytearray | memoryview
@@ -40,6 +41,14 @@ class ObjectStore(Protocol):
         it again; the backend does that itself a few times. Raises `ObjectExists` if the key
         holds other bytes, and `StoreUnavailable` if the store cannot be reached or keeps
         failing: the object may then be there or not, whole in either case.
+        """
+
+    async def put_file(self, key: str, path: Path) -> None:
+        """Store the bytes of a local file, which nobody changes meanwhile, under the unused `key`.
+
+        Like `put`, but of any size, with some megabytes of memory. One exception: when writers
+        race for one key with different large files, the last may win, since S3 takes those in
+        parts. Keys made of chance never meet. Raises `FileNotFoundError` if there is no file.
         """
 
     async def get(self, key: str) -> bytes:

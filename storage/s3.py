@@ -8,6 +8,8 @@ is asked only for credentials that are not in the environment (profiles, SSO, ro
   `AWS_PROFILE`, ...
 - A put says `If-None-Match: *`. When its reply is lost, the repetition finds our own object and
   is refused; so a refusal counts only after the bytes there were read and differ.
+- A large file goes in parts, which S3 joins when all are there. That cannot say `If-None-Match`
+  here, so the key is looked at before; parts that a crash leaves behind are the bucket's to expire.
 - Every attempt has a time limit that grows with its bytes, every call a number of attempts.
 """
 
@@ -18,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -55,6 +58,13 @@ BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
 
 COALESCE_GAP_BYTES_MAX: Final = 512 * 1024
 """Ranges this close are read together: S3 sends as much in the time a request takes to begin."""
+
+PART_BYTES: Final = 8 * 1024 * 1024
+PARTS_AT_ONCE: Final = 4
+"""So many parts of a file are in memory and on their way."""
+
+ONE_REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Up to here a file is sent as one body, which is all or nothing and never replaces anything."""
 
 DELETE_BATCH_MAX: Final = 1000
 LIST_BATCH_MAX: Final = 1000
@@ -132,6 +142,25 @@ class S3Objects:
             return True
 
         await self._repeat(key, attempt)
+
+    async def put_file(self, key: str, path: Path) -> None:
+        size_bytes = (await asyncio.to_thread(path.stat)).st_size
+        if size_bytes <= ONE_REQUEST_BYTES_MAX:
+            return await self.put(key, [await asyncio.to_thread(path.read_bytes)])
+
+        async def attempt() -> bool:
+            if await self._holds_file(key, path, size_bytes):
+                return True
+            put = partial(
+                obstore.put_async,
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=PARTS_AT_ONCE,
+            )
+            await self._within(lambda: put(self._store, self._path(key), path), size_bytes)
+            return True
+
+        return await self._repeat(key, attempt)
 
     async def get(self, key: str) -> bytes:
         path = self._path(key)
@@ -240,6 +269,23 @@ class S3Objects:
             # Someone's put or delete was in the air (409), or a delete came in between.
             return False
         if found != b"".join(body):
+            raise ObjectExists(f"{key} holds other bytes")
+        return True
+
+    async def _holds_file(self, key: str, path: Path, size_bytes: int) -> bool:
+        """Return whether the object is there with the bytes of the file; like `_holds`."""
+        try:
+            is_same = await self.size(key) == size_bytes
+            with path.open("rb") as file:
+                for start in range(0, size_bytes if is_same else 0, PART_BYTES):
+                    span = (start, min(start + PART_BYTES, size_bytes))
+                    [found] = await self.get_ranges(key, [span])
+                    if found != file.read(PART_BYTES):
+                        is_same = False
+                        break
+        except ObjectMissing:
+            return False
+        if not is_same:
             raise ObjectExists(f"{key} holds other bytes")
         return True
 

@@ -67,6 +67,10 @@ class FaultyObjects:
         await self._go(writes=True)
         await self._inner.put(key, body)
 
+    async def put_file(self, key: str, path: Path) -> None:
+        await self._go(writes=True)
+        await self._inner.put_file(key, path)
+
     async def get(self, key: str) -> bytes:
         await self._go()
         return await self._inner.get(key)

@@ -12,6 +12,7 @@ import random
 import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from service.clock import World
@@ -128,6 +129,10 @@ class FaultyObjects:
     async def put(self, key: str, body: Body) -> None:
         pieces = [bytes(piece) for piece in body]
         await self._link.call(lambda: self._inner.put(key, pieces), _unavailable)
+
+    async def put_file(self, key: str, path: Path) -> None:
+        # Read at once: a call that arrives late may find the file gone.
+        await self.put(key, [path.read_bytes()])
 
     async def get(self, key: str) -> bytes:
         return await self._link.call(lambda: self._inner.get(key), _unavailable)

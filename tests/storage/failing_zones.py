@@ -42,6 +42,10 @@ class FailingObjects:
         self.puts.append(key)
         await self._call(lambda: self.inner.put(key, body), writes=True)
 
+    async def put_file(self, key: str, path: Path) -> None:
+        self.puts.append(key)
+        await self._call(lambda: self.inner.put_file(key, path), writes=True)
+
     async def get(self, key: str) -> bytes:
         self.reads.append(key)
         return await self._call(lambda: self.inner.get(key))

@@ -13,10 +13,12 @@ from storage.directory import DirectoryObjects
 from storage.errors import Corrupt, ObjectExists, ObjectMissing
 from storage.memory import MemoryObjects
 from storage.objects import ObjectInfo, ObjectStore
-from storage.s3 import S3Objects
+from storage.s3 import ONE_REQUEST_BYTES_MAX, S3Objects
 from tests.storage.servers import make_bucket
 
 pytestmark = pytest.mark.anyio
+
+MIB = 1024 * 1024
 
 BACKENDS = [
     "memory",
@@ -258,3 +260,104 @@ async def test_a_caller_who_hangs_up_leaves_all_or_nothing(store: ObjectStore) -
         assert await store.get("abandoned") == body
     await store.put("abandoned", [body])
     assert await store.get("abandoned") == body
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where files lie that are put; the directory backend has `tmp_path` for itself."""
+    return tmp_path_factory.mktemp("files")
+
+
+def file_of(path: Path, *parts: bytes) -> Path:
+    with path.open("wb") as file:
+        for part in parts:
+            file.write(part)
+    return path
+
+
+async def same(store: ObjectStore, key: str, path: Path) -> bool:
+    """Whether the object is the file, without having both in memory."""
+    size_bytes = path.stat().st_size
+    if await store.size(key) != size_bytes:
+        return False
+    with path.open("rb") as file:
+        for start in range(0, size_bytes, MIB * 8):
+            span = (start, min(size_bytes, start + MIB * 8))
+            if await store.get_ranges(key, [span]) != [file.read(MIB * 8)]:
+                return False
+    return True
+
+
+async def test_a_file_is_put_like_a_body(store: ObjectStore, folder: Path) -> None:
+    path = file_of(folder / "some", random.Random(4).randbytes(2_500_000))
+    empty = file_of(folder / "empty")
+
+    await store.put_file("files/some", path)
+    await store.put_file("files/empty", empty)
+    await store.put_file("files/some", path)
+
+    assert await store.get("files/some") == path.read_bytes()
+    assert await store.get("files/empty") == b""
+    assert path.exists()
+    await store.put("files/some", [path.read_bytes()])
+    for other in (b"", path.read_bytes()[:-1], path.read_bytes() + b"x"):
+        with pytest.raises(ObjectExists):
+            await store.put_file("files/some", file_of(folder / "other", other))
+    assert await store.get("files/some") == path.read_bytes()
+
+
+async def test_a_file_that_is_changed_later_changes_no_object(
+    store: ObjectStore, folder: Path
+) -> None:
+    path = file_of(folder / "some", b"first")
+    await store.put_file("a", path)
+    path.write_bytes(b"later")
+    path.unlink()
+
+    assert await store.get("a") == b"first"
+
+
+async def test_a_file_that_is_not_there_is_our_own_mistake(
+    store: ObjectStore, folder: Path
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        await store.put_file("a", folder / "absent")
+
+    with pytest.raises(ObjectMissing):
+        await store.get("a")
+
+
+async def test_a_file_larger_than_one_request_is_put_whole_and_once(
+    store: ObjectStore, folder: Path
+) -> None:
+    chance = random.Random(5)
+    part = chance.randbytes(9 * MIB)
+    large = file_of(folder / "large", *[part] * 8, b"end")
+    assert large.stat().st_size > ONE_REQUEST_BYTES_MAX
+
+    await store.put_file("large", large)
+
+    assert await same(store, "large", large)
+    await store.put_file("large", large)
+    other = file_of(folder / "other", *[part] * 8, b"eNd")
+    with pytest.raises(ObjectExists):
+        await store.put_file("large", other)
+    with pytest.raises(ObjectExists):
+        await store.put_file("large", file_of(folder / "longer", *[part] * 8, b"ends"))
+    assert await same(store, "large", large)
+    await store.delete(["large"])
+
+
+async def test_a_caller_who_hangs_up_on_a_file_leaves_all_or_nothing(
+    store: ObjectStore, folder: Path
+) -> None:
+    path = file_of(folder / "some", random.Random(6).randbytes(3_000_000))
+    put = asyncio.create_task(store.put_file("abandoned", path))
+    await asyncio.sleep(0)
+    put.cancel()
+    await asyncio.gather(put, return_exceptions=True)
+
+    with suppress(ObjectMissing):
+        assert await same(store, "abandoned", path)
+    await store.put_file("abandoned", path)
+    assert await same(store, "abandoned", path)
