@@ -14,7 +14,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-
 SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint,"
     " timestamp timestamp, timestampType int"

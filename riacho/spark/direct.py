@@ -1,0 +1,157 @@
+"""Bytes straight from the bucket: `file://` where that is a directory, else presigned HTTP.
+
+Whatever goes wrong is an `Unread`. Whoever asked knows another way: ask again where the bytes
+are (the URL may have expired, the object may have been compacted), or let the gateway read.
+"""
+
+import http.client
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import local
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import numpy as np
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TIMEOUT_S: Final = 30.0
+READS_AT_ONCE_MAX: Final = 8
+AHEAD_BYTES: Final = 16 * 1024 * 1024
+"""As much is read ahead of what is being decoded, over a network."""
+
+
+class Unread(Exception):
+    """The bytes could not be read from where they should be."""
+
+
+class Direct:
+    """Reads ranges of objects by their URLs; of one task, with its connections."""
+
+    def __init__(self) -> None:
+        self._connections = local()
+        self._opened: list[http.client.HTTPConnection] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    def read(self, url: str, start: int, end: int, front: bytes = b"") -> memoryview:
+        """Return `front` and the bytes `start <= position < end` behind it, or raise `Unread`."""
+        # Not a bytearray, which would be filled with zeros first.
+        data: memoryview = np.empty(len(front) + end - start, np.uint8).data
+        data[: len(front)] = front
+        target = data[len(front) :]
+        if not len(target):
+            return data
+        try:
+            if url.startswith("file:"):
+                _read_file(url, start, target)
+            else:
+                self._read_http(url, start, target)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unread(f"{_shown(url)}: {error!r}") from error
+        return data
+
+    def ahead(
+        self, items: Sequence[T], size: Callable[[T], int], read: Callable[[T], R]
+    ) -> Iterator[tuple[T, Callable[[], R]]]:
+        """Yield each item with a function that returns what `read` does, which is ahead already.
+
+        At most about `AHEAD_BYTES` are.
+        """
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(READS_AT_ONCE_MAX, "riacho-read")
+        waiting: list[tuple[T, Future[R]]] = []
+        held_bytes = 0
+        try:
+            for item in items:
+                while waiting and held_bytes + size(item) > AHEAD_BYTES:
+                    held_bytes -= size(waiting[0][0])
+                    yield _first(waiting)
+                waiting.append((item, self._pool.submit(read, item)))
+                held_bytes += size(item)
+            while waiting:
+                yield _first(waiting)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        for connection in self._opened:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _read_http(self, url: str, start: int, target: memoryview) -> None:
+        parts = urlsplit(url)
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        headers = {"range": f"bytes={start}-{start + len(target) - 1}"}
+        kept: dict[str, http.client.HTTPConnection] = self._connections.__dict__
+        address = f"{parts.scheme}://{parts.netloc}"
+        connection = kept.pop(address, None)
+        if connection is not None:
+            try:
+                connection.request("GET", path, headers=headers)
+                response = connection.getresponse()
+            except (OSError, http.client.HTTPException):
+                # The server may have closed a connection that was idle; a new one will tell.
+                connection.close()
+                connection = None
+        if connection is None:
+            connection = self._connect(parts.scheme, parts.netloc)
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            connection.close()
+            raise OSError(f"status {response.status}")
+        _fill(response, target)
+        if response.read():
+            raise OSError("more came than was asked for")
+        kept[address] = connection
+
+    def _connect(self, scheme: str, address: str) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection
+        if scheme == "https":
+            context = ssl.create_default_context()
+            connection = http.client.HTTPSConnection(address, timeout=TIMEOUT_S, context=context)
+        else:
+            connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+        self._opened.append(connection)
+        return connection
+
+
+def _first(waiting: list[tuple[T, Future[R]]]) -> tuple[T, Callable[[], R]]:
+    item, future = waiting.pop(0)
+    return item, future.result
+
+
+def _read_file(url: str, start: int, target: memoryview) -> None:
+    with Path(url2pathname(urlsplit(url).path)).open("rb", buffering=0) as file:
+        file.seek(start)
+        _fill(file, target)
+
+
+def _fill(source: Any, target: memoryview) -> None:
+    position = 0
+    while position < len(target):
+        count = source.readinto(target[position:])
+        if not count:
+            raise OSError(f"{len(target) - position} bytes are missing")
+        position += count
+
+
+def _shown(url: str) -> str:
+    """Return the URL without its signature, which is a secret."""
+    return url.partition("?")[0]
+
+
+def is_local(urls: Iterable[str]) -> bool:
+    return all(url.startswith("file:") for url in urls)

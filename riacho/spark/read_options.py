@@ -1,0 +1,234 @@
+"""What a read asks for: which partitions, from where to where, and how it is cut into tasks.
+
+Everything is named, and means what it means, as with Spark's source for Kafka:
+
+    subscribe, subscribePattern, assign       one of them
+    startingTimestamp, startingOffsetsByTimestamp, startingOffsets    the first that is given
+    endingTimestamp, endingOffsetsByTimestamp, endingOffsets          the same, batches only
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from riacho.records import TopicPartition
+from riacho.spark.options import Options, malformed
+from storage.errors import InvalidConfig
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""Offsets that stand for an end of the log, in JSON as with Kafka."""
+
+_SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+_BOTH: Final = (
+    *_SUBSCRIPTIONS,
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+)
+_BATCH: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+_OFFSETS: Final = '{"orders": {"0": 23, "1": -2}}, where -2 is earliest and -1 latest'
+_TIMES: Final = '{"orders": {"0": 1700000000000}}, in milliseconds since 1970'
+_ASSIGNED: Final = '{"orders": [0, 1]}'
+
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d|)")
+_UNIT_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
+                   "d": 86_400_000}  # fmt: skip
+_TRIGGER_DELAY_MS: Final = 15 * 60_000
+
+End = Literal["earliest", "latest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which partitions are read: those of `names`, of topics like `pattern`, or `assigned`."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: frozenset[TopicPartition] | None = None
+
+    def takes(self, partition: TopicPartition) -> bool:
+        return self.assigned is None or partition in self.assigned
+
+    def matching(self, names: list[str]) -> list[str]:
+        """Return which of all topics are meant."""
+        assert self.pattern is not None
+        return [name for name in names if re.fullmatch(self.pattern, name)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to begin or to end: by offset, by time, or at an end of the log. One is set."""
+
+    end: End | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    at_ms: int | None = None
+    times_ms: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    url: str
+    subscription: Subscription
+    start: Place
+    end: Place
+    late_is_latest: bool
+    """Where to begin in a partition that has nothing so new: at its end, or with an error."""
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = _TRIGGER_DELAY_MS
+
+
+def batch_options(given: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a batch query, or raise `InvalidConfig`."""
+    _refuse(given, _STREAM, "streaming queries")
+    options = Options(given, (*_BOTH, *_BATCH))
+    return ReadOptions(
+        **_shared(options),
+        start=_place(options, "starting", "earliest", refused="latest"),
+        end=_place(options, "ending", "latest", refused="earliest"),
+    )
+
+
+def stream_options(given: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a streaming query, or raise `InvalidConfig`."""
+    _refuse(given, _BATCH, "batch queries")
+    options = Options(given, (*_BOTH, *_STREAM))
+    most = options.integer("maxOffsetsPerTrigger")
+    least = options.integer("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidConfig("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
+    return ReadOptions(
+        **_shared(options),
+        start=_place(options, "starting", "latest"),
+        end=Place(end="latest"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", _TRIGGER_DELAY_MS),
+    )
+
+
+def _refuse(given: Mapping[str, str], names: tuple[str, ...], where: str) -> None:
+    lower = {name.lower() for name in given}
+    for name in names:
+        if name.lower() in lower:
+            raise InvalidConfig(f"{name} is for {where} only; remove it")
+
+
+def _shared(options: Options) -> dict[str, Any]:
+    options.boolean("includeHeaders")
+    strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    return {
+        "url": options.url(),
+        "subscription": _subscription(options),
+        "late_is_latest": strategy == "latest",
+        "min_partitions": options.integer("minPartitions"),
+        "max_records_per_partition": options.integer("maxRecordsPerPartition"),
+        "fail_on_data_loss": options.boolean("failOnDataLoss", default=True),
+    }
+
+
+def _subscription(options: Options) -> Subscription:
+    given = options.at_most_one(_SUBSCRIPTIONS)
+    if given is None:
+        raise InvalidConfig(f"which topics? Set one of {', '.join(_SUBSCRIPTIONS)}")
+    if given == "assign":
+        return _assigned(options)
+    text = (options.text(given) or "").strip()
+    if given == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise InvalidConfig(f"subscribePattern is no regular expression: {error}") from error
+        return Subscription(pattern=text)
+    names = tuple(sorted({name.strip() for name in text.split(",")} - {""}))
+    if not names:
+        raise InvalidConfig("subscribe names no topic")
+    return Subscription(names=names)
+
+
+def _assigned(options: Options) -> Subscription:
+    found = options.json("assign", _ASSIGNED)
+    try:
+        partitions = frozenset(
+            TopicPartition(str(topic), _index(number))
+            for topic, numbers in found.items()
+            for number in numbers
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise malformed("assign", _ASSIGNED) from error
+    if not partitions:
+        raise InvalidConfig("assign names no partition")
+    return Subscription(names=tuple(sorted({p.topic for p in partitions})), assigned=partitions)
+
+
+def _place(options: Options, prefix: str, default: End, refused: End | None = None) -> Place:
+    at_ms = options.integer(f"{prefix}Timestamp", at_least=0)
+    if at_ms is not None:
+        return Place(at_ms=at_ms)
+    name = f"{prefix}OffsetsByTimestamp"
+    if name in options:
+        return Place(times_ms=_by_partition(options, name, _TIMES, at_least=0))
+    return _offsets(options, f"{prefix}Offsets", default, refused)
+
+
+def _offsets(options: Options, name: str, default: End, refused: End | None) -> Place:
+    text = (options.text(name) or default).strip().lower()
+    if text == refused:
+        raise InvalidConfig(f"{name} cannot be {refused} in a batch query: nothing would be read")
+    if text == "earliest":
+        return Place(end="earliest")
+    if text == "latest":
+        return Place(end="latest")
+    offsets = _by_partition(options, name, f"earliest, latest or {_OFFSETS}", at_least=EARLIEST)
+    forbidden = {"latest": LATEST, "earliest": EARLIEST}.get(refused or "")
+    if forbidden in offsets.values():
+        raise InvalidConfig(f"{name} cannot have {forbidden} ({refused}) in a batch query")
+    return Place(offsets=offsets)
+
+
+def _by_partition(
+    options: Options, name: str, example: str, at_least: int
+) -> dict[TopicPartition, int]:
+    found = options.json(name, example)
+    try:
+        numbers = {
+            TopicPartition(str(topic), _index(partition)): _index(number, at_least)
+            for topic, partitions in found.items()
+            for partition, number in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise malformed(name, example) from error
+    if not numbers:
+        raise InvalidConfig(f"{name} names no partition")
+    return numbers
+
+
+def _index(number: object, at_least: int = 0) -> int:
+    if isinstance(number, bool | float):
+        raise TypeError(number)
+    value = int(str(number))
+    if value < at_least:
+        raise ValueError(value)
+    return value
+
+
+def _duration_ms(options: Options, name: str, default_ms: int) -> int:
+    text = options.text(name)
+    if text is None:
+        return default_ms
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise InvalidConfig(f"{name} is {text!r}; it looks like 500ms, 30s or 15m")
+    return int(found[1]) * _UNIT_MS[found[2]]
