@@ -1,29 +1,32 @@
 """Everything that a lane refers to, one shelf at a time.
 
-    shelf = an index object (page, node, root, page of producers) and the segments it lists,
-            or the segments of the head's own runs
+    shelf = an index object (page, node, root, list of segments, page of producers) and the
+            segments it lists, or the segments of the head's own runs
 
 Shelves come oldest first, and an object that lists others after them. So whoever has dealt with
 every shelf up to one has dealt with all that it mentions, and may remember only its name. The
 next walk, which may be of a newer head, leaves out what was remembered.
 
-What lies before the log start of its partition is not needed by anyone and is left out. Memory
-is bounded by one page: some thousands of entries.
+What lies before the log start of its partition is not needed by anyone and is left out; so are
+slices of which a compacted segment has taken the place. Index objects are needed as long as
+another one lists them, whatever they list. Memory is bounded by one page or list: some thousands
+of entries.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
 from storage import head as heads
-from storage import index, keys
+from storage import index, keys, segment_list
 from storage.entries import Entry, Kind
 from storage.errors import Corrupt
 from storage.head import Head
 from storage.index import Members, Page
 from storage.replication import read_names
+from storage.segment_list import Segment
 from storage.zones import Zones
 
 T = TypeVar("T")
@@ -52,7 +55,11 @@ class Reference:
     size_bytes: int | None
     """None: not known, but `end` at least."""
     stretches: tuple[Stretch, ...]
+    """What the index knows of its bytes; of a compacted segment that is the footer, which knows
+    the rest."""
     is_segment: bool
+    compacted: Segment | None = None
+    """It is this one. It may be too large for memory."""
 
     @property
     def end(self) -> int:
@@ -66,7 +73,13 @@ class Shelf:
     """Whether it lists only what is on it. Otherwise the shelves before belong to it too."""
     references: list[Reference]
     entries: list[Entry] = field(default_factory=list)
-    """What it lists, by partition and offset."""
+    """Slices that it lists, by partition and offset."""
+    partition: int = -1
+    """Of the lane, if this is the list of its compacted segments."""
+    segments: Sequence[Segment] = ()
+    """Those, by offset."""
+    covers: Sequence[int] = ()
+    """What the root says, by partition; empty if it was left out or cannot be read."""
 
 
 Broken = Callable[[str, Corrupt], None]
@@ -87,19 +100,19 @@ async def walk(
     """
     walker = _Walker(zones, head, skip, broken)
     if head.root:
-        async for shelf in walker.members(head.root, "root"):
+        async for shelf in walker.root(head.root):
             yield shelf
     for ref in head.producer_pages:
         if not skip(ref.object_id):
             found = await walker.load(ref.object_id, "producers", lambda _: None)
             if found is not None:
                 yield Shelf(object_id=ref.object_id, is_leaf=True, references=[found[0]])
-    yield inline(head)
+    yield walker.slices(INLINE, heads.all_entries(head))
 
 
 def inline(head: Head) -> Shelf:
     """Return the shelf that is the head itself."""
-    return _segments_of(head, INLINE, heads.all_entries(head))
+    return _slices_of(head.log_starts, INLINE, heads.all_entries(head))
 
 
 class _Walker:
@@ -110,24 +123,66 @@ class _Walker:
         self._head = head
         self._skip = skip
         self._broken = broken
+        self._covers: tuple[int, ...] = ()
+        self._floors: Sequence[int] = head.log_starts
 
-    async def members(self, object_id: bytes, kind: keys.IndexKind) -> AsyncIterator[Shelf]:
-        if self._skip(object_id):
-            return
-        found = await self.load(object_id, kind, index.decode_members)
+    async def root(self, object_id: bytes) -> AsyncIterator[Shelf]:
+        found = await self._load_members(object_id, "root")
         if found is None:
             return
         own, members = found
-        assert isinstance(members, Members)
+        self._floors = members.floors(self._head.log_starts)
+        self._covers = tuple(members.covered(p) for p in range(self._head.partition_count))
+        for partition, list_id in enumerate(members.compacted):
+            shelf = await self._list(partition, list_id) if list_id else None
+            if shelf is not None:
+                yield shelf
+        async for shelf in self._below(members):
+            yield shelf
+        yield self._shelf(object_id, is_leaf=False, references=[own])
+
+    async def _node(self, object_id: bytes) -> AsyncIterator[Shelf]:
+        found = await self._load_members(object_id, "node")
+        if found is None:
+            return
+        own, members = found
+        async for shelf in self._below(members):
+            yield shelf
+        yield self._shelf(object_id, is_leaf=False, references=[own])
+
+    async def _load_members(
+        self, object_id: bytes, kind: keys.IndexKind
+    ) -> tuple[Reference, Members] | None:
+        if self._skip(object_id):
+            return None
+        return await self.load(object_id, kind, index.decode_members)
+
+    async def _below(self, members: Members) -> AsyncIterator[Shelf]:
         for ref in members.in_order():
             if ref.is_page:
                 shelf = await self._page(ref.object_id)
                 if shelf is not None:
                     yield shelf
             else:
-                async for shelf in self.members(ref.object_id, "node"):
+                async for shelf in self._node(ref.object_id):
                     yield shelf
-        yield Shelf(object_id=object_id, is_leaf=False, references=[own])
+
+    async def _list(self, partition: int, object_id: bytes) -> Shelf | None:
+        if self._skip(object_id):
+            return None
+        found = await self.load(object_id, "segments", segment_list.decode)
+        if found is None:
+            return None
+        own, listed = found
+        start = self._head.log_starts[partition]
+        needed = [segment for segment in listed.segments if segment.end_offset > start]
+        return self._shelf(
+            object_id,
+            is_leaf=True,
+            references=[own, *(_compacted(self._head, segment) for segment in needed)],
+            partition=partition,
+            segments=needed,
+        )
 
     async def _page(self, object_id: bytes) -> Shelf | None:
         if self._skip(object_id):
@@ -136,9 +191,15 @@ class _Walker:
         if found is None:
             return None
         own, page = found
-        shelf = _segments_of(self._head, object_id, page.entries())
+        shelf = self.slices(object_id, page.entries())
         shelf.references.insert(0, own)
         return shelf
+
+    def slices(self, object_id: bytes, entries: Iterable[Entry]) -> Shelf:
+        return replace(_slices_of(self._floors, object_id, entries), covers=self._covers)
+
+    def _shelf(self, object_id: bytes, **fields: Any) -> Shelf:
+        return Shelf(object_id=object_id, covers=self._covers, **fields)
 
     async def load(
         self, object_id: bytes, kind: keys.IndexKind, decode: Callable[[bytes], T]
@@ -168,8 +229,8 @@ class _Walker:
         return reference, value
 
 
-def _segments_of(head: Head, object_id: bytes, entries: Iterable[Entry]) -> Shelf:
-    needed = [entry for entry in entries if entry.end_offset > head.log_starts[entry.partition]]
+def _slices_of(floors: Sequence[int], object_id: bytes, entries: Iterable[Entry]) -> Shelf:
+    needed = [entry for entry in entries if entry.end_offset > floors[entry.partition]]
     by_object: dict[bytes, list[Entry]] = {}
     for entry in needed:
         by_object.setdefault(entry.object_id, []).append(entry)
@@ -191,6 +252,19 @@ def _reference(entries: list[Entry]) -> Reference:
         size_bytes=None,
         stretches=tuple(Stretch(each.position, each.length, each.crc) for each in entries),
         is_segment=True,
+    )
+
+
+def _compacted(head: Head, segment: Segment) -> Reference:
+    footer_begins = segment.size_bytes - segment.footer_bytes
+    return Reference(
+        key=segment.key(head.topic_id),
+        object_id=segment.object_id,
+        zones=segment.zones,
+        size_bytes=segment.size_bytes,
+        stretches=(Stretch(footer_begins, segment.footer_bytes, segment.footer_crc),),
+        is_segment=True,
+        compacted=segment,
     )
 
 
