@@ -40,6 +40,7 @@ from service.problems import response_to
 from service.produce_routes import ProduceRoutes
 from service.registry import Registry, stop
 from service.settings import Settings
+from service.stores import DEFAULT_ZONE, open_table, open_zones
 from service.transaction_openapi import TRANSACTION_OPERATIONS
 from service.transaction_routes import TransactionRoutes
 from service.transactions.atomic import Atomic
@@ -50,15 +51,9 @@ from service.transactions.staging import Staging
 from service.transactions.transactions import Transactions
 from service.transactions.upkeep import TransactionUpkeep
 from service.version import VERSION
-from storage.errors import InvalidConfig, RequestTooLarge, RiachoError
-from storage.metadata import MetadataStore
-from storage.objects import ObjectStore
-from storage.stores import open_metadata, open_objects
-from storage.zones import Zones
+from storage.errors import RequestTooLarge, RiachoError
 
 log = logging.getLogger("riacho.app")
-
-DEFAULT_ZONE: Final = "a"
 
 ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
 """Largest body of a call that is not produce or fetch."""
@@ -271,26 +266,6 @@ class _BoundedBodies:
             return message
 
         await self._app(scope, bounded if scope["type"] == "http" else receive, send)
-
-
-def open_zones(settings: Settings) -> Zones:
-    """Return the zones that `settings` names; one directory if it names none."""
-    stores: dict[str, ObjectStore] = {}
-    for item in (settings.zones or DEFAULT_ZONE).split(","):
-        name, separator, url = item.strip().partition("=")
-        if not name:
-            raise InvalidConfig(f"RIACHO_ZONES: {item!r} has no name; write name=url or name")
-        if name in stores:
-            raise InvalidConfig(f"RIACHO_ZONES: there are two zones {name!r}")
-        directory = (settings.data / "zones" / name).absolute()
-        stores[name] = open_objects(url if separator else directory.as_uri())
-    return Zones(stores)
-
-
-def open_table(settings: Settings, world: World) -> MetadataStore:
-    """Return the metadata store that `settings` names; SQLite if it names none."""
-    default = f"sqlite:///{(settings.data / 'metadata.db').absolute()}"
-    return open_metadata(settings.metadata or default, world.new_version)
 
 
 def create_app(settings: Settings | None = None, world: World | None = None) -> App:

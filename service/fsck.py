@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from service.app import open_table, open_zones
 from service.clock import World
 from service.settings import Settings
+from service.stores import open_table, open_zones
 from storage import head as heads
 from storage import keys
 from storage.fsck import LaneReport, check_steadily

@@ -38,9 +38,9 @@ LAZILY = {
     "riacho/cli/serve.py": {"service.serve"},
     # The doctor examines the very stores that the service would open with these settings.
     "riacho/cli/doctor.py": {
-        "service.app",
         "service.clock",
         "service.settings",
+        "service.stores",
         "storage.doctor",
         "storage.dynamodb",
     },

@@ -113,13 +113,21 @@ def _config(master: str, name: str, scratch: Path) -> dict[str, str]:
         "spark.driver.memory": JVM_MEMORY,
         "spark.executor.memory": JVM_MEMORY,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
-        "spark.driver.bindAddress": "127.0.0.1" if master.startswith("local") else "0.0.0.0",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS_MAX),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-    } | ({"spark.driver.host": "127.0.0.1"} if master.startswith("local") else {})
+    } | (_local() if master.startswith("local") else {})
+
+
+def _local() -> dict[str, str]:
+    # Workers find what this process runs, also where it is not installed.
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
+    }
 
 
 def check_java() -> None:

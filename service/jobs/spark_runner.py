@@ -183,8 +183,14 @@ def _raised(error: Exception) -> RiachoError:
         found = pickle.loads(base64.b64decode(ours[1]))
         assert isinstance(found, RiachoError), found
         return found
+    return TaskFailed(f"Spark gave up: {_gist(text)}")
+
+
+def _gist(text: str) -> str:
+    """Return the line that says most: the end of a Python traceback, or how Spark begins."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return TaskFailed(f"Spark gave up: {' '.join(lines)[:500]}")
+    raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception): ", line)]
+    return (raised or lines or ["it did not say why"])[0][:500]
 
 
 class _Told(AccumulatorParam[list[Row]]):

@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from service.app import open_table, open_zones
 from service.clock import World, real_world
 from service.settings import Settings
+from service.stores import open_table, open_zones
 from storage.metadata import MetadataStore
 from storage.topics import Topics
 from storage.zones import Zones

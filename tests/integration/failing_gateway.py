@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from service import catch_up, serve
-from service.app import App, open_table, open_zones
+from service.app import App
 from service.clock import real_world
 from service.gateway import Gateway
 from service.logs import configure_logging
 from service.metrics import Metrics
 from service.registry import Registry
 from service.settings import Settings
+from service.stores import open_table, open_zones
 from storage import leases
 from storage.errors import StoreUnavailable
 from storage.metadata import Check, Delete, MetadataStore, Op, Put, Versioned

@@ -1,0 +1,33 @@
+"""From settings to the stores that they name."""
+
+from typing import Final
+
+from service.clock import World
+from service.settings import Settings
+from storage.errors import InvalidConfig
+from storage.metadata import MetadataStore
+from storage.objects import ObjectStore
+from storage.stores import open_metadata, open_objects
+from storage.zones import Zones
+
+DEFAULT_ZONE: Final = "a"
+
+
+def open_zones(settings: Settings) -> Zones:
+    """Return the zones that `settings` names; one directory if it names none."""
+    stores: dict[str, ObjectStore] = {}
+    for item in (settings.zones or DEFAULT_ZONE).split(","):
+        name, separator, url = item.strip().partition("=")
+        if not name:
+            raise InvalidConfig(f"RIACHO_ZONES: {item!r} has no name; write name=url or name")
+        if name in stores:
+            raise InvalidConfig(f"RIACHO_ZONES: there are two zones {name!r}")
+        directory = (settings.data / "zones" / name).absolute()
+        stores[name] = open_objects(url if separator else directory.as_uri())
+    return Zones(stores)
+
+
+def open_table(settings: Settings, world: World) -> MetadataStore:
+    """Return the metadata store that `settings` names; SQLite if it names none."""
+    default = f"sqlite:///{(settings.data / 'metadata.db').absolute()}"
+    return open_metadata(settings.metadata or default, world.new_version)
