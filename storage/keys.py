@@ -49,6 +49,10 @@ def topic(name: str) -> str:
     return f"topic/{name}"
 
 
+def gone_topic(topic_id: bytes) -> str:
+    return f"gone/{topic_id.hex()}"
+
+
 def head(topic_id: bytes, lane: int) -> str:
     return f"head/{topic_id.hex()}/{lane:05d}"
 

@@ -3,7 +3,7 @@
 A topic is one item, and one head for each of its lanes. The order of writes makes a crash
 harmless: heads exist before the item that leads to them, and go after it. Deleting the heads
 is also what stops a gateway that has not yet heard of the deletion: it has nothing left to
-commit to.
+commit to. Heads that a crash leaves behind are found by `storage/gone_topics.py`.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from storage import gone_topics, keys
 from storage import head as heads
-from storage import keys
 from storage.errors import (
     Contended,
     InvalidConfig,
@@ -25,6 +25,7 @@ from storage.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
+from storage.gone_topics import GoneTopic
 from storage.head import Head
 from storage.head_changes import change_head
 from storage.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
@@ -241,12 +242,27 @@ class Topics:
         """Put the topic in the place of `old`, and before it the heads that it needs."""
         began_s = self._monotonic_s()
         value, key = encode(stored), keys.topic(name)
-        ops = await self._missing_heads(stored, 0 if old is None else old.partition_count)
-        ops.append(Put(key, value, None if old is None else old.version))
-        versions: Mapping[str, str] = {}
-        for start in range(0, len(ops), TRANSACT_OPS_MAX):
-            versions = await self._metadata.transact(ops[start : start + TRANSACT_OPS_MAX])
+        made = await self._missing_heads(stored, 0 if old is None else old.partition_count)
+        last: list[Op] = [Put(key, value, None if old is None else old.version)]
+        if old is None and len(made) + len(last) > TRANSACT_OPS_MAX:
+            # It takes several transactions, so someone must know of the heads if they are cut off.
+            last.append(await self._announced(name, stored))
+        while len(made) + len(last) > TRANSACT_OPS_MAX:
+            await self._metadata.transact(made[:TRANSACT_OPS_MAX])
+            made = made[TRANSACT_OPS_MAX:]
+        versions = await self._metadata.transact([*made, *last])
         return self._know(decode(name, Versioned(value, versions[key])), began_s)
+
+    async def _announced(self, name: str, stored: StoredTopic) -> Op:
+        """Note that heads are being made; return the op that ends that, for the topic's own."""
+        width = int(TopicConfig(stored.config)["lane.partitions"])
+        lanes = lane_count(stored.partition_count, width)
+        key = keys.gone_topic(stored.topic_id)
+        gone = GoneTopic(stored.topic_id, name, lanes, self._now_ms())
+        item = await self._metadata.get(key)
+        expected = None if item is None else item.version
+        versions = await self._metadata.transact([Put(key, gone_topics.encode(gone), expected)])
+        return Delete(key, versions[key])
 
     def _check_replicas(self, replicas: Sequence[str], factor: int | None) -> None:
         for name in replicas:
@@ -322,23 +338,36 @@ class Topics:
         ops: list[Op] = [Delete(keys.topic(topic.name), topic.version)]
         if with_heads and len(topic.lanes) < TRANSACT_OPS_MAX:
             ops += await self._head_deletions(topic, topic.lanes)
+        else:
+            gone = GoneTopic(topic.topic_id, topic.name, len(topic.lanes), self._now_ms())
+            ops.append(Put(keys.gone_topic(topic.topic_id), gone_topics.encode(gone), None))
         await self._metadata.transact(ops)
 
     async def _delete_heads(self, topic: Topic) -> None:
         """Remove the heads of a topic that is gone already, as far as the store lets us."""
+        is_done = True
         try:
             for start in range(0, len(topic.lanes), TRANSACT_OPS_MAX):
                 lanes = topic.lanes[start : start + TRANSACT_OPS_MAX]
                 if not await self._tried_to_delete(topic, lanes):
                     for lane in lanes:
-                        await self._delete_head(topic, lane)
-        except StoreUnavailable as error:
+                        is_done &= await self._delete_head(topic, lane)
+            if is_done:
+                await self._forget_gone(topic)
+        except (StoreUnavailable, MetadataConflict, OutcomeUnknown) as error:
             log.warning("heads of the deleted topic %r were left behind: %s", topic.name, error)
 
-    async def _delete_head(self, topic: Topic, lane: int) -> None:
+    async def _delete_head(self, topic: Topic, lane: int) -> bool:
         for _ in range(CHANGE_ATTEMPTS_MAX):
             if await self._tried_to_delete(topic, range(lane, lane + 1)):
-                return
+                return True
+        return False
+
+    async def _forget_gone(self, topic: Topic) -> None:
+        key = keys.gone_topic(topic.topic_id)
+        item = await self._metadata.get(key)
+        if item is not None:
+            await self._metadata.transact([Delete(key, item.version)])
 
     async def _tried_to_delete(self, topic: Topic, lanes: range) -> bool:
         """Remove heads; return False if commits still come in and one was in between."""
