@@ -42,6 +42,7 @@ from storage.compacted_footer import (
     column_ranges,
     footer_of,
     parse_footer,
+    spans,
 )
 from storage.errors import Corrupt
 from storage.ranges import Range
@@ -61,6 +62,7 @@ __all__ = [
     "decode_row_group",
     "footer_of",
     "parse_footer",
+    "spans",
     "to_record_columns",
 ]
 

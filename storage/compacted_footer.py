@@ -169,6 +169,17 @@ def footer_of(segment: Segment, topic_id: bytes, data: bytes) -> Footer:
     return footer
 
 
+def spans(footer: Footer, size_bytes: int) -> Iterator[list[RowGroup]]:
+    """Yield neighbouring row groups that have up to `size_bytes`, at least one each time."""
+    span: list[RowGroup] = []
+    for group in footer.row_groups:
+        if span and group.end - span[0].position > size_bytes:
+            yield span
+            span = []
+        span.append(group)
+    yield span
+
+
 def check_row_group(group: RowGroup, data: bytes | memoryview) -> None:
     """Raise `Corrupt` unless `data` are the bytes of the row group."""
     if len(data) != group.length or crc32c(data) != group.crc:

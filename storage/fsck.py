@@ -7,17 +7,20 @@ any number of them may be checked at once, anywhere.
   and is not wrong.
 - Every object is as large in each zone as in the others and, unless only sizes were asked for,
   every stretch that the index refers to has its checksum.
-- Offsets are dense: each entry begins where the one before ended, up to the head's end.
+- A compacted segment is what its list says, and so is each of its row groups, which tile it.
+  They are read some at a time, so memory is bounded whatever the segment's size.
+- Offsets are dense: each slice begins where the one before ended, up to the head's end; the first
+  where the root says that slices begin. Before that are compacted segments, in order. What lies
+  between them is explained: it was compacted away.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from storage import inventory
-from storage.entries import Entry, Kind
+from storage import compacted, inventory
 from storage.errors import Corrupt, ObjectMissing, RiachoError, StoreUnavailable
 from storage.head import Head
 from storage.inventory import Reference, Shelf
@@ -28,6 +31,9 @@ FINDINGS_MAX: Final = 1000
 """As many findings a report names; all are counted."""
 
 READS_AT_ONCE: Final = 16
+READ_BYTES: Final = 4 * 1024 * 1024
+"""About as much of a compacted segment is read at once."""
+
 CALL_S_MAX: Final = 60.0
 """A zone that takes longer to answer cannot be reached."""
 
@@ -95,7 +101,7 @@ async def check_lane(
     check = _LaneCheck(zones, head, sizes_only)
     try:
         async for shelf in inventory.walk(zones, head, broken=check.broken):
-            check.offsets(shelf.entries)
+            check.offsets(shelf)
             await check.objects(shelf, seen)
     except StoreUnavailable as error:
         check.unreachable(error)
@@ -113,6 +119,7 @@ class _LaneCheck:
         self._name = f"{head.topic_id.hex()}/{head.lane}"
         self._reached = list(head.log_starts)
         self._has_begun = [False] * head.partition_count
+        self._covers: Sequence[int] = (0,) * head.partition_count
         self._in_sync = set(zone_names(head, head.isr))
         self._replicas = zone_names(head, head.isr | replica_mask(head))
         self.report = LaneReport(zones={name: ZoneReport() for name in self._replicas})
@@ -125,18 +132,35 @@ class _LaneCheck:
         detail = f"the index cannot be read: {error}"
         self.report.found(Finding(problem="unreachable", zone=None, key=self._name, detail=detail))
 
-    def offsets(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
+    def offsets(self, shelf: Shelf) -> None:
+        if shelf.covers:
+            self._covers = shelf.covers
+            self._reached = list(map(max, self._reached, shelf.covers))
+        self._segments(shelf)
+        for entry in shelf.entries:
             self.report.entries += 1
             partition, reached = entry.partition, self._reached[entry.partition]
-            # The first entry may begin before the log start. Compaction leaves gaps.
+            # The first entry may begin before the log start, but not before what is compacted.
             begins = entry.base_offset
-            is_dense = begins == reached or (not self._has_begun[partition] and begins <= reached)
-            if entry.end_offset <= reached or (entry.kind == Kind.ARROW and not is_dense):
+            may_overlap = not self._has_begun[partition] and reached > self._covers[partition]
+            is_dense = begins == reached or (may_overlap and begins < reached)
+            if entry.end_offset <= reached or not is_dense:
                 detail = f"expected {reached}, found {begins} to {entry.end_offset}"
                 self._offsets_wrong(partition, detail)
             self._has_begun[partition] = True
             self._reached[partition] = max(reached, entry.end_offset)
+
+    def _segments(self, shelf: Shelf) -> None:
+        reached = 0
+        for segment in shelf.segments:
+            self.report.entries += 1
+            start, end = segment.start_offset, segment.end_offset
+            has_room = start <= segment.first_offset < end
+            has_room = has_room and 0 < segment.record_count <= end - segment.first_offset
+            if start < reached or not has_room or end > self._covers[shelf.partition]:
+                detail = f"expected at least {reached}, found a segment from {start} to {end}"
+                self._offsets_wrong(shelf.partition, f"{detail}: {segment}")
+            reached = max(reached, end)
 
     def ends(self) -> None:
         for partition, (reached, end) in enumerate(
@@ -197,15 +221,30 @@ class _LaneCheck:
             return
         if self._sizes_only:
             return
-        ranges = [(each.position, each.position + each.length) for each in ref.stretches]
         try:
-            async with self._gate, asyncio.timeout(CALL_S_MAX):
-                pieces = await self._zones.store(name).get_ranges(ref.key, ranges)
-            inventory.check(ref, pieces)
+            await self._bytes(ref, name)
         except Corrupt as error:
             self._wrong("checksum", name, ref, str(error))
         except (StoreUnavailable, TimeoutError) as error:
             self._wrong("unreachable", name, ref, str(error) or "no answer")
+
+    async def _bytes(self, ref: Reference, name: str) -> None:
+        ranges = [(each.position, each.position + each.length) for each in ref.stretches]
+        pieces = await self._read(ref, name, ranges)
+        inventory.check(ref, pieces)
+        if ref.compacted is None:
+            return
+        footer = compacted.footer_of(ref.compacted, self._head.topic_id, pieces[0])
+        for span in compacted.spans(footer, READ_BYTES):
+            ranges = [(group.position, group.end) for group in span]
+            for group, piece in zip(span, await self._read(ref, name, ranges), strict=True):
+                compacted.check_row_group(group, piece)
+
+    async def _read(
+        self, ref: Reference, name: str, ranges: Sequence[tuple[int, int]]
+    ) -> list[bytes]:
+        async with self._gate, asyncio.timeout(CALL_S_MAX):
+            return await self._zones.store(name).get_ranges(ref.key, ranges)
 
     def _wrong(self, problem: Problem, name: str, ref: Reference, detail: str) -> None:
         self.report.found(Finding(problem=problem, zone=name, key=ref.key, detail=detail))

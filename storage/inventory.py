@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from storage import head as heads
 from storage import index, keys, segment_list
+from storage.compacted_footer import MAGIC
 from storage.entries import Entry, Kind
 from storage.errors import Corrupt
 from storage.head import Head
@@ -55,8 +56,8 @@ class Reference:
     size_bytes: int | None
     """None: not known, but `end` at least."""
     stretches: tuple[Stretch, ...]
-    """What the index knows of its bytes; of a compacted segment that is the footer, which knows
-    the rest."""
+    """What the index knows of its bytes; of a compacted segment that is the footer, which comes
+    first and knows the rest."""
     is_segment: bool
     compacted: Segment | None = None
     """It is this one. It may be too large for memory."""
@@ -257,12 +258,13 @@ def _reference(entries: list[Entry]) -> Reference:
 
 def _compacted(head: Head, segment: Segment) -> Reference:
     footer_begins = segment.size_bytes - segment.footer_bytes
+    footer = Stretch(footer_begins, segment.footer_bytes, segment.footer_crc)
     return Reference(
         key=segment.key(head.topic_id),
         object_id=segment.object_id,
         zones=segment.zones,
         size_bytes=segment.size_bytes,
-        stretches=(Stretch(footer_begins, segment.footer_bytes, segment.footer_crc),),
+        stretches=(footer, Stretch(0, len(MAGIC), crc32c(MAGIC))),
         is_segment=True,
         compacted=segment,
     )

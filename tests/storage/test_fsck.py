@@ -1,6 +1,7 @@
 """fsck: finds every kind of damage, in the zone where it is, and nothing in a healthy lane."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,9 +9,11 @@ import pytest
 
 from storage import catalog as catalogs
 from storage import head as heads
-from storage import replication
+from storage import index, replication
 from storage.fsck import LaneReport, check_lane, check_steadily
 from storage.head import Head
+from storage.segment_list import Segment, SegmentList
+from tests.storage.compacted_lane import CompactedLane
 from tests.storage.replicated import ReplicatedLane
 
 pytestmark = pytest.mark.anyio
@@ -174,3 +177,122 @@ async def test_what_was_replaced_and_swept_meanwhile_is_not_a_loss() -> None:
     assert not (await check_steadily(lane.zones, read)).is_ok
     reads[:] = [None]
     assert (await check_steadily(lane.zones, read)).is_ok
+
+
+async def compacted_lane(root: Path | None = None) -> CompactedLane:
+    lane = CompactedLane(root=root)
+    await lane.fill(40, rolls=0.4)
+    await lane.roll()
+    await lane.compact(0, keep=lambda offset: offset % 3 == 0)
+    await lane.compact(1)
+    await lane.fill(10, seed=1, rolls=0.3)
+    return lane
+
+
+async def segments_of(lane: CompactedLane, partition: int = 0) -> SegmentList:
+    return await lane.catalog.segment_list(lane.head, partition)
+
+
+async def with_list(lane: CompactedLane, segments: Sequence[Segment], covers: int) -> None:
+    members = index.with_covered(await lane.catalog.root(lane.head), 0, covers)
+    listed = {0: SegmentList(tuple(segments))}
+    saved = await lane.catalog.save_root(lane.head, members, listed)
+    lane.head = msgspec.structs.replace(lane.head, root=saved.new_root)
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory"])
+async def test_what_was_compacted_away_is_no_gap(kind: str, tmp_path: Path) -> None:
+    lane = await compacted_lane(tmp_path if kind == "directory" else None)
+
+    assert (await check_lane(lane.zones, lane.head)).findings == []
+    lane.hide(0, 25)
+    assert (await check_lane(lane.zones, lane.head)).findings == []
+    lane.hide(0, lane.head.next_offsets[0])
+    assert (await check_lane(lane.zones, lane.head)).findings == []
+
+
+async def test_a_partition_of_which_nothing_is_left_has_nothing_wrong() -> None:
+    lane = CompactedLane()
+    await lane.append(b"a", b"b")
+    await lane.roll()
+    assert await lane.compact(0, keep=lambda _: False) == []
+
+    assert (await check_lane(lane.zones, lane.head)).findings == []
+    await lane.append(b"c")
+    assert (await check_lane(lane.zones, lane.head)).findings == []
+
+
+async def test_every_damaged_byte_of_a_compacted_segment_is_found() -> None:
+    lane = CompactedLane()
+    await lane.append(*[b"value"] * 8)
+    await lane.roll()
+    [segment] = await lane.compact()
+    key = segment.key(lane.head.topic_id)
+
+    for position in range(segment.size_bytes):
+        await lane.zones["b"].damage(key, position)
+        found = problems(await check_lane(lane.zones, lane.head))
+        assert found == [("checksum", "b", key)], position
+        await lane.zones["b"].damage(key, position)
+    assert (await check_lane(lane.zones, lane.head)).is_ok
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".segments"])
+async def test_a_compacted_segment_or_a_list_that_is_gone_or_cut_short_is_found(
+    ending: str,
+) -> None:
+    lane = await compacted_lane()
+    key = random.Random(1).choice(await referenced(lane, ending))
+    whole = await lane.zones["b"].inner.get(key)
+
+    await lane.zones["b"].inner.delete([key])
+    assert problems(await check_lane(lane.zones, lane.head)) == [("missing", "b", key)]
+    await lane.zones["b"].replace(key, whole[:-1])
+    assert problems(await check_lane(lane.zones, lane.head)) == [("size", "b", key)]
+
+
+async def test_a_segment_of_other_offsets_than_listed_is_found() -> None:
+    lane = await compacted_lane()
+    [first, *rest] = (await segments_of(lane)).segments
+    covers = (await lane.catalog.root(lane.head)).covered(0)
+    longer = msgspec.structs.replace(first, start_offset=first.start_offset + 1, first_offset=3)
+    for name in "abc":
+        body = await lane.zones[name].inner.get(first.key(lane.head.topic_id))
+        await lane.zones[name].inner.put(longer.key(lane.head.topic_id), [body])
+    await with_list(lane, [longer, *rest], covers)
+
+    report = await check_lane(lane.zones, lane.head)
+
+    assert {each.problem for each in report.findings} == {"checksum"}
+    assert {each.zone for each in report.findings} == {"a", "b", "c"}
+    assert "not as listed" in report.findings[0].detail
+
+
+async def test_segments_in_a_wrong_order_or_beyond_what_is_covered_are_found() -> None:
+    lane = await compacted_lane()
+    segments = (await segments_of(lane)).segments
+    covers = (await lane.catalog.root(lane.head)).covered(0)
+
+    for wrong in ([segments[1], segments[0]], [segments[0], segments[0]]):
+        await with_list(lane, wrong, covers)
+        report = await check_lane(lane.zones, lane.head)
+        assert {each.problem for each in report.findings} == {"offsets"}
+    await with_list(lane, segments, covers - 1)
+    report = await check_lane(lane.zones, lane.head)
+    assert {each.problem for each in report.findings} == {"offsets"}
+    await with_list(lane, segments, covers)
+    assert (await check_lane(lane.zones, lane.head)).is_ok
+
+
+async def test_slices_that_do_not_go_on_where_the_compacted_segments_end_are_found() -> None:
+    lane = CompactedLane()
+    for values in ([b"a", b"b"], [b"c", b"d"]):
+        await lane.append(*values)
+        await lane.roll()
+    members = await lane.catalog.root(lane.head)
+
+    for covers, is_ok in ((0, True), (1, False), (2, True), (3, False), (4, True)):
+        root = index.with_covered(members, 0, covers)
+        saved = await lane.catalog.save_root(lane.head, root, {})
+        lane.head = msgspec.structs.replace(lane.head, root=saved.new_root)
+        assert (await check_lane(lane.zones, lane.head)).is_ok == is_ok, covers

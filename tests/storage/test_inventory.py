@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from storage import catalog as catalogs
-from storage import inventory, keys
+from storage import index, inventory, keys
 from storage.errors import Corrupt, ObjectMissing, StoreUnavailable
 from storage.head import WindowPage
 from storage.inventory import INLINE, Reference, Shelf
+from tests.storage.compacted_lane import CompactedLane
 from tests.storage.replicated import ReplicatedLane
 from tests.storage.worlds import TOPIC_ID
 
@@ -147,3 +148,91 @@ async def test_one_that_is_lost_is_told_and_the_rest_is_still_found() -> None:
     assert rest == [shelf for shelf in everything if shelf != lost]
     with pytest.raises(ObjectMissing):
         await shelves_of(lane)
+
+
+async def compacted_lane() -> CompactedLane:
+    lane = CompactedLane()
+    await lane.fill(40, rolls=0.3)
+    await lane.roll()
+    await lane.compact(0)
+    await lane.fill(10, seed=1, rolls=0.3)
+    return lane
+
+
+async def test_compacted_segments_are_found_and_what_they_replaced_is_not() -> None:
+    lane = await compacted_lane()
+    shelves = await shelves_of(lane)
+    covers = (await lane.catalog.root(lane.head)).covered(0)
+
+    for ref in references(shelves):
+        await check_bytes(lane, ref)
+    [listed] = [shelf for shelf in shelves if shelf.segments]
+    assert listed.partition == 0
+    assert [ref.compacted for ref in listed.references] == [None, *listed.segments]
+    assert listed.references[0].key.endswith(".segments")
+    assert all(ref.is_segment for ref in listed.references[1:])
+    assert {shelf.covers for shelf in shelves} == {(covers, 0)}
+    entries = [entry for shelf in shelves for entry in shelf.entries]
+    assert min(entry.base_offset for entry in entries if entry.partition == 0) == covers
+    assert min(entry.base_offset for entry in entries if entry.partition == 1) == 0
+    # What holds slices of another partition, too, is still needed.
+    hot = {key for key in await lane.zones["a"].keys() if "/hot/" in key}
+    found = {ref.key for ref in references(shelves) if "/hot/" in ref.key}
+    assert found < hot
+    assert found == {keys.hot_segment(entry.object_id) for entry in entries}
+
+
+async def test_a_list_of_segments_comes_before_the_root_and_is_remembered() -> None:
+    lane = await compacted_lane()
+    shelves = await shelves_of(lane)
+    names = [shelf.object_id for shelf in shelves]
+    members = await lane.catalog.root(lane.head)
+
+    assert names.index(members.compacted[0]) < names.index(lane.head.root)
+    assert (await shelves_of(lane, set(names) - {lane.head.root}))[0].object_id == lane.head.root
+    await lane.roll()
+    await lane.compact(1)
+    again = [shelf for shelf in await shelves_of(lane, set(names)) if shelf.segments]
+    assert [shelf.partition for shelf in again] == [1]
+
+
+async def test_compacted_segments_before_the_log_start_are_not_needed() -> None:
+    lane = await compacted_lane()
+    segments = next(shelf.segments for shelf in await shelves_of(lane) if shelf.segments)
+    lane.hide(0, segments[0].end_offset)
+
+    [listed] = [shelf for shelf in await shelves_of(lane) if shelf.partition == 0]
+
+    assert listed.segments == list(segments[1:])
+    lane.hide(0, segments[-1].end_offset)
+    [listed] = [shelf for shelf in await shelves_of(lane) if shelf.partition == 0]
+    assert [ref.compacted for ref in listed.references] == [None]
+
+
+async def test_a_page_in_which_nothing_is_live_is_needed_while_the_root_lists_it() -> None:
+    lane = CompactedLane()
+    await lane.append(b"a", b"b")
+    await lane.roll()
+    members = await lane.catalog.root(lane.head)
+    saved = await lane.catalog.save_root(lane.head, index.with_covered(members, 0, 2), {})
+    lane.head = msgspec.structs.replace(lane.head, root=saved.new_root)
+
+    [page, root, inline] = await shelves_of(lane)
+
+    assert [ref.key.rpartition(".")[2] for ref in references([page, root])] == ["page", "root"]
+    assert page.entries == inline.entries == []
+
+
+async def test_a_list_that_is_lost_is_told_and_the_rest_is_still_found() -> None:
+    lane = await compacted_lane()
+    everything = await shelves_of(lane)
+    lost = next(shelf for shelf in everything if shelf.segments)
+    for name in "abc":
+        await lane.zones[name].inner.delete([lost.references[0].key])
+
+    told: list[str] = []
+    found = inventory.walk(lane.zones, lane.head, broken=lambda name, _: told.append(name))
+    rest = [shelf async for shelf in found]
+
+    assert told == [lost.references[0].key]
+    assert rest == [shelf for shelf in everything if shelf != lost]
