@@ -7,7 +7,8 @@
 - *Verified.* Bytes are compared with the checksums of the index, and a segment also with those
   of its footer, before they are written. A damaged copy is passed over for that of another zone,
   and replaced where it is found.
-- *Bounded*: so many bytes a second, so many copies at once, and until a time.
+- *Bounded*: so many bytes a second, so many copies at once, and until a time. A compacted segment
+  goes by way of a file, one at a time, so neither memory nor the disk has to hold many.
 
 An object that every zone was asked for and none holds is lost, here as everywhere. It is
 counted and reported and does not keep the zone out: to be in sync means to hold all there is.
@@ -22,16 +23,19 @@ date. So all that no zone in sync held at its commit is looked for there, once.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from crc32c import crc32c
 
-from storage import inventory, segments
+from storage import inventory, segment_copies, segments
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.head import Head
 from storage.inventory import INLINE, Reference, Shelf
+from storage.objects import ObjectStore
 from storage.replication import Held, mask_of, read_names, zone_names
 from storage.zones import Zones
 
@@ -45,6 +49,12 @@ CALL_S_MAX: Final = 60.0
 
 _CHUNK: Final = 64
 """So many references are begun at once at most; a page has thousands."""
+
+_CHUNK_BYTES: Final = 64 * 1024 * 1024
+"""And so many bytes, where the index knows them: compacted segments have up to gigabytes."""
+
+_BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
+"""A zone that takes a large file more slowly cannot be reached."""
 
 
 class _Remembered:
@@ -150,10 +160,14 @@ class Resync:
         rate: Rate,
         copies_at_once: int,
         monotonic_s: Callable[[], float],
+        folder: Path | None = None,
     ) -> None:
+        """Copy by way of `folder` (None: the system's for such things) what is large."""
         self._zones = zones
         self._rate = rate
         self._gate = asyncio.Semaphore(copies_at_once)
+        self._large = asyncio.Lock()
+        self._folder = folder
         self._monotonic_s = monotonic_s
 
     async def lane(
@@ -187,11 +201,10 @@ class Resync:
         until_s: float,
     ) -> bool:
         missing = [r for r in shelf.references if not self._is_done(head, r, zone, known)]
-        for start in range(0, len(missing), _CHUNK):
+        for number, chunk in enumerate(_chunks(missing)):
             # Not before the first: a step that only found out what to do would be repeated.
-            if start and self._monotonic_s() >= until_s:
+            if number and self._monotonic_s() >= until_s:
                 return False
-            chunk = missing[start : start + _CHUNK]
             await _all(self._bring(head, ref, zone, known, progress) for ref in chunk)
         return True
 
@@ -252,28 +265,54 @@ class Resync:
             progress.objects_checked += 1
             if not is_bad and await _within(self._is_there(head, ref, zone)):
                 return
-            names = [name for name in read_names(head, ref.zones) if name != zone]
+            move = self._move if ref.compacted is None else self._move_large
             try:
-                body = await self._zones.get_as(ref.key, names, lambda body: _verified(ref, body))
+                size_bytes = await move(head, ref, zone, progress)
             except Corrupt:
                 progress.lost += 1
                 if len(progress.lost_keys) < LOST_NAMED_MAX:
                     progress.lost_keys.append(ref.key)
                 return
-            await self._rate.take(len(body))
-            await _within(self._put(ref, zone, body, progress))
             progress.objects_copied += 1
-            progress.bytes_copied += len(body)
+            progress.bytes_copied += size_bytes
 
-    async def _put(self, ref: Reference, zone: str, body: bytes, progress: Progress) -> None:
+    async def _move(self, head: Head, ref: Reference, zone: str, progress: Progress) -> int:
+        """Put into the zone what another one holds; return how many bytes it has."""
+        names = [name for name in read_names(head, ref.zones) if name != zone]
+        body = await self._zones.get_as(ref.key, names, lambda body: _verified(ref, body))
+        await self._rate.take(len(body))
+        await _within(self._put(ref, zone, lambda store: store.put(ref.key, [body]), progress))
+        return len(body)
+
+    async def _move_large(self, head: Head, ref: Reference, zone: str, progress: Progress) -> int:
+        segment = ref.compacted
+        assert segment is not None, ref
+        names = [name for name in read_names(head, ref.zones) if name != zone]
+        async with self._large:
+            with TemporaryDirectory(prefix="riacho-", dir=self._folder) as folder:
+                path = Path(folder) / "segment"
+                await segment_copies.fetch(
+                    self._zones, head.topic_id, segment, names, path, self._rate.take
+                )
+                put = self._put(ref, zone, lambda store: store.put_file(ref.key, path), progress)
+                await _within(put, CALL_S_MAX + segment.size_bytes / _BYTES_PER_S_MIN)
+        return segment.size_bytes
+
+    async def _put(
+        self,
+        ref: Reference,
+        zone: str,
+        put: Callable[[ObjectStore], Awaitable[None]],
+        progress: Progress,
+    ) -> None:
         store = self._zones.store(zone)
         try:
-            await store.put(ref.key, [body])
+            await put(store)
         except ObjectExists:
             # Other bytes than those that were verified. Readers are served by another zone in
             # the instant in which there is none.
             await store.delete([ref.key])
-            await store.put(ref.key, [body])
+            await put(store)
             progress.replaced += 1
 
     async def _is_there(self, head: Head, ref: Reference, zone: str) -> bool:
@@ -326,12 +365,26 @@ def _verified(ref: Reference, body: bytes) -> bytes:
     return body
 
 
-async def _within(work: Awaitable[T]) -> T:
+def _chunks(references: Iterable[Reference]) -> Iterator[list[Reference]]:
+    chunk: list[Reference] = []
+    size_bytes = 0
+    for ref in references:
+        ref_bytes = ref.size_bytes or 0
+        if chunk and (len(chunk) == _CHUNK or size_bytes + ref_bytes > _CHUNK_BYTES):
+            yield chunk
+            chunk, size_bytes = [], 0
+        chunk.append(ref)
+        size_bytes += ref_bytes
+    if chunk:
+        yield chunk
+
+
+async def _within(work: Awaitable[T], seconds: float = CALL_S_MAX) -> T:
     try:
-        async with asyncio.timeout(CALL_S_MAX):
+        async with asyncio.timeout(seconds):
             return await work
     except TimeoutError:
-        raise StoreUnavailable(f"a zone took more than {CALL_S_MAX:g} s") from None
+        raise StoreUnavailable(f"a zone took more than {seconds:g} s") from None
 
 
 async def _all(works: Iterable[Awaitable[None]]) -> None:
