@@ -1,0 +1,132 @@
+"""Retention: what is too old or too much is hidden, and leaves the index.
+
+The log start of a partition moves, lane by lane, and then what only lists hidden records leaves the
+lane's root. Objects are removed by a sweep. A lane that fails is told, and the others go on.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from service.jobs.stores import Stores
+from storage import head as heads
+from storage import keys, trimming
+from storage.catalog import Catalog
+from storage.errors import Contended, Corrupt, StoreUnavailable
+from storage.head_changes import Transact
+from storage.pruning import prune
+from storage.retention import policy_of
+from storage.topics import Topic
+from storage.trimming import Plan, Trimmed, Trimming
+
+LANES_AT_ONCE: Final = 8
+CACHE_BYTES: Final = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimmedPartition:
+    topic: str
+    partition: int
+    before: int
+    after: int
+    """Where the log begins now."""
+    size_bytes: int
+    """Of what was hidden."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RetentionReport:
+    lanes: int = 0
+    partitions: list[TrimmedPartition] = field(default_factory=list)
+    """Those whose log start moved."""
+    pruned_members: int = 0
+    """Pages and nodes that left roots."""
+    pruned_segments: int = 0
+    """Compacted segments that left their lists."""
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def offsets(self) -> int:
+        return sum(each.after - each.before for each in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.partitions)
+
+
+async def retain(
+    stores: Stores,
+    topics: Sequence[Topic],
+    *,
+    transact: Transact | None,
+    seen: Callable[[int], None] = lambda _: None,
+) -> RetentionReport:
+    """Move log starts to where the topics' configuration wants them; return what went.
+
+    `transact` is that of the lease; None: a dry run, which writes nothing. `seen` is told after
+    every few lanes how many they were. Raises `LeaseLost` when somebody else took over.
+    """
+    work = _Work(stores, transact)
+    lanes = [(topic, lane) for topic in topics for lane in topic.lanes]
+    for start in range(0, len(lanes), LANES_AT_ONCE):
+        chunk = lanes[start : start + LANES_AT_ONCE]
+        async with asyncio.TaskGroup() as group:
+            for topic, lane in chunk:
+                group.create_task(work.lane(topic, lane))
+        seen(len(chunk))
+    work.report.partitions.sort(key=lambda each: (each.topic, each.partition))
+    return work.report
+
+
+class _Work:
+    def __init__(self, stores: Stores, transact: Transact | None) -> None:
+        self._metadata = stores.metadata
+        self._catalog = Catalog(stores.zones, stores.world.new_id, CACHE_BYTES)
+        self._now_ms = stores.world.now_ms
+        self._transact = transact
+        self.report = RetentionReport()
+
+    async def lane(self, topic: Topic, lane: int) -> None:
+        self.report.lanes += 1
+        try:
+            await self._lane(topic, lane)
+        except (StoreUnavailable, Contended, Corrupt) as error:
+            self.report.failures.append(f"topic {topic.name!r}, lane {lane}: {error}")
+
+    async def _lane(self, topic: Topic, lane: int) -> None:
+        moved: dict[int, TrimmedPartition] = {}
+
+        def told(trims: Sequence[Trimmed]) -> None:
+            for trim in trims:
+                partition = lane * topic.lane_partitions + trim.partition
+                before = moved.get(partition)
+                moved[partition] = TrimmedPartition(
+                    topic=topic.name,
+                    partition=partition,
+                    before=trim.before if before is None else before.before,
+                    after=trim.after,
+                    size_bytes=trim.size_bytes + (0 if before is None else before.size_bytes),
+                )
+
+        key = keys.head(topic.topic_id, lane)
+        policy = policy_of(topic.config)
+        try:
+            if policy is not None:
+                plan = Trimming(self._catalog).expiring(policy, self._now_ms())
+                await self._trim(key, plan, told)
+            if self._transact is not None:
+                pruned = await prune(self._metadata, self._catalog, key, self._transact)
+                self.report.pruned_members += pruned.members
+                self.report.pruned_segments += pruned.segments
+        finally:
+            self.report.partitions += moved.values()
+
+    async def _trim(self, key: str, plan: Plan, told: Callable[[list[Trimmed]], None]) -> None:
+        if self._transact is not None:
+            await trimming.trim(self._metadata, key, plan, self._transact, told)
+            return
+        item = await self._metadata.get(key)
+        if item is not None:
+            _, foreseen = await trimming.foresee(heads.decode(item.value), plan)
+            told(foreseen)

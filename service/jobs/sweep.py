@@ -1,0 +1,229 @@
+"""Sweeping a whole deployment: what nothing refers to is removed, zone by zone.
+
+    in this process   objects are listed, references strike them out (`storage/sweep.py`)
+    with a runner     both are spread over workers, and meet by the last digits of their names
+
+Either way the sweep is of what was old when it began, so it may be stopped and begun again.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from service.jobs.stores import Stores
+from service.transactions import state
+from storage import gone_topics, keys, sweep, zone_items
+from storage import head as heads
+from storage.errors import MetadataConflict, ObjectMissing, Rejected, StoreUnavailable
+from storage.head import Head
+from storage.metadata import MetadataStore, Op
+from storage.sweep import Count, TooMany, ZoneTally
+
+MIN_AGE_MS: Final = 3_600_000
+SAFE_AGE_MS_MIN: Final = 900_000
+"""A commit may come as late as 10 minutes after its objects; less than this is not safe."""
+
+HEADS_AT_ONCE: Final = 100
+_LISTED_AT_ONCE: Final = 1000
+_DIGITS: Final = "0123456789abcdef"
+
+
+class Held(Protocol):
+    """A lease that is ours."""
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        """Do `ops` if it still is; raises `LeaseLost`."""
+
+    async def check(self) -> None:
+        """Raise `LeaseLost` unless it still is."""
+
+
+class Unsafe(Rejected):
+    """A sweep that might remove what is needed, and was not told to do it all the same."""
+
+    code = "UNSAFE_SWEEP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    min_age_ms: int = MIN_AGE_MS
+    limit: int | None = None
+    """As many objects are removed at most."""
+    is_unsafe: bool = False
+    removed: Callable[[int, int], None] = lambda _objects, _bytes: None
+    """Told of objects and bytes, batch by batch."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SweepReport:
+    zones: dict[str, ZoneTally] = field(default_factory=dict)
+    heads_removed: int = 0
+    """What interrupted calls left of topics that are gone."""
+    is_complete: bool = True
+    """False: the limit came first, or a zone could not be swept."""
+
+    @property
+    def problems(self) -> dict[str, str]:
+        return {name: zone.problem for name, zone in self.zones.items() if zone.problem}
+
+    @property
+    def removed(self) -> Count:
+        total = Count()
+        for zone in self.zones.values():
+            total.add(zone.removed.objects, zone.removed.size_bytes)
+        return total
+
+    def add(self, tallies: Mapping[str, ZoneTally]) -> None:
+        for name, tally in tallies.items():
+            mine = self.zones.setdefault(name, ZoneTally())
+            mine.seen.add(tally.seen.objects, tally.seen.size_bytes)
+            mine.unknown.add(tally.unknown.objects, tally.unknown.size_bytes)
+            mine.removed.add(tally.removed.objects, tally.removed.size_bytes)
+            for kind, count in tally.orphans.items():
+                mine.orphans.setdefault(kind, Count()).add(count.objects, count.size_bytes)
+            mine.problem = mine.problem or tally.problem
+
+
+class Sweep:
+    """One sweep. Without `held` it is a dry run, which changes nothing."""
+
+    def __init__(self, stores: Stores, held: Held | None, options: Options) -> None:
+        self._stores = stores
+        self._held = held
+        self._options = options
+        self.cutoff_ms = stores.world.now_ms() - options.min_age_ms
+        self.report = SweepReport()
+        self._removed = 0
+
+    async def run(self) -> SweepReport:
+        """Sweep in this process."""
+        names = await self.prepare()
+        waiting = [""]
+        while waiting and names and not self._is_limit_reached:
+            suffix = waiting.pop()
+            try:
+                found = await sweep.find(
+                    self._stores.zones,
+                    names,
+                    suffix,
+                    self.cutoff_ms,
+                    lambda: staged_keys(self._stores.metadata),
+                    lambda: read_heads(self._stores),
+                )
+            except TooMany:
+                waiting += [digit + suffix for digit in _DIGITS]
+                continue
+            for name, orphans in found.orphans.items():
+                await self._remove(name, orphans, found.tallies[name])
+            self.report.add(found.tallies)
+            names = [name for name in names if not self.report.zones[name].problem]
+        self.report.is_complete = not (waiting or self.report.problems) and self._is_all_removed
+        return self.report
+
+    async def prepare(self) -> list[str]:
+        """Check that it is safe, remove leftover heads; return the zones to be swept."""
+        age_ms = self._options.min_age_ms
+        if age_ms < SAFE_AGE_MS_MIN and not self._options.is_unsafe:
+            raise Unsafe(
+                f"objects of the last {SAFE_AGE_MS_MIN // 60_000} minutes may be about to be"
+                " committed; --unsafe sweeps younger ones, and is right only if nobody writes"
+            )
+        if not await self._stores.metadata.list("topic/", limit=1) and not self._options.is_unsafe:
+            raise Unsafe(
+                "the metadata table has no topic, so everything would be garbage; are --metadata"
+                " and --zones of the same deployment? --unsafe sweeps all the same"
+            )
+        if self._held is not None:
+            await self._remove_heads(self._held)
+        self.report.zones = {name: ZoneTally() for name in self._stores.zones.names}
+        for name, item in await self._markers():
+            await self._check_marker(name, item)
+        return [name for name, tally in self.report.zones.items() if not tally.problem]
+
+    async def _markers(self) -> list[tuple[str, str]]:
+        found = []
+        for _, stored in await self._stores.metadata.list("zone/"):
+            item = zone_items.decode(stored.value)
+            if item.marker and item.name in self.report.zones:
+                found.append((item.name, item.marker))
+        return found
+
+    async def _check_marker(self, name: str, marker: str) -> None:
+        """Note a problem if the zone is not the one that the table knows."""
+        try:
+            await self._stores.zones.store(name).size(keys.zone_marker(marker))
+        except ObjectMissing:
+            self.report.zones[name].problem = "its marker is not there: it is empty, or another one"
+        except StoreUnavailable as error:
+            self.report.zones[name].problem = str(error)
+
+    async def _remove_heads(self, held: Held) -> None:
+        metadata = self._stores.metadata
+        for gone in await gone_topics.left_behind(metadata, self.cutoff_ms):
+
+            async def is_topic(topic_id: bytes = gone.topic_id) -> bool:
+                topics = await self._stores.topics().all()
+                return any(topic.topic_id == topic_id for topic in topics)
+
+            try:
+                removed = await gone_topics.remove_heads(metadata, gone, is_topic, held.transact)
+            except MetadataConflict:
+                continue  # Someone else is at it.
+            self.report.heads_removed += removed
+
+    @property
+    def left(self) -> int | None:
+        """How many objects may still be removed; None: any number."""
+        if self._options.limit is None:
+            return None
+        return self._options.limit - self._removed
+
+    @property
+    def _is_limit_reached(self) -> bool:
+        return self._held is not None and self.left is not None and self.left <= 0
+
+    @property
+    def _is_all_removed(self) -> bool:
+        return self._held is None or all(
+            zone.orphan_count == zone.removed.objects for zone in self.report.zones.values()
+        )
+
+    async def _remove(
+        self, name: str, orphans: Sequence[sweep.Candidate], tally: ZoneTally
+    ) -> None:
+        if self._held is None:
+            return
+        if self.left is not None:
+            orphans = orphans[: max(0, self.left)]
+
+        def removed(objects: int, size_bytes: int) -> None:
+            self._removed += objects
+            self._options.removed(objects, size_bytes)
+
+        store = self._stores.zones.store(name)
+        await sweep.remove(store, orphans, tally, self._held.check, removed)
+
+
+async def staged_keys(metadata: MetadataStore) -> list[str]:
+    """Return the objects that open transactions have staged."""
+    found: list[str] = []
+    after = None
+    while True:
+        page = await metadata.list("txn/", after=after, limit=_LISTED_AT_ONCE)
+        for _, item in page:
+            opened = state.decode(item.value).open
+            for staged in opened.staged if opened is not None else ():
+                found += [keys.hot_segment(run.object_id) for run in staged.runs]
+        if len(page) < _LISTED_AT_ONCE:
+            return found
+        after = page[-1][0]
+
+
+async def read_heads(stores: Stores) -> AsyncIterator[Head]:
+    """Yield the head of every lane of every topic."""
+    for topic in await stores.topics().all():
+        for start in range(0, len(topic.lanes), HEADS_AT_ONCE):
+            lanes = topic.lanes[start : start + HEADS_AT_ONCE]
+            names = [keys.head(topic.topic_id, lane) for lane in lanes]
+            for item in (await stores.metadata.get_many(names)).values():
+                yield heads.decode(item.value)
