@@ -123,11 +123,13 @@ def fetch_rows() -> list[Row]:
     keys = [f"user-{number:06}" for number in range(RECORDS)]
     stamps = [NOW_MS] * RECORDS
     values = texts()
-    text = [(0, record_batch(stamps, keys, values))]
-    objects = [(0, record_batch(stamps, keys, [json.dumps({"text": v[:80]}) for v in values]))]
-    blobs = [(0, record_batch(stamps, keys, [v.encode() + b"\xff" for v in values]))]
+    text = [(range(RECORDS), record_batch(stamps, keys, values))]
+    objects = [
+        (range(RECORDS), record_batch(stamps, keys, [json.dumps({"text": v[:80]}) for v in values]))
+    ]
+    blobs = [(range(RECORDS), record_batch(stamps, keys, [v.encode() + b"\xff" for v in values]))]
     trace: list[list[Header]] = [[{"key": "trace", "value": b"0123456789abcdef"}]] * RECORDS
-    headed = [(0, record_batch(stamps, keys, values, trace))]
+    headed = [(range(RECORDS), record_batch(stamps, keys, values, trace))]
 
     def baseline() -> bytes:
         rows = text[0][1].to_pylist()

@@ -20,9 +20,9 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from storage.fetched import Batches
+
 ValueFormat: TypeAlias = Literal["text", "json", "base64"]
-Batches: TypeAlias = "Sequence[tuple[int, pa.RecordBatch]]"
-"""Pairs of a base offset and the records from there on."""
 
 _Text: TypeAlias = str | UnsetType | None
 _Bytes: TypeAlias = bytes | UnsetType | None
@@ -87,18 +87,18 @@ def encode_each(
 
 
 def _records(batches: Batches, value_format: ValueFormat) -> Iterator[Any]:
-    for base_offset, batch in batches:
+    for offsets, batch in batches:
         if value_format == "base64":
-            yield from _base64_records(base_offset, batch)
+            yield from _base64_records(offsets, batch)
         else:
-            yield from _text_records(base_offset, batch, value_format == "json")
+            yield from _text_records(offsets, batch, value_format == "json")
 
 
-def _base64_records(base_offset: int, batch: pa.RecordBatch) -> Iterator[_Base64Record]:
+def _base64_records(offsets: Sequence[int], batch: pa.RecordBatch) -> Iterator[_Base64Record]:
     timestamps, keys, values, headers = batch.columns
     return map(
         _Base64Record,
-        range(base_offset, base_offset + batch.num_rows),
+        offsets,
         timestamps.to_pylist(),
         keys.to_pylist(),
         values.to_pylist(),
@@ -106,8 +106,7 @@ def _base64_records(base_offset: int, batch: pa.RecordBatch) -> Iterator[_Base64
     )
 
 
-def _text_records(base_offset: int, batch: pa.RecordBatch, as_json: bool) -> Iterator[Any]:
-    offsets = range(base_offset, base_offset + batch.num_rows)
+def _text_records(offsets: Sequence[int], batch: pa.RecordBatch, as_json: bool) -> Iterator[Any]:
     timestamps = batch.column("timestamp").to_pylist()
     keys = _texts(batch.column("key"))
     values = _texts(batch.column("value"))

@@ -1,6 +1,5 @@
 """`GET …/records` and `POST /v1/fetch`: from offsets to bodies."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -9,12 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from service.access_log import request_id_of
+from service.arrow_fetch import OffsetsForm, arrow_body
 from service.fetch_bodies import encode_ndjson
 from service.gateway import FetchResult, Gateway, Position, Wait
 from service.json_requests import read_json
 from service.methods import is_head
 from service.metrics import Metrics
-from service.multi_fetch import FetchBody, MultiFetch, end_of, fetched_json
+from service.multi_fetch import FetchBody, MultiFetch, fetched_json
 from service.records_response import RecordsResponse
 from service.requests import (
     ARROW,
@@ -28,10 +28,8 @@ from service.requests import (
     partition_of,
 )
 from service.tail import tail
-from storage import slices
 from storage.errors import InvalidRequest
-from storage.reader import Budget, rows_within
-from storage.records import RECORD_SCHEMA
+from storage.reader import Budget
 
 PARAMETERS: Final = (
     "offset",
@@ -41,10 +39,8 @@ PARAMETERS: Final = (
     "min_bytes",
     "max_wait_ms",
     "value_format",
+    "offsets",
 )
-
-BASE_OFFSETS_KEY: Final = b"riacho.base_offsets"
-"""Where the schema of an Arrow response says the first offset of each of its batches."""
 
 _FETCH_BODY: Final = msgspec.json.Decoder(FetchBody)
 
@@ -63,10 +59,10 @@ class FetchRoutes:
         if media_type == SSE:
             return await self._tail(request, query, topic, partition)
         budget, wait = self._budget(query), self._wait(query)
-        value_format = query.value_format()
+        value_format, form = query.value_format(), query.offsets_form()
         result = await self._gateway.fetch(topic, partition, query.position(), budget, wait)
         if media_type == ARROW:
-            return self._arrow(result)
+            return await self._arrow(result, form)
         return self._text(result, media_type, value_format)
 
     def _budget(self, query: Query) -> Budget:
@@ -89,7 +85,7 @@ class FetchRoutes:
 
     def _text(self, result: FetchResult, media_type: str, value_format: ValueFormat) -> Response:
         batches = result.fetched.batches(result.share.size_bytes)
-        headers = _headers(result, end_of(result, batches))
+        headers = _headers(result, result.fetched.end_of(batches))
         if media_type == NDJSON:
             body = encode_ndjson(batches, value_format=value_format)
         else:
@@ -97,13 +93,11 @@ class FetchRoutes:
         self._metrics.fetched(sum(batch.num_rows for _, batch in batches), len(body))
         return RecordsResponse(body, media_type, [result.share], headers)
 
-    def _arrow(self, result: FetchResult) -> Response:
-        pieces, bases, end = _arrow_pieces(result)
-        metadata = {BASE_OFFSETS_KEY: json.dumps(bases).encode()}
-        schema = RECORD_SCHEMA.with_metadata(metadata).serialize().to_pybytes()
-        body = b"".join([schema, *pieces, slices.END_OF_STREAM])
-        self._metrics.fetched(end - result.fetched.start_offset, len(body))
-        return RecordsResponse(body, ARROW, [result.share], _headers(result, end))
+    async def _arrow(self, result: FetchResult, form: OffsetsForm) -> Response:
+        found = await arrow_body(result.fetched, result.share.size_bytes, form)
+        self._metrics.fetched(found.record_count, len(found.body))
+        headers = _headers(result, found.next_offset)
+        return RecordsResponse(found.body, ARROW, [result.share], headers)
 
     async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
         position = query.position()
@@ -156,32 +150,3 @@ def _headers(result: FetchResult, next_offset: int) -> dict[str, str]:
         "riacho-high-watermark": str(result.high_watermark),
         "riacho-log-start-offset": str(result.log_start_offset),
     }
-
-
-def _arrow_pieces(result: FetchResult) -> tuple[list[bytes | memoryview], list[int], int]:
-    """Return slices as they are stored, but for those of which only a part is wanted."""
-    fetched = result.fetched
-    bytes_max = result.share.size_bytes
-    whole = fetched.size_bytes <= bytes_max
-    if whole and all(
-        fetched.start_offset <= piece.base_offset and piece.end_offset <= fetched.end_offset
-        for piece in fetched.slices[:1] + fetched.slices[-1:]
-    ):
-        pieces = [piece.data for piece in fetched.slices]
-        return pieces, [piece.base_offset for piece in fetched.slices], fetched.end_offset
-    pieces, bases = [], []
-    end = fetched.start_offset
-    for piece in fetched.slices:
-        first = max(piece.base_offset, fetched.start_offset)
-        last = min(piece.end_offset, fetched.end_offset)
-        if whole and (first, last) == (piece.base_offset, piece.end_offset):
-            pieces.append(piece.data)
-        else:
-            batch = piece.records().slice(first - piece.base_offset, last - first)
-            if not whole:
-                batch = batch.slice(0, max(1, rows_within(batch, bytes_max)))
-                last = first + batch.num_rows
-            pieces.append(slices.encode_one(batch))
-        bases.append(first)
-        end = last
-    return pieces, bases, end

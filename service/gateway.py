@@ -8,6 +8,7 @@ slices) may be lost at any moment and only saves reads.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -16,13 +17,15 @@ from service.admission import Admission
 from service.batcher import Batcher, BatchLimits
 from service.clock import World
 from service.numbering import Numbered, claims_of
+from service.partition_info import PartitionInfo, partition_info
+from service.rereading import reread
 from service.settings import Settings
 from service.shares import Share, Shares
-from storage import replication
 from storage.atomic import AtomicCommits
-from storage.catalog import Catalog
+from storage.catalog import ENTRIES_MAX, Catalog
 from storage.entries import Entry
 from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
+from storage.head import Head
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
 from storage.metadata import MetadataStore
 from storage.partitioner import Keeper, Spreader, assign
@@ -72,16 +75,14 @@ class FetchResult:
     """How many bytes the response may have, and who counts them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionInfo:
-    partition: int
-    leader: str | None
-    leader_epoch: int
-    replicas: list[str]
-    isr: list[str]
-    log_start_offset: int
-    high_watermark: int
-    size_bytes: int
+@dataclass(frozen=True, slots=True)
+class Located:
+    entries: list[Entry]
+    next_offset: int
+    """Where to ask on; behind `end`, or the end of the log, if there is no more."""
+    head: Head
+    local: int
+    """The partition within its lane."""
 
 
 class Gateway:
@@ -239,18 +240,19 @@ class Gateway:
         while True:
             share = self.outgoing.take(budget.bytes_max)
             affordable = replace(budget, bytes_max=share.size_bytes)
-            fetched = await self.reader.fetch(view.head, local, offset, affordable)
+            read = partial(self.reader.fetch, partition=local, offset=offset, budget=affordable)
+            fetched, view = await reread(lane, view, read)
             share.hold(fetched.size_bytes)
             if fetched.end_offset == view.head.next_offsets[local] and view.read_at_s <= began_s:
                 # Readers stop at the end, so what we call the end must be that of now.
                 view = await lane.view(0)
-                if fetched.end_offset == offset < view.head.next_offsets[local]:
+                if not fetched.slices and fetched.end_offset < view.head.next_offsets[local]:
                     continue
             left_s = deadline_s - self.world.monotonic_s()
             if (
                 fetched.size_bytes >= wait.min_bytes
                 or fetched.end_offset < view.head.next_offsets[local]
-                or fetched.end_offset == offset + budget.records_max
+                or fetched.record_count >= budget.records_max
                 or left_s <= 0
                 or self.draining.is_set()
             ):
@@ -280,17 +282,20 @@ class Gateway:
         view = await lane.view(0)
         _check_width(view, local)
         at = "earliest" if position.at is None else position.at
-        offset, _ = await self._resolve(view, local, at)
+        (offset, _), view = await self._resolve(lane, view, local, at)
         return offset, view
 
-    async def _resolve(self, view: LaneView, local: int, at: Place) -> tuple[int, int]:
+    async def _resolve(
+        self, lane: Lane, view: LaneView, local: int, at: Place
+    ) -> tuple[tuple[int, int], LaneView]:
         match at:
             case "earliest":
-                return view.head.log_starts[local], -1
+                return (view.head.log_starts[local], -1), view
             case "latest":
-                return view.head.next_offsets[local], -1
+                return (view.head.next_offsets[local], -1), view
             case _:
-                return await self.reader.offset_at(view.head, local, at)
+                read = partial(self.reader.offset_at, partition=local, timestamp_ms=at)
+                return await reread(lane, view, read)
 
     async def offset_at(self, topic_name: str, partition: int, at: Place) -> tuple[int, int]:
         """Return the offset at a moment, and the timestamp of its record (-1: none)."""
@@ -299,24 +304,33 @@ class Gateway:
             lane, local = self._lane(topic, partition)
             view = await lane.view(0)
             _check_width(view, local)
-            return await self._resolve(view, local, at)
+            found, _ = await self._resolve(lane, view, local, at)
+            return found
 
         return await self.with_topic(topic_name, attempt)
 
     async def locate(
-        self, topic_name: str, partition: int, offset: int | None, end: int | None
-    ) -> tuple[list[Entry], LaneView, int]:
-        """Return index entries that hold `offset` to `end`, the head and the lane partition."""
+        self,
+        topic_name: str,
+        partition: int,
+        offset: int | None,
+        end: int | None,
+        limit: int = ENTRIES_MAX,
+    ) -> Located:
+        """Return index entries that hold `offset` to `end`, at most `limit`."""
 
-        async def attempt(topic: Topic) -> tuple[list[Entry], LaneView, int]:
+        async def attempt(topic: Topic) -> Located:
             lane, local = self._lane(topic, partition)
             view = await lane.view(0)
             _check_width(view, local)
-            start = view.head.log_starts[local] if offset is None else offset
-            entries = await self.reader.locate(view.head, local, start)
-            if end is not None:
-                entries = [entry for entry in entries if entry.base_offset < end]
-            return entries, view, local
+
+            async def read(head: Head) -> tuple[list[Entry], int]:
+                start = head.log_starts[local] if offset is None else offset
+                stop = head.next_offsets[local] if end is None else end
+                return await self.reader.locate(head, local, start, stop, limit)
+
+            (entries, next_offset), view = await reread(lane, view, read)
+            return Located(entries, next_offset, view.head, local)
 
         if end is not None and offset is not None and end < offset:
             raise InvalidRequest(f"end: {end} is before offset {offset}")
@@ -339,7 +353,7 @@ class Gateway:
             lane, local = self._lane(topic, partition)
             view = await lane.view(0)
             _check_width(view, local)
-            return _info(partition, local, view)
+            return partition_info(partition, local, view.head)
 
         return await self.with_topic(topic_name, attempt)
 
@@ -352,7 +366,7 @@ class Gateway:
             for partition in range(topic.partition_count):
                 number, local = topic.lane_of(partition)
                 _check_width(views[number], local)
-                infos.append(_info(partition, local, views[number]))
+                infos.append(partition_info(partition, local, views[number].head))
             return infos
 
         return await self.with_topic(topic_name, attempt)
@@ -380,19 +394,3 @@ class Gateway:
 def _check_width(view: LaneView, local: int) -> None:
     if local >= view.head.partition_count:
         raise Contended("the partition is just being added; send it again")
-
-
-def _info(partition: int, local: int, view: LaneView) -> PartitionInfo:
-    head = view.head
-    order = replication.turned(head, local)
-    in_sync = [number for number in order if head.isr >> number & 1]
-    return PartitionInfo(
-        partition=partition,
-        leader=head.zones[in_sync[0]] if in_sync else None,
-        leader_epoch=head.leader_epoch,
-        replicas=[head.zones[number] for number in order],
-        isr=[head.zones[number] for number in in_sync],
-        log_start_offset=head.log_starts[local],
-        high_watermark=head.next_offsets[local],
-        size_bytes=head.sizes[local],
-    )

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
-import pyarrow as pa
 
 from service import problems
 from service.fetch_bodies import encode_json
@@ -14,7 +13,7 @@ from service.metrics import Metrics
 from service.requests import OFFSET_MAX, ValueFormat, parse_place
 from service.shares import Share
 from storage.errors import InvalidRequest, OffsetOutOfRange, RiachoError
-from storage.reader import Budget
+from storage.fetched import Batches, Budget
 
 FETCHES_AT_ONCE: Final = 16
 """Partitions of one `POST /v1/fetch` that are read at the same time. More would read beyond
@@ -150,8 +149,9 @@ class MultiFetch:
                 continue
             affordable = min(left, wanted.max_bytes or left, result.share.size_bytes)
             # What will not be sent need not be decoded either.
-            batches = result.fetched.batches(affordable) if left > 0 and records > 0 else []
-            batches = _first_records(batches, records)
+            batches: Batches = []
+            if left > 0 and records > 0:
+                batches = _first_records(result.fetched.batches(affordable), records)
             for _, batch in batches:
                 left -= batch.nbytes
                 records -= batch.num_rows
@@ -162,35 +162,21 @@ class MultiFetch:
         return data
 
 
-def _first_records(
-    batches: Sequence[tuple[int, pa.RecordBatch]], count: int
-) -> list[tuple[int, pa.RecordBatch]]:
+def _first_records(batches: Batches, count: int) -> Batches:
     """Return `batches` cut behind `count` records."""
     cut = []
-    for base, batch in batches:
+    for offsets, batch in batches:
         if count <= 0:
             break
-        cut.append((base, batch.slice(0, count)))
+        cut.append((offsets[:count], batch.slice(0, count)))
         count -= batch.num_rows
     return cut
 
 
-def end_of(result: FetchResult, batches: Sequence[tuple[int, pa.RecordBatch]]) -> int:
-    """Return where the next fetch begins after one that returned `batches`."""
-    if not batches:
-        return result.fetched.start_offset
-    base, batch = batches[-1]
-    return base + int(batch.num_rows)
-
-
-def fetched_json(
-    result: FetchResult,
-    batches: Sequence[tuple[int, pa.RecordBatch]],
-    value_format: ValueFormat,
-) -> bytes:
+def fetched_json(result: FetchResult, batches: Batches, value_format: ValueFormat) -> bytes:
     rest = msgspec.json.encode(
         {
-            "next_offset": end_of(result, batches),
+            "next_offset": result.fetched.end_of(batches),
             "high_watermark": result.high_watermark,
             "log_start_offset": result.log_start_offset,
         }

@@ -205,6 +205,13 @@ _FETCH_PARAMETERS: Final = [
     parameter("query", "min_bytes", OFFSET, "wait for so much"),
     parameter("query", "max_wait_ms", _WAIT, "and so long"),
     parameter("query", "value_format", {"enum": ["text", "json", "base64"], "default": "text"}),
+    parameter(
+        "query",
+        "offsets",
+        {"enum": ["base", "column", "either"], "default": "base"},
+        "how an Arrow stream says offsets where compaction left gaps: base cuts batches there,"
+        " column adds a column offset to all, either adds it only if there are gaps",
+    ),
 ]
 
 _FETCH_BODY: Final = {

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from service.admission import Hold
+from service.arrow_fetch import OffsetsForm
 from service.compression import decompress
 from service.gateway import Place, Position
 from service.record_limits import PARTITION_MAX
@@ -64,6 +65,12 @@ class Query:
         if text not in get_args(ValueFormat):
             raise InvalidRequest(f"query: value_format must be text, json or base64, not {text!r}")
         return cast(ValueFormat, text)
+
+    def offsets_form(self) -> OffsetsForm:
+        text = self._values.get("offsets", "base")
+        if text not in get_args(OffsetsForm):
+            raise InvalidRequest(f"query: offsets must be base, column or either, not {text!r}")
+        return cast(OffsetsForm, text)
 
     def position(self) -> Position:
         """Return where to read: `offset` or `at`, and the beginning if neither is given."""

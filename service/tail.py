@@ -39,11 +39,12 @@ async def tail(
     yield b": tailing\n\n"
     while not gateway.draining.is_set():
         batches = result.fetched.batches(result.share.size_bytes)
-        offset = result.fetched.start_offset
-        events: list[bytes] = []
-        for number, data in encode_each(batches, value_format=value_format):
-            events.append(b"id: %d\ndata: %b\n\n" % (number, data))
-            offset = number + 1
+        # Behind the last record there may be offsets that compaction emptied.
+        offset = result.fetched.end_of(batches)
+        events = [
+            b"id: %d\ndata: %b\n\n" % (number, data)
+            for number, data in encode_each(batches, value_format=value_format)
+        ]
         if left is not None:
             events = events[:left]
             left -= len(events)

@@ -1,6 +1,5 @@
 """Routes about topics. A route translates; it does not decide."""
 
-import base64
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -15,19 +14,15 @@ from pydantic import (
     StrictStr,
 )
 
-from service.gateway import Gateway, PartitionInfo
+from service.gateway import Gateway
 from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter, problem_response
+from service.partition_info import PartitionInfo
 from service.record_limits import PARTITION_MAX
-from service.requests import OFFSET_MAX, Query, parse_partition, parse_place
-from storage import keys
-from storage.entries import Kind
+from service.requests import JSON, OFFSET_MAX, Query, parse_partition, parse_place
+from service.stored_ranges import RANGES, RANGES_MAX, StoredRanges, stored_ranges
 from storage.errors import InvalidRequest
-from storage.replication import read_names
-from storage.slices import SCHEMA_MESSAGE
 from storage.topic_config import SETTINGS
 from storage.topics import PARTITIONS_MAX, Topic
-
-SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
 
 TopicName = Annotated[
     str,
@@ -94,27 +89,6 @@ class PartitionList(BaseModel):
 class OffsetInfo(BaseModel):
     offset: int
     timestamp: int = Field(description="of the record at the offset; -1 if there is none")
-
-
-class StoredRange(BaseModel):
-    base_offset: int
-    end_offset: int
-    count: int
-    format: str = Field(description="arrow: one Arrow IPC record-batch message")
-    url: str
-    start: int = Field(description="first byte of the range")
-    end: int = Field(description="byte behind the range")
-    crc32c: int
-    min_timestamp: int
-    max_timestamp: int
-
-
-class StoredRanges(BaseModel):
-    segments: list[StoredRange]
-    arrow_schema_base64: str = Field(description="message to put in front of the ranges")
-    next_offset: int
-    high_watermark: int
-    log_start_offset: int
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -195,61 +169,33 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get(
         "/{topic}/partitions/{partition}/segments",
+        response_model=StoredRanges,
         responses={416: problem_response("The offset is outside the log")},
         openapi_extra={
             "parameters": [
                 parameter("query", "offset", OFFSET, "first offset; default: the log start"),
                 parameter("query", "end", OFFSET, "offset to stop before"),
+                parameter(
+                    "query",
+                    "limit",
+                    {"type": "integer", "minimum": 1, "maximum": RANGES_MAX, "default": RANGES},
+                    "as many ranges at most; next_offset says where to ask on",
+                ),
             ]
         },
     )
     async def locate_records(
         topic: TopicName, partition: PartitionNumber, request: Request
-    ) -> StoredRanges:
+    ) -> Response:
         """Return where records are stored, with URLs to read them past this gateway."""
-        query = Query(request, ["offset", "end"])
+        query = Query(request, ["offset", "end", "limit"])
         offset = query.integer("offset", 0, OFFSET_MAX)
         end = query.integer("end", 0, OFFSET_MAX)
-        return await _locate(gateway, topic, partition, offset, end)
+        limit = query.integer("limit", 1, RANGES_MAX)
+        located = await gateway.locate(topic, partition, offset, end, limit or RANGES)
+        return Response(await stored_ranges(gateway, located), media_type=JSON)
 
     return routes
-
-
-async def _locate(
-    gateway: Gateway, topic: str, partition: int, offset: int | None, end: int | None
-) -> StoredRanges:
-    entries, view, local = await gateway.locate(topic, partition, offset, end)
-    urls: dict[bytes, str] = {}
-    ranges = []
-    for entry in entries:
-        if entry.object_id not in urls:
-            names = read_names(view.head, entry.zones, entry.partition)
-            name = min(names, key=gateway.zones.is_avoided)
-            urls[entry.object_id] = await gateway.zones.store(name).presign(
-                keys.hot_segment(entry.object_id), gateway.settings.presign_expires_s
-            )
-        ranges.append(
-            StoredRange(
-                base_offset=entry.base_offset,
-                end_offset=entry.end_offset,
-                count=entry.record_count,
-                format=Kind(entry.kind).name.lower(),
-                url=urls[entry.object_id],
-                start=entry.position,
-                end=entry.position + entry.length,
-                crc32c=entry.crc,
-                min_timestamp=entry.min_ms,
-                max_timestamp=entry.max_ms,
-            )
-        )
-    start = view.head.log_starts[local] if offset is None else offset
-    return StoredRanges(
-        segments=ranges,
-        arrow_schema_base64=SCHEMA_BASE64,
-        next_offset=entries[-1].end_offset if entries else start,
-        high_watermark=view.head.next_offsets[local],
-        log_start_offset=view.head.log_starts[local],
-    )
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

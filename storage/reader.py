@@ -8,33 +8,38 @@ want it. Checksums are compared when bytes come out of a store, not again when o
 An entry says which zones held its object when it was committed. Zones that were brought in sync
 later hold it too, so those in the entry are asked first, and the others when these fail: because
 the object is lost or damaged there, or the zone is away or too slow (docs/decisions/0020).
+
+What was compacted is read a row group at a time, decoded in a thread and cut into slices; the
+cache keeps those, so that whoever reads on decodes it once (storage/row_groups.py).
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from crc32c import crc32c
 
-from storage import keys, slices
+from storage import keys, row_groups
 from storage.cache import ByteCache
 from storage.catalog import ENTRIES_MAX, Catalog
-from storage.entries import Entry
+from storage.entries import Entry, Kind
 from storage.errors import Corrupt, OffsetOutOfRange, StoreUnavailable
+from storage.fetched import Budget, Data, Fetched, StoredSlice, rows_within
 from storage.head import Head
 from storage.replication import read_names
+from storage.row_groups import Pieces
 from storage.tasks import shared
 from storage.zones import Zones
 
-SliceKey = tuple[bytes, int]
-"""Object and position: where a slice is, and so what it is."""
+__all__ = ["Budget", "Fetched", "LogReader", "StoredSlice", "rows_within"]
 
-Data: TypeAlias = bytes | memoryview
+SliceKey = tuple[bytes, int]
+"""Object and position: where a slice or a row group is, and so what it is."""
 
 READS_AT_ONCE_MAX: Final = 32
+
+ROW_GROUPS_AT_ONCE_MAX: Final = 8
+"""So many row groups are read and decoded at a time: each takes some MiB meanwhile."""
 
 FIRST_ENTRIES: Final = 8
 """As many entries a fetch asks the catalog for at first; four times as many each time after."""
@@ -42,75 +47,15 @@ FIRST_ENTRIES: Final = 8
 SLICES_MAX: Final = 1024
 """As many slices a fetch returns at most, about."""
 
-RECORD_OVERHEAD_BYTES: Final = 16
-"""What a record costs in a response besides its key and value, when counting a budget."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSlice:
-    """A slice as it was read, with the offsets its entry gives it."""
-
-    base_offset: int
-    end_offset: int
-    data: Data
-
-    def records(self) -> pa.RecordBatch:
-        return slices.decode_unchecked(self.data)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How much a fetch may return; always at least one record, whatever its size."""
-
-    records_max: int
-    bytes_max: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """A stretch of a partition, as slices of which the first and last may be cut."""
-
-    start_offset: int
-    """The offset asked for: records of the first slice before it are not wanted."""
-    end_offset: int
-    """Where the result ends, and where the next fetch begins."""
-    slices: list[StoredSlice] = field(default_factory=list)
-
-    def batches(self, bytes_max: int) -> list[tuple[int, pa.RecordBatch]]:
-        """Return the records as (base offset, batch), cut to what was asked for.
-
-        At most `bytes_max` of keys, values and headers, and at least one record. Stored
-        slices are compressed, so this may be less than the slices hold.
-        """
-        cut: list[tuple[int, pa.RecordBatch]] = []
-        left = bytes_max
-        for piece in self.slices:
-            first = max(piece.base_offset, self.start_offset)
-            end = min(piece.end_offset, self.end_offset)
-            batch = piece.records().slice(first - piece.base_offset, end - first)
-            fitting = rows_within(batch, left)
-            if fitting < batch.num_rows:
-                batch = batch.slice(0, max(fitting, 0 if cut else 1))
-                if batch.num_rows:
-                    cut.append((first, batch))
-                break
-            cut.append((first, batch))
-            left -= batch.nbytes
-        return cut
-
-    @property
-    def size_bytes(self) -> int:
-        """How much is stored of what was asked for, about."""
-        return sum(len(piece.data) for piece in self.slices)
-
 
 class LogReader:
     def __init__(self, zones: Zones, catalog: Catalog, cache_bytes_max: int) -> None:
         self._zones = zones
         self._catalog = catalog
-        self.cache = ByteCache[SliceKey, Data](cache_bytes_max, len)
+        self.cache = ByteCache[SliceKey, Data | Pieces](cache_bytes_max, _size_of)
         self._reading: dict[SliceKey, asyncio.Task[dict[SliceKey, Data]]] = {}
         self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
+        self._decoding = asyncio.Semaphore(ROW_GROUPS_AT_ONCE_MAX)
         self.store_reads = 0
 
     def remember(self, object_id: bytes, position: int, data: Data) -> None:
@@ -130,34 +75,60 @@ class LogReader:
             raise OffsetOutOfRange(offset, start, end)
         if offset == end or budget.records_max <= 0:
             return Fetched(start_offset=offset, end_offset=offset)
-        entries = await self._entries(head, partition, offset, budget)
+        taken = _Taken(offset, budget)
+        try:
+            await self._take(head, partition, taken, end)
+        except (Corrupt, StoreUnavailable):
+            # Whoever goes on from here will be told.
+            if not taken.slices:
+                raise
+        return Fetched(start_offset=offset, end_offset=taken.position, slices=taken.slices)
+
+    async def _take(self, head: Head, partition: int, taken: "_Taken", end: int) -> None:
+        """Take row groups, one after the other, and then slices, as many as are wanted."""
+        while taken.position < end and not taken.is_full:
+            entries = await self._catalog.after(head, partition, taken.position, FIRST_ENTRIES)
+            if not entries:
+                # Everything from here on was compacted away.
+                taken.position = end
+            elif entries[0].kind != Kind.PARQUET:
+                await self._take_slices(head, partition, taken, entries)
+                return
+            for entry in entries:
+                if not taken.is_full:
+                    taken.take(await self._row_group(head, entry))
+
+    async def _take_slices(
+        self, head: Head, partition: int, taken: "_Taken", first: Sequence[Entry]
+    ) -> None:
+        entries = await self._entries(head, partition, first, taken)
         try:
             data = await self._read(head, entries)
         except (Corrupt, StoreUnavailable):
             if len(entries) == 1:
                 raise
             data = await self._read_ahead(head, entries)
-        pieces = [
-            StoredSlice(entry.base_offset, entry.end_offset, piece)
-            for entry, piece in zip(entries, data, strict=False)
-        ]
-        last = min(pieces[-1].end_offset, offset + budget.records_max)
-        return Fetched(start_offset=offset, end_offset=last, slices=pieces)
+        found = zip(entries, data, strict=False)
+        taken.take([StoredSlice(e.base_offset, e.end_offset, piece) for e, piece in found])
 
     async def _entries(
-        self, head: Head, partition: int, offset: int, budget: Budget
+        self, head: Head, partition: int, first: Sequence[Entry], taken: "_Taken"
     ) -> list[Entry]:
-        """Return the entries from `offset` on that the budget allows, at least one."""
-        found: list[Entry] = []
-        position, limit = offset, FIRST_ENTRIES
-        while position < head.next_offsets[partition] and len(found) < SLICES_MAX:
+        """Return the entries from `first` on that the budget allows, at least one."""
+        found = list(first)
+        start, limit = max(taken.position, first[0].base_offset), FIRST_ENTRIES
+        while True:
+            within = _within(found, start, taken.left)
+            position = found[-1].end_offset
+            if (
+                len(within) < len(found)
+                or position >= head.next_offsets[partition]
+                or len(found) >= SLICES_MAX
+            ):
+                return within
             # Mostly a few slices are all that is wanted; the rest need not be unpacked.
+            limit = min(4 * limit, ENTRIES_MAX)
             found += await self._catalog.after(head, partition, position, limit)
-            taken = _within(found, offset, budget)
-            if len(taken) < len(found):
-                return taken
-            position, limit = found[-1].end_offset, min(4 * limit, ENTRIES_MAX)
-        return found
 
     async def offset_at(self, head: Head, partition: int, timestamp_ms: int) -> tuple[int, int]:
         """Return the first offset stamped `timestamp_ms` or later, and its timestamp.
@@ -166,23 +137,57 @@ class LogReader:
         """
         offset = head.log_starts[partition]
         while entry := await self._catalog.since(head, partition, timestamp_ms, offset):
-            [data] = await self._read(head, [entry])
-            stamps = slices.decode_unchecked(data).column(0)
-            hidden = max(0, offset - entry.base_offset)
-            late = pc.greater_equal(stamps.slice(hidden), timestamp_ms)
-            row = pc.index(late, True).as_py()
-            if row >= 0:
-                return entry.base_offset + hidden + row, stamps[hidden + row].as_py()
+            if entry.kind == Kind.PARQUET:
+                pieces = await self._row_group(head, entry)
+                found = await asyncio.to_thread(
+                    row_groups.first_since, pieces, timestamp_ms, offset
+                )
+            else:
+                [data] = await self._read(head, [entry])
+                piece = StoredSlice(entry.base_offset, entry.end_offset, data)
+                found = row_groups.first_late(piece, timestamp_ms, offset)
+            if found is not None:
+                return found
             # Only records before the log start were late enough; at most one entry has such.
             offset = entry.end_offset
         return head.next_offsets[partition], -1
 
-    async def locate(self, head: Head, partition: int, offset: int) -> list[Entry]:
-        """Return where the records from `offset` on are stored; see `Catalog.after`."""
-        start, end = head.log_starts[partition], head.next_offsets[partition]
-        if not start <= offset <= end:
-            raise OffsetOutOfRange(offset, start, end)
-        return [] if offset == end else await self._catalog.after(head, partition, offset)
+    async def locate(
+        self, head: Head, partition: int, offset: int, end: int, limit: int = ENTRIES_MAX
+    ) -> tuple[list[Entry], int]:
+        """Return where the records from `offset` to `end` are stored, and where to go on.
+
+        The last entry may go beyond `end`; see `Catalog.after`.
+        """
+        start, log_end = head.log_starts[partition], head.next_offsets[partition]
+        if not start <= offset <= log_end:
+            raise OffsetOutOfRange(offset, start, log_end)
+        found: list[Entry] = []
+        position, end = offset, min(end, log_end)
+        while position < end and len(found) < limit:
+            entries = await self._catalog.after(head, partition, position, limit - len(found))
+            wanted = [entry for entry in entries if entry.start_offset < end]
+            found += wanted
+            if len(wanted) < len(entries) or not entries:
+                return found, max(end, wanted[-1].end_offset if wanted else position)
+            position = found[-1].end_offset
+        return found, position
+
+    async def _row_group(self, head: Head, entry: Entry) -> Pieces:
+        """Return a row group as slices, read and decoded once for all who want it."""
+
+        async def load() -> Pieces:
+            segment = entry.segment
+            assert segment is not None, entry
+            footer = await self._catalog.footer(head, segment)
+            key = segment.key(head.topic_id)
+            async with self._decoding:
+                [data] = await self._get(head, key, [entry])
+                return await asyncio.to_thread(row_groups.pieces_of, footer, entry.row_group, data)
+
+        found = await self.cache.get_or_load(_key(entry), load)
+        assert isinstance(found, tuple), entry
+        return found
 
     async def _read(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
         found = {_key(entry): self.cache.get(_key(entry)) for entry in entries}
@@ -190,7 +195,7 @@ class LogReader:
         if missing:
             found.update(await self._load(head, missing))
         data = [found[_key(entry)] for entry in entries]
-        return [piece for piece in data if piece is not None]
+        return [piece for piece in data if isinstance(piece, bytes | memoryview)]
 
     async def _read_ahead(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
         """Return what comes before that which cannot be had; raise if that is the first."""
@@ -240,23 +245,65 @@ class LogReader:
         return results
 
     async def _load_slices(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
-        ranges = [(entry.position, entry.position + entry.length) for entry in entries]
-        names = read_names(head, entries[0].zones, entries[0].partition)
-        key = keys.hot_segment(entries[0].object_id)
-
-        def check(pieces: Sequence[bytes]) -> None:
-            for entry, piece in zip(entries, pieces, strict=True):
-                if len(piece) != entry.length or crc32c(piece) != entry.crc:
-                    raise Corrupt(f"the slice at {entry.position} of {key} is damaged")
-
-        async with self._gate:
-            self.store_reads += 1
-            pieces = await self._zones.get_ranges(key, ranges, names, check)
+        pieces = await self._get(head, keys.hot_segment(entries[0].object_id), entries)
         results: dict[SliceKey, Data] = {}
         for entry, piece in zip(entries, pieces, strict=True):
             results[_key(entry)] = piece
             self.cache.put(_key(entry), piece)
         return results
+
+    async def _get(self, head: Head, key: str, entries: Sequence[Entry]) -> list[bytes]:
+        """Return the bytes of entries of one object, as they were stored."""
+        ranges = [(entry.position, entry.position + entry.length) for entry in entries]
+        names = read_names(head, entries[0].zones, entries[0].partition)
+
+        def check(pieces: Sequence[bytes]) -> None:
+            for entry, piece in zip(entries, pieces, strict=True):
+                if len(piece) != entry.length or crc32c(piece) != entry.crc:
+                    what = "slice" if entry.segment is None else "row group"
+                    raise Corrupt(f"the {what} at {entry.position} of {key} is damaged")
+
+        async with self._gate:
+            self.store_reads += 1
+            return await self._zones.get_ranges(key, ranges, names, check)
+
+
+class _Taken:
+    """What a fetch has taken so far, and what it may still take."""
+
+    def __init__(self, offset: int, budget: Budget) -> None:
+        self.slices: list[StoredSlice] = []
+        self.position = offset
+        self.left = budget
+        self.is_full = False
+
+    def take(self, pieces: Sequence[StoredSlice]) -> None:
+        """Take of `pieces`, which follow, as many as the budget allows; the first in any case."""
+        for piece in pieces:
+            first, end = piece.rows(self.position, piece.end_offset)
+            if first < end:
+                if self.slices and piece.budget_bytes > self.left.bytes_max:
+                    self.is_full = True
+                    return
+                self.slices.append(piece)
+                wanted = min(end, first + self.left.records_max)
+                self.left = Budget(
+                    records_max=self.left.records_max - (wanted - first),
+                    bytes_max=self.left.bytes_max - piece.budget_bytes,
+                )
+                if wanted < end:
+                    self.position = piece.offsets_of(wanted - 1, wanted)[0] + 1
+                    self.is_full = True
+                    return
+            # Behind its last record there may be nothing left, and nobody shall look again.
+            self.position = max(self.position, piece.end_offset)
+            if self.left.records_max <= 0 or self.left.bytes_max <= 0:
+                self.is_full = True
+                return
+
+
+def _size_of(value: Data | Pieces) -> int:
+    return row_groups.size_of(value) if isinstance(value, tuple) else len(value)
 
 
 def _key(entry: Entry) -> SliceKey:
@@ -276,16 +323,3 @@ def _within(entries: Sequence[Entry], offset: int, budget: Budget) -> list[Entry
         taken.append(entry)
         size_bytes += entry.length
     return taken
-
-
-def rows_within(batch: pa.RecordBatch, bytes_max: int) -> int:
-    """Return how many rows from the first on take `bytes_max` at most, headers as an average."""
-    if batch.nbytes <= bytes_max:
-        return int(batch.num_rows)
-    sizes = pc.add(
-        pc.fill_null(pc.binary_length(batch.column(1)), 0),
-        pc.fill_null(pc.binary_length(batch.column(2)), 0),
-    )
-    overhead = RECORD_OVERHEAD_BYTES + batch.column(3).nbytes // max(1, batch.num_rows)
-    total = pc.cumulative_sum(pc.add(sizes.cast(pa.int64()), overhead))
-    return pc.sum(pc.less_equal(total, bytes_max)).as_py() or 0

@@ -382,7 +382,7 @@ def test_a_spoiled_stream_is_records_or_a_mistake(body: bytes, dice: random.Rand
     for _ in range(20):
         with suppress(RiachoError):
             batch = produced(spoiled(body, dice)).batch
-            encode_json([(0, batch)], value_format="json")
+            encode_json([(range(batch.num_rows), batch)], value_format="json")
             assign(batch, None, 5, Spreader())
 
 

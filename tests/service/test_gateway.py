@@ -257,11 +257,12 @@ async def test_locates_the_stored_ranges_of_a_stretch() -> None:
     for number in range(5):
         await produce(gateway, b"%d" % number, b"x")
 
-    entries, view, local = await gateway.locate("t", 0, 3, 7)
-    assert [entry.base_offset for entry in entries] == [2, 4, 6]
-    assert (view.head.next_offsets, local) == ((10,), 0)
-    assert len((await gateway.locate("t", 0, None, None))[0]) == 5
-    assert (await gateway.locate("t", 0, 10, None))[0] == []
+    found = await gateway.locate("t", 0, 3, 7)
+    assert [entry.base_offset for entry in found.entries] == [2, 4, 6]
+    assert (found.head.next_offsets, found.local, found.next_offset) == ((10,), 0, 8)
+    assert len((await gateway.locate("t", 0, None, None)).entries) == 5
+    assert (await gateway.locate("t", 0, 10, None)).entries == []
+    assert (await gateway.locate("t", 0, 1, None, 2)).next_offset == 4
     with pytest.raises(InvalidRequest, match="end: 2 is before offset 3"):
         await gateway.locate("t", 0, 3, 2)
 

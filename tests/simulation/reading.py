@@ -14,9 +14,9 @@ async def fetch(
     position = Position(offset=offset)
     result = await gateway.fetch(topic, partition, position, budget, Wait(max_wait_s=wait_s))
     values = tuple(
-        (base + row, value.decode())
-        for base, batch in result.fetched.batches(budget.bytes_max)
-        for row, value in enumerate(batch.column(2).to_pylist())
+        (offset, value.decode())
+        for offsets, batch in result.fetched.batches(budget.bytes_max)
+        for offset, value in zip(offsets, batch.column(2).to_pylist(), strict=True)
     )
     return values, result
 

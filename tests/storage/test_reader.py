@@ -76,9 +76,9 @@ class Log:
 
 def rows_of(fetched: Fetched, bytes_max: int = 10**9) -> list[tuple[int, dict[str, object]]]:
     return [
-        (base + row, record)
-        for base, batch in fetched.batches(bytes_max)
-        for row, record in enumerate(batch.to_pylist())
+        (offset, record)
+        for offsets, batch in fetched.batches(bytes_max)
+        for offset, record in zip(offsets, batch.to_pylist(), strict=True)
     ]
 
 
@@ -142,10 +142,10 @@ async def test_refuses_offsets_outside_the_log() -> None:
         with pytest.raises(OffsetOutOfRange, match=f"offset {offset} is outside"):
             await log.fetch(0, offset)
         with pytest.raises(OffsetOutOfRange):
-            await log.reader.locate(log.head, 0, offset)
+            await log.reader.locate(log.head, 0, offset, 9)
     assert [offset for offset, _ in rows_of(await log.fetch(0, 2))] == [2]
     assert rows_of(await log.fetch(0, 3)) == []
-    assert await log.reader.locate(log.head, 0, 3) == []
+    assert await log.reader.locate(log.head, 0, 3, 9) == ([], 3)
     assert rows_of(await log.fetch(1, 0)) == []
 
 

@@ -1,0 +1,127 @@
+"""Records as the Arrow stream of a fetch response.
+
+A batch is a stored slice, byte for byte, wherever all of it is wanted. Offsets are not in it:
+they are dense, and the schema's metadata says with which one each batch begins. Where compaction
+has left gaps, the asker says how it wants to be told:
+
+    base      batches are cut at the gaps, so that base offset + row is true of every record
+    column    every batch has a further column `offset`, and is not cut
+    either    whichever is less work: the column if there are gaps, as stored if there are none
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from storage import slices
+from storage.fetched import Fetched, rows_within
+from storage.records import RECORD_SCHEMA
+
+OffsetsForm: TypeAlias = Literal["base", "column", "either"]
+
+BASE_OFFSETS_KEY: Final = b"riacho.base_offsets"
+"""Where the schema of an Arrow response says the first offset of each of its batches."""
+
+_OFFSET: Final = pa.field("offset", pa.int64(), nullable=False)
+_SCHEMA_WITH_OFFSETS: Final = RECORD_SCHEMA.append(_OFFSET)
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of a slice."""
+
+    data: bytes | memoryview | None
+    """The slice as it is stored, if these are all its rows."""
+    records: pa.RecordBatch | None
+    """Else the rows."""
+    offsets: Sequence[int]
+
+    @property
+    def is_dense(self) -> bool:
+        return self.offsets[-1] - self.offsets[0] == len(self.offsets) - 1
+
+    def batch(self) -> pa.RecordBatch:
+        if self.data is not None:
+            return slices.decode_unchecked(self.data)
+        assert self.records is not None, self.offsets
+        return self.records
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBody:
+    body: bytes
+    next_offset: int
+    record_count: int
+
+
+async def arrow_body(fetched: Fetched, bytes_max: int, form: OffsetsForm) -> ArrowBody:
+    """Return the records as a stream, without those that `bytes_max` has no room for."""
+    parts = [*_parts(fetched, bytes_max)]
+    count = sum(len(part.offsets) for part in parts)
+    end = fetched.end_offset
+    if count < fetched.record_count:
+        end = parts[-1].offsets[-1] + 1
+    is_dense = all(part.is_dense for part in parts)
+    if form == "column" or (form == "either" and not is_dense):
+        # Milliseconds, which other requests shall not wait for.
+        body = await asyncio.to_thread(_with_column, parts)
+    elif is_dense:
+        body = _with_bases(parts)
+    else:
+        body = await asyncio.to_thread(_with_bases, parts)
+    return ArrowBody(body, end, count)
+
+
+def _parts(fetched: Fetched, bytes_max: int) -> Iterator[_Part]:
+    fits = fetched.size_bytes <= bytes_max
+    for piece in fetched.slices:
+        first, end = piece.rows(fetched.start_offset, fetched.end_offset)
+        offsets = piece.offsets_of(first, end)
+        if fits and (first, end) == piece.rows(piece.base_offset, piece.end_offset):
+            yield _Part(piece.data, None, offsets)
+            continue
+        batch = piece.records().slice(first, end - first)
+        if not fits:
+            batch = batch.slice(0, max(1, rows_within(batch, bytes_max)))
+        yield _Part(None, batch, offsets[: batch.num_rows])
+        if batch.num_rows < end - first:
+            return
+
+
+def _with_bases(parts: Sequence[_Part]) -> bytes:
+    pieces: list[bytes | memoryview] = []
+    bases: list[int] = []
+    for part in parts:
+        if part.data is not None and part.is_dense:
+            pieces.append(part.data)
+            bases.append(part.offsets[0])
+            continue
+        starts = [0] if part.is_dense else _starts(part.offsets)
+        ends = [*starts[1:], len(part.offsets)]
+        batch = part.batch()
+        runs = [batch.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
+        pieces += [run.data for run in slices.encode(runs, "none")]
+        bases += [part.offsets[start] for start in starts]
+    metadata = {BASE_OFFSETS_KEY: json.dumps(bases).encode()}
+    schema = RECORD_SCHEMA.with_metadata(metadata).serialize().to_pybytes()
+    return b"".join([schema, *pieces, slices.END_OF_STREAM])
+
+
+def _starts(offsets: Sequence[int]) -> list[int]:
+    """Return the rows that do not follow the offset before."""
+    return [row for row, each in enumerate(offsets) if not row or each != offsets[row - 1] + 1]
+
+
+def _with_column(parts: Sequence[_Part]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA_WITH_OFFSETS, options=_OPTIONS) as writer:
+        for part in parts:
+            columns = [*part.batch().columns, pa.array(part.offsets, pa.int64())]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA_WITH_OFFSETS))
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
