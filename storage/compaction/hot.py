@@ -84,6 +84,10 @@ class Hot:
         """Return the slices that end at `end_offset` or before."""
         return self.part(0, int(np.searchsorted(self.ends, end_offset, "right")))
 
+    def after(self, offset: int) -> "Hot":
+        """Return the slices that end behind `offset`."""
+        return self.part(int(np.searchsorted(self.ends, offset, "right")), len(self))
+
     def rows(self) -> list[dict[str, Any]]:
         return list(self.batch.to_pylist())
 

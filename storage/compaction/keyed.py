@@ -46,6 +46,7 @@ SURVIVORS: Final = pa.schema(
 REDUCE_ROWS: Final = 1 << 20
 """As many rows are gathered at least before they are reduced."""
 
+_IS_THERE: Final = -1
 _HASH_ROWS: Final = 1 << 16
 _WEIGHTS: Final = np.random.default_rng(20_21).integers(0, 2**64, 1 << 12, dtype=np.uint64)
 """The same for everyone, because different workers must agree. Only buckets depend on it."""
@@ -103,7 +104,7 @@ def last_offsets(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 def survivors(table: pa.Table) -> Ints:
     """Return the offsets in `table`, in order."""
     offsets: Ints = table.column("offset").to_numpy()
-    return np.sort(offsets)
+    return np.sort(offsets[offsets != _IS_THERE])
 
 
 def pairs(batch: pa.RecordBatch, floor: int = 0) -> pa.RecordBatch:
@@ -123,24 +124,30 @@ def within(wanted: Ints | None, start_offset: int, end_offset: int) -> int:
     return int(end - first)
 
 
-def kept(
-    batch: pa.RecordBatch, wanted: Ints | None, *, floor: int, horizon: int
-) -> tuple[pa.RecordBatch, int]:
-    """Return the records that stay, and how many tombstones are among them.
+def kept(batch: pa.RecordBatch, wanted: Ints | None, *, floor: int, horizon: int) -> pa.RecordBatch:
+    """Return the records that stay.
 
     Those whose offset is `wanted` (None: all) and not before `floor`, but for tombstones before
     `horizon`. The rows are in the order of their offsets, and so is `wanted`.
     """
     batch = _wanted(batch, wanted, floor)
-    values = batch.column("value")
-    if not values.null_count:
-        return batch, 0
-    tombstones = pc.and_(values.is_null(), batch.column("key").is_valid())
-    if batch.num_rows and batch.column("offset")[0].as_py() < horizon:
-        stays = pc.or_(pc.invert(tombstones), pc.greater_equal(batch.column("offset"), horizon))
-        tombstones = tombstones.filter(stays)
-        batch = batch.filter(stays)
-    return batch, tombstones.true_count
+    if not batch.num_rows or batch.column("offset")[0].as_py() >= horizon:
+        return batch
+    if not tombstone_count(batch):
+        return batch
+    is_late = pc.greater_equal(batch.column("offset"), horizon)
+    return batch.filter(pc.or_(pc.invert(_tombstones(batch)), is_late))
+
+
+def tombstone_count(batch: pa.RecordBatch) -> int:
+    """Return how many records say that their key is gone: those with a key and no value."""
+    if not batch.column("value").null_count:
+        return 0
+    return int(_tombstones(batch).true_count)
+
+
+def _tombstones(batch: pa.RecordBatch) -> pa.BooleanArray:
+    return pc.and_(batch.column("value").is_null(), batch.column("key").is_valid())
 
 
 def _wanted(batch: pa.RecordBatch, wanted: Ints | None, floor: int) -> pa.RecordBatch:
@@ -160,7 +167,14 @@ def _wanted(batch: pa.RecordBatch, wanted: Ints | None, floor: int) -> pa.Record
 
 
 def spread(table: pa.Table, number: int, buckets: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows of `PAIRS` of the range with that number as rows of `KEYS`."""
+    """Yield rows of `PAIRS` of the range with that number as rows of `KEYS`.
+
+    One more says that the range is there: it arrives at the end though nothing else may, and
+    so a range that got lost on the way is not mistaken for one of which nothing survives.
+    """
+    yield pa.RecordBatch.from_pylist(
+        [{GROUP: 0, "range": number, "key": None, "offset": _IS_THERE}], schema=KEYS
+    )
     for batch in table.to_batches(max_chunksize=_HASH_ROWS):
         groups = pa.array(bucket_of(batch.column(0), buckets))
         ranges = pa.array(np.full(batch.num_rows, number, np.int64))

@@ -72,6 +72,8 @@ class State:
     """Of the topic."""
     log_start: int
     covers: int
+    list_id: bytes
+    """The name of its list of segments, by which it is seen whether somebody else was here."""
     listed: SegmentList
     hot: Hot
     """The slices that are live: behind `covers` and the log start."""
@@ -127,6 +129,10 @@ class Range:
     @property
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in self.segments) + self.hot.size_bytes
+
+    @property
+    def record_count(self) -> int:
+        return sum(each.record_count for each in self.segments) + self.hot.record_count
 
 
 def decide(config: TopicConfig, state: State, options: Options) -> Skip | Rewrite:

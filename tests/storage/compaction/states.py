@@ -60,6 +60,7 @@ def state(
         number=0,
         log_start=log_start,
         covers=covers,
+        list_id=b"",
         listed=SegmentList(tuple(segments), tuple(cleaned)),
         hot=Hot.of([each for each in entries if each.end_offset > max(covers, log_start)]),
     )

@@ -1,0 +1,297 @@
+"""Making a compaction count: one compare-and-set of the lane's head, which names a new root.
+
+Before it, nothing mentions what was written; after it, everything does. Appends go on meanwhile
+and change the head every few milliseconds, so the compare-and-set is tried many times. That is
+cheap: the new root is written once, and again only if a roll came in between.
+
+A change counts only if the partition's list and `covers` are still those it was planned from; else
+somebody else compacted it, this one was *overtaken*, and its segments are orphans. A log start may
+have moved, which only makes more of the result dead.
+
+Whatever the new root names must be in every zone in sync. One that came in sync since the segments
+were written gets copies first.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+
+from storage import compacted, index
+from storage import head as heads
+from storage.catalog import Catalog, SavedRoot
+from storage.compacted import RowGroup
+from storage.compaction import plan
+from storage.compaction.plan import Rewrite
+from storage.errors import (
+    Contended,
+    MetadataConflict,
+    NotEnoughReplicas,
+    ObjectExists,
+    OutcomeUnknown,
+    StoreUnavailable,
+    UnknownTopicOrPartition,
+)
+from storage.head import Head
+from storage.head_changes import Transact
+from storage.index import Members
+from storage.metadata import MetadataStore, Put, Versioned
+from storage.replication import mask_of, read_names, zone_names
+from storage.segment_list import Segment
+from storage.zones import Zones
+
+ATTEMPTS_MAX: Final = 500
+"""A busy lane commits every few milliseconds, and each of those commits is an attempt lost."""
+
+WAIT_S_MAX: Final = 0.01
+"""At random up to here between two attempts, once several were lost."""
+
+_IMPATIENT: Final = 4
+_MAGIC: Final = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One partition's part of a swap."""
+
+    rewrite: Rewrite
+    written: tuple[Segment, ...]
+    """In the place of what was rewritten, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    head: Head
+    applied: frozenset[int]
+    """Partitions (within the lane) whose change counts now."""
+    overtaken: frozenset[int]
+    """Those that somebody else changed since the plan was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapper:
+    """What a swap needs besides the changes."""
+
+    catalog: Catalog
+    zones: Zones
+    metadata: MetadataStore
+    transact: Transact
+    """That of the lease, so that whoever lost it changes nothing."""
+    sleep: Callable[[float], Awaitable[None]]
+    random: Callable[[], float]
+
+    async def swap(self, key: str, changes: Mapping[int, Change]) -> Swapped:
+        """Make `changes`, by partition of the lane, count: all that still hold, at once.
+
+        Raises `NotEnoughReplicas` if a zone in sync does not take what it must hold, `Contended`
+        if others were always faster, `UnknownTopicOrPartition` if the lane is gone, and what the
+        stores and `transact` raise. What is raised may have been applied only if it says so.
+        """
+        saved: SavedRoot | None = None
+        in_doubt: list[tuple[SavedRoot, frozenset[int]]] = []
+        item = await self.metadata.get(key)
+        for attempt in range(ATTEMPTS_MAX):
+            head = _decoded(key, item)
+            root = await self.catalog.root(head)
+            for sent, partitions in in_doubt:
+                if await self._landed(head, root, sent, partitions):
+                    return _outcome(head, changes, partitions)
+            valid = {p: change for p, change in changes.items() if _holds(root, p, change)}
+            if not valid:
+                return _outcome(head, changes, frozenset())
+            if saved is None or saved.old_root != head.root or head.isr & ~saved.zones:
+                changes = {**changes, **await self._copied(head, valid)}
+                valid = {p: changes[p] for p in valid}
+                saved = await self._save(head, root, valid)
+            new = await self._changed(head, saved, valid)
+            assert item is not None
+            try:
+                await self.transact([Put(key, heads.encode(new), item.version)])
+            except MetadataConflict as conflict:
+                known = key in conflict.current
+                item = conflict.current[key] if known else await self.metadata.get(key)
+                if attempt >= _IMPATIENT:
+                    await self.sleep(self.random() * WAIT_S_MAX)
+            except OutcomeUnknown:
+                in_doubt.append((saved, frozenset(valid)))
+                item = await self._asked(key)
+            else:
+                return _outcome(new, changes, frozenset(valid))
+        raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+
+    async def roll_all(self, key: str) -> Head:
+        """Return the head after its inline runs went into the index, as far as zones hold them.
+
+        Else what was written last could not be compacted. A lane that somebody else rolls is tried
+        again; `Contended` if that goes on and on.
+        """
+        item = await self.metadata.get(key)
+        roll = None
+        for _ in range(ATTEMPTS_MAX):
+            head = _decoded(key, item)
+            if roll is None or roll.old_root != head.root:
+                try:
+                    if not head.runs:
+                        return head
+                    roll = await self.catalog.roll(head)
+                except NotEnoughReplicas:
+                    return head
+            count = roll.run_count - (head.run_count - len(head.runs))
+            if head.isr & ~roll.zones or not 0 < count <= len(head.runs):
+                return head
+            new = heads.append(heads.drop_runs(head, count, roll.new_root), [])
+            assert item is not None
+            try:
+                await self.transact([Put(key, heads.encode(new), item.version)])
+            except MetadataConflict as conflict:
+                known = key in conflict.current
+                item = conflict.current[key] if known else await self.metadata.get(key)
+            except OutcomeUnknown:
+                item = await self.metadata.get(key)
+            else:
+                return new
+            if item is not None and heads.decode(item.value).root == roll.new_root:
+                return heads.decode(item.value)
+        raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+
+    async def _landed(
+        self, head: Head, root: Members, sent: SavedRoot, partitions: frozenset[int]
+    ) -> bool:
+        """Whether a root that was sent is in effect, though others may have rolled since."""
+        if head.root == sent.new_root:
+            return True
+        # It is remembered, as it was written by us.
+        ours = await self.catalog.root(msgspec.structs.replace(head, root=sent.new_root))
+        return all(
+            (root.covered(p), root.segment_list(p)) == (ours.covered(p), ours.segment_list(p))
+            for p in partitions
+        )
+
+    async def _asked(self, key: str) -> Versioned | None:
+        """Return the item after a write whose outcome is not known."""
+        try:
+            return await self.metadata.get(key)
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(f"{key} may have been changed, or not: {error}") from error
+
+    async def _save(self, head: Head, root: Members, changes: Mapping[int, Change]) -> SavedRoot:
+        lists = {}
+        for partition, change in changes.items():
+            lists[partition] = plan.applied(
+                change.rewrite, change.written, head.log_starts[partition]
+            )
+            root = index.with_covered(root, partition, change.rewrite.covers)
+        saved = await self.catalog.save_root(head, index.live_members(root, head.log_starts), lists)
+        _check_zones(head, saved.zones, "the index")
+        return saved
+
+    async def _changed(self, head: Head, saved: SavedRoot, changes: Mapping[int, Change]) -> Head:
+        sizes = list(head.sizes)
+        for partition, change in changes.items():
+            gone = change.rewrite.segments
+            start = head.log_starts[partition]
+            hot_bytes = change.rewrite.hot.after(start).size_bytes
+            sizes[partition] -= await self._live_bytes(head, gone, start) + hot_bytes
+            sizes[partition] += await self._live_bytes(head, change.written, start)
+            sizes[partition] = max(0, sizes[partition])
+        return msgspec.structs.replace(
+            head, commits=head.commits + 1, root=saved.new_root, sizes=tuple(sizes)
+        )
+
+    async def _live_bytes(self, head: Head, segments: tuple[Segment, ...], start: int) -> int:
+        """Return how many bytes of row groups are not before the log start."""
+        total = 0
+        for segment in segments:
+            if segment.start_offset >= start:
+                total += segment.size_bytes - segment.footer_bytes - len(_MAGIC)
+            elif segment.end_offset > start:
+                groups = (await self.catalog.footer(head, segment)).row_groups
+                total += sum(group.length for group in groups if group.end_offset > start)
+        return total
+
+    async def _copied(self, head: Head, changes: Mapping[int, Change]) -> dict[int, Change]:
+        """Return the changes with their new segments in all zones in sync."""
+        found: dict[int, Change] = {}
+        for partition, change in changes.items():
+            written = []
+            for segment in change.written:
+                is_new = segment not in change.rewrite.segments
+                if is_new and head.isr & ~segment.zones:
+                    await self._copy(head, partition, segment)
+                    segment = msgspec.structs.replace(segment, zones=segment.zones | head.isr)
+                written.append(segment)
+            found[partition] = replace(change, written=tuple(written))
+        return found
+
+    async def _copy(self, head: Head, partition: int, segment: Segment) -> None:
+        """Bring a segment to the zones in sync that lack it, a row group at a time."""
+        key = segment.key(head.topic_id)
+        names = read_names(head, segment.zones, partition)
+        footer = await self.catalog.footer(head, segment)
+        with TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "copy.parquet"
+            with path.open("wb") as file:
+                file.write(_MAGIC)
+                for group in footer.row_groups:
+                    [piece] = await self.zones.get_ranges(
+                        key,
+                        [(group.position, group.end)],
+                        names,
+                        partial(_check_row_group, group),
+                    )
+                    await asyncio.to_thread(file.write, piece)
+                start = segment.size_bytes - segment.footer_bytes
+                [tail] = await self.zones.get_ranges(
+                    key,
+                    [(start, segment.size_bytes)],
+                    names,
+                    lambda pieces: _check_footer(segment, pieces[0]),
+                )
+                file.write(tail)
+            missing = zone_names(head, head.isr & ~segment.zones)
+            puts = [self._put(name, key, path) for name in missing]
+            answers = await asyncio.gather(*puts, return_exceptions=True)
+        done = [n for n, answer in zip(missing, answers, strict=True) if answer is None]
+        _check_zones(head, segment.zones | mask_of(head, done), key)
+
+    async def _put(self, name: str, key: str, path: Path) -> None:
+        try:
+            await self.zones.store(name).put_file(key, path)
+        except ObjectExists:
+            return  # Keys are made of chance and written once, so that is this very object.
+
+
+def _decoded(key: str, item: Versioned | None) -> Head:
+    if item is None:
+        raise UnknownTopicOrPartition(f"{key} is gone; its topic was deleted")
+    return heads.decode(item.value)
+
+
+def _holds(root: Members, partition: int, change: Change) -> bool:
+    """Whether the partition is still as it was when the change was planned."""
+    state = change.rewrite.state
+    found = root.covered(partition), root.segment_list(partition)
+    return found == (state.covers, state.list_id)
+
+
+def _outcome(head: Head, changes: Mapping[int, Change], applied: frozenset[int]) -> Swapped:
+    return Swapped(head, applied, frozenset(changes) - applied)
+
+
+def _check_zones(head: Head, held: int, what: str) -> None:
+    if head.isr & ~held:
+        names = ", ".join(zone_names(head, head.isr & ~held))
+        raise NotEnoughReplicas(f"zone {names} is in sync, but did not take {what}; try again")
+
+
+def _check_row_group(group: RowGroup, pieces: Sequence[bytes]) -> None:
+    compacted.check_row_group(group, pieces[0])
+
+
+def _check_footer(segment: Segment, data: bytes) -> None:
+    compacted.parse_footer(data, segment.footer_crc)
