@@ -152,7 +152,7 @@ class Columns:
         column = rows.column(field.name)
         if field.name == "timestamp":
             return _moments(column)
-        return column if field.name != "headers" else column.cast(field.type)
+        return column if field.name != "headers" else _headers(column, field.type)
 
     def _repeated(self, name: str, count: int) -> pa.Array:
         scalar, made = self._same[name]
@@ -178,3 +178,10 @@ def _moments(timestamps: pa.Array) -> pa.Array:
     if (span["max"].as_py() or 0) > MS_MAX or (span["min"].as_py() or 0) < -MS_MAX:
         timestamps = pc.max_element_wise(pc.min_element_wise(timestamps, MS_MAX), -MS_MAX)
     return pc.multiply(timestamps, 1000).cast(FIELDS["timestamp"])
+
+
+def _headers(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return headers as Kafka's source has them: null if there are none."""
+    column = column.cast(kind)
+    empty = pc.equal(pc.list_value_length(column), 0)
+    return pc.if_else(empty, pa.scalar(None, kind), column) if pc.any(empty).as_py() else column
