@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -41,9 +41,15 @@ _TAIL_LINES: Final = 5
 
 @contextmanager
 def session(
-    master: str = "local[*]", *, name: str = "riacho", config: dict[str, str] | None = None
+    master: str = "local[*]",
+    *,
+    name: str = "riacho",
+    config: dict[str, str] | None = None,
+    started: Callable[[str], None] = lambda _: None,
 ) -> "Iterator[SparkSession]":
     """Yield the session that was submitted, or one of our own with a JVM that ends with it.
+
+    `started` hears that a JVM is started, which takes some seconds.
 
     Raises `NotSupported` if there is no PySpark or no Java, with what to install.
     """
@@ -51,7 +57,7 @@ def session(
     active = sessions.getActiveSession()
     if active is not None:
         yield active
-    elif "PYSPARK_GATEWAY_PORT" in os.environ:
+    elif is_submitted():
         submitted = sessions.builder.appName(name).getOrCreate()
         submitted.sparkContext.setLogLevel("ERROR")
         try:
@@ -59,8 +65,15 @@ def session(
         finally:
             submitted.stop()
     else:
-        with _started(master, name, config or {}) as started:
-            yield started
+        check_java()
+        started(f"starting Spark on {master}")
+        with _started(master, name, config or {}) as own:
+            yield own
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, or something that does as it does."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _sessions() -> Any:
@@ -79,7 +92,6 @@ def _started(master: str, name: str, config: dict[str, str]) -> "Iterator[SparkS
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    check_java()
     # Workers that are other pythons would not find us, nor pyarrow.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="riacho-spark-") as scratch:

@@ -1,0 +1,139 @@
+"""The lease of maintenance: one job at a time, and none that fell asleep can change anything.
+
+Compaction, retention and sweep share it, because a sweep may not meet what a compaction has written
+and not yet made known. While it is held, it is renewed beside the job. Transactions and renewals
+take turns: a renewal changes the very version that a transaction in flight checks.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from service.clock import World
+from storage import leases
+from storage.errors import OutcomeUnknown, StoreUnavailable, Unavailable
+from storage.leases import Lease, LeaseItem, LeaseLost
+from storage.metadata import MetadataStore, Op
+
+NAME: Final = "maintenance"
+
+LEASE_S: Final = 30.0
+"""A job that was not heard of for this long is replaced. It is renewed every third of that."""
+
+LOOK_S: Final = 0.5
+
+
+class Busy(Unavailable):
+    """Another job holds the lease."""
+
+    code = "MAINTENANCE_RUNNING"
+
+
+class Held:
+    """The lease, while it is ours."""
+
+    def __init__(self, lease: Lease, world: World) -> None:
+        self._lease = lease
+        self._world = world
+        self._turn = asyncio.Lock()
+        self._kept_s = world.monotonic_s()
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        """Do `ops` if the lease is still ours, all or nothing. Raises as `Lease.transact`."""
+        async with self._turn:
+            return await self._lease.transact(ops)
+
+    async def check(self) -> None:
+        """Renew the lease if that is due. Raises `LeaseLost` if it is not ours any more."""
+        async with self._turn:
+            if self._lease.epoch is not None and not self._lease.is_due:
+                return
+            began_s = self._world.monotonic_s()
+            try:
+                is_ours = await self._lease.keep()
+            except (StoreUnavailable, OutcomeUnknown):
+                # Not known; it is ours for as long as nobody can have taken it.
+                if self._world.monotonic_s() - self._kept_s < self._lease.lease_s:
+                    return
+                raise LeaseLost(f"{self._lease.key} could not be renewed for too long") from None
+            if not is_ours:
+                raise LeaseLost(f"{self._lease.key} was taken over by another job")
+            self._kept_s = began_s
+
+    async def keep(self) -> None:
+        """Renew the lease for ever. Raises `LeaseLost`."""
+        while True:
+            await self._world.sleep(self._lease.lease_s / 10)
+            await self.check()
+
+
+@asynccontextmanager
+async def held(
+    metadata: MetadataStore,
+    world: World,
+    job: str,
+    *,
+    wait_s: float = 0.0,
+    lease_s: float = LEASE_S,
+) -> AsyncIterator[Held]:
+    """Hold the lease for what is done within. If it is lost, that is cancelled: `LeaseLost`.
+
+    Raises `Busy` if another job is alive and still holds it after `wait_s`. One that is dead is
+    noticed after `lease_s`, which is waited for in any case.
+    """
+    lease = Lease(
+        metadata,
+        NAME,
+        holder=world.random_bytes(8).hex(),
+        lease_s=lease_s,
+        monotonic_s=world.monotonic_s,
+        now_ms=world.now_ms,
+        about=f"{job} on {socket.gethostname()}, process {os.getpid()}",
+    )
+    await _take(lease, metadata, world, wait_s)
+    mine = Held(lease, world)
+    work = asyncio.current_task()
+    assert work is not None
+    keeping = asyncio.create_task(mine.keep())
+    keeping.add_done_callback(lambda _: None if keeping.cancelled() else work.cancel())
+    try:
+        yield mine
+    except asyncio.CancelledError:
+        if keeping.done() and not keeping.cancelled() and work.uncancel() == 0:
+            raise _lost(keeping) from None
+        raise
+    finally:
+        if not keeping.done():
+            keeping.cancel()
+            await asyncio.wait([keeping])
+            await lease.release()
+
+
+def _lost(keeping: "asyncio.Task[None]") -> BaseException:
+    error = keeping.exception()
+    assert error is not None, "nobody keeps a lease for less than ever"
+    return error
+
+
+async def _take(lease: Lease, metadata: MetadataStore, world: World, wait_s: float) -> None:
+    began_s = world.monotonic_s()
+    first: LeaseItem | None = None
+    while not await lease.keep():
+        other = await leases.current(metadata, NAME)
+        first = first or other
+        waited_s = world.monotonic_s() - began_s
+        # One that has not moved since we look may be dead, and then the lease will be ours.
+        is_alive = other != first or waited_s > 2 * lease.lease_s
+        if other is not None and is_alive and waited_s >= wait_s:
+            raise Busy(_told(other, world.now_ms()))
+        await world.sleep(min(LOOK_S, lease.lease_s / 10))
+
+
+def _told(other: LeaseItem, now_ms: int) -> str:
+    return (
+        f"{other.about or other.holder} holds the lease {NAME!r} for"
+        f" {max(0, now_ms - other.since_ms) // 1000} s; --wait SECONDS waits for it"
+    )
