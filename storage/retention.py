@@ -51,15 +51,14 @@ def expired(
     """
     going: list[Going] = []
     for entry in entries:
-        own_bytes = stored_bytes(entry)
         if not _is_old(entry, policy, now_ms) and not (
             policy.size_bytes_min is not None
-            and size_bytes - own_bytes >= policy.size_bytes_min
+            and size_bytes - entry.length >= policy.size_bytes_min
             and entry.end_offset < end_offset
         ):
             break
-        size_bytes -= own_bytes
-        going.append(Going(entry.end_offset, own_bytes))
+        size_bytes -= entry.length
+        going.append(Going(entry.end_offset, entry.length))
     return going
 
 
@@ -70,20 +69,5 @@ def _is_old(entry: Entry, policy: Policy, now_ms: int) -> bool:
 def before(entries: Iterable[Entry], offset: int) -> list[Going]:
     """Return which of `entries`, from the first on, end at `offset` or before."""
     return [
-        Going(entry.end_offset, stored_bytes(entry))
-        for entry in entries
-        if entry.end_offset <= offset
+        Going(entry.end_offset, entry.length) for entry in entries if entry.end_offset <= offset
     ]
-
-
-def stored_bytes(entry: Entry) -> int:
-    """Return how many bytes of its object the entry stands for.
-
-    A compacted segment has some before its first row group and a footer behind the last; all of
-    them together stand for all of it.
-    """
-    if entry.segment is None:
-        return entry.length
-    is_last = entry.end_offset == entry.segment.end_offset
-    start = 0 if entry.row_group == 0 else entry.position
-    return (entry.segment.size_bytes if is_last else entry.position + entry.length) - start

@@ -7,10 +7,15 @@ Either way the sweep is of what was old when it began, so it may be stopped and 
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
+from service.jobs import sweep_tasks
+from service.jobs.runners import Gather, Runner, Spread, beside
 from service.jobs.stores import Stores
+from service.jobs.sweep_tasks import Removal
 from service.transactions import state
 from storage import gone_topics, keys, sweep, zone_items
 from storage import head as heads
@@ -120,6 +125,31 @@ class Sweep:
         self.report.is_complete = not (waiting or self.report.problems) and self._is_all_removed
         return self.report
 
+    async def run_with(self, runner: Runner, removal: Removal) -> SweepReport:
+        """Sweep with many workers, which remove what `removal` lets them."""
+        names = await self.prepare()
+        # Read before anything is listed: only what is older than either counts.
+        staged = await staged_keys(self._stores.metadata)
+        encoded = [heads.encode(head) async for head in read_heads(self._stores)]
+        tasks = sweep_tasks.payloads(names, self.cutoff_ms, staged, encoded)
+        found = runner.shuffle(
+            Spread(sweep_tasks.rows, sweep_tasks.ROWS),
+            tasks,
+            last=Gather(partial(sweep_tasks.remove, removal)),
+        )
+        async with aclosing(beside(runner, found)) as results:
+            async for _, result in results:
+                tallies = sweep_tasks.decode(result)
+                self.report.add(tallies)
+                for tally in tallies.values():
+                    self._count(tally.removed.objects, tally.removed.size_bytes)
+        self.report.is_complete = not self.report.problems and self._is_all_removed
+        return self.report
+
+    def _count(self, objects: int, size_bytes: int) -> None:
+        self._removed += objects
+        self._options.removed(objects, size_bytes)
+
     async def prepare(self) -> list[str]:
         """Check that it is safe, remove leftover heads; return the zones to be swept."""
         age_ms = self._options.min_age_ms
@@ -195,13 +225,8 @@ class Sweep:
             return
         if self.left is not None:
             orphans = orphans[: max(0, self.left)]
-
-        def removed(objects: int, size_bytes: int) -> None:
-            self._removed += objects
-            self._options.removed(objects, size_bytes)
-
         store = self._stores.zones.store(name)
-        await sweep.remove(store, orphans, tally, self._held.check, removed)
+        await sweep.remove(store, orphans, tally, self._held.check, self._count)
 
 
 async def staged_keys(metadata: MetadataStore) -> list[str]:

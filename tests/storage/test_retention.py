@@ -17,8 +17,7 @@ from storage.errors import Contended, OffsetOutOfRange
 from storage.head import Head
 from storage.memory import MemoryMetadata
 from storage.metadata import Op, Put
-from storage.retention import Policy, expired, policy_of, stored_bytes
-from storage.segment_list import Segment
+from storage.retention import Policy, expired, policy_of
 from storage.topic_config import TopicConfig
 from storage.trimming import Trimmed, Trimming
 from tests.storage.faults import Fault, FaultyMetadata
@@ -75,32 +74,6 @@ def test_age_and_size_both_count() -> None:
     log = [entry(1, 10, 500), entry(2, 10, 100), entry(3, 10, 500), entry(4, 10, 500)]
 
     assert kept(log, Policy(age_ms_max=100, size_bytes_min=30), 300) == [3, 4]
-
-
-def test_all_of_a_compacted_segment_stands_for_its_size() -> None:
-    segment = Segment(
-        object_id=b"s" * 16,
-        partition=0,
-        first_offset=3,
-        start_offset=0,
-        end_offset=30,
-        record_count=9,
-        size_bytes=1000,
-        footer_bytes=90,
-        footer_crc=0,
-        min_ms=0,
-        max_ms=0,
-        zones=1,
-        written_ms=0,
-    )
-    groups = [
-        entry(end, length, 0)._replace(position=position, segment=segment, row_group=number)
-        for number, (end, position, length) in enumerate([(9, 4, 96), (20, 100, 500), (30, 600, 3)])
-    ]
-
-    assert [stored_bytes(group) for group in groups] == [100, 500, 400]
-    alone = groups[0]._replace(end_offset=30)
-    assert stored_bytes(alone) == 1000
 
 
 class Lane:
