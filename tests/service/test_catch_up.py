@@ -1,18 +1,22 @@
-"""Bringing zones back in sync: whoever copies stays the controller for as long as it takes."""
+"""Bringing zones back in sync: who copies stays the controller, gets on, and says if not."""
 
 import asyncio
+import logging
 import time
 
 import pytest
 
-from service.catch_up import CatchUp
+from service.catch_up import TOLD_S, CatchUp
 from service.clock import real_world
+from service.registry import Registry
 from service.settings import Settings
 from storage import leases
 from storage.leases import Lease, LeaseLost
 from storage.memory import MemoryObjects
 from storage.metadata import Put
+from storage.zone_health import FAILURES_MAX
 from storage.zones import Zones
+from tests.service.deployments import INTERVAL_S, Deployment
 from tests.storage.worlds import new_metadata
 
 pytestmark = pytest.mark.anyio
@@ -78,3 +82,66 @@ async def test_who_lost_the_lease_stops_copying() -> None:
     with pytest.raises(LeaseLost):
         await work
     assert copying.was_stopped
+
+
+CALL_S = 0.1
+LANES = 3
+
+
+async def without_b(objects: int) -> Deployment:
+    """Return a deployment whose zone b is away, and lacks some objects of the first lane."""
+    deployment = Deployment()
+    config = {"lane.partitions": 1, "min.insync.replicas": 1}
+    await deployment.topics.create("t", partitions=LANES, replication_factor=3, config=config)
+    gateway, b = deployment.gateway(), deployment.zones["b"]
+    b.mode = "denied"
+    for number in range(objects):
+        await deployment.produce(gateway, b"%d" % number)
+    for partition in range(1, LANES):
+        await deployment.produce(gateway, b"one", partition=partition)
+    assert await deployment.in_sync() == ["ac"] * LANES
+    b.mode = "ok"
+    return deployment
+
+
+async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:
+    deployment = await without_b(objects=200)
+    size = deployment.zones["b"].inner.size
+
+    async def slow_size(key: str) -> int:
+        await deployment.clock.sleep(CALL_S)
+        return await size(key)
+
+    deployment.zones["b"].inner.size = slow_size  # type: ignore[method-assign]
+    # Scanned before every step: that must not begin the order anew.
+    controller = deployment.controller(controller_step_s=1, controller_scan_s=1)
+
+    await deployment.tick(controller, times=2)
+    assert await deployment.in_sync() == ["ac", "abc", "abc"]
+    await deployment.tick(controller, times=3)
+    assert await deployment.in_sync() == ["abc"] * LANES
+    assert (await deployment.fsck()).findings == []
+
+
+async def test_what_keeps_a_zone_from_getting_on_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    deployment = await without_b(objects=1)
+    controller = deployment.controller()
+    zones = Zones(deployment.zones.failing)
+    registry = Registry(Settings(), deployment.metadata, deployment.world(), zones)
+    for _ in range(FAILURES_MAX):
+        zones.health["b"].failed("no route to host", asyncio.get_running_loop().time())
+
+    with caplog.at_level(logging.INFO, "riacho.controller"):
+        for _ in range(int(TOLD_S / INTERVAL_S) + 1):
+            await registry.beat()
+            await deployment.tick(controller)
+
+    resync = (await deployment.zone("b")).resync
+    assert resync is not None
+    assert (resync.lanes_behind, resync.objects_checked) == (LANES, 0)
+    assert "a gateway cannot reach it" in resync.error
+    [told] = [each for each in caplog.records if "does not get on" in each.getMessage()]
+    assert told.levelno == logging.WARNING
+    assert resync.error in told.getMessage()
