@@ -6,10 +6,12 @@ lane's root. Objects are removed by a sweep. A lane that fails is told, and the 
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
+from service.jobs.progress import size
 from service.jobs.stores import Stores
+from service.jobs.work import Outcome, Work
 from storage import head as heads
 from storage import keys, trimming
 from storage.catalog import Catalog
@@ -22,6 +24,7 @@ from storage.trimming import Plan, Trimmed, Trimming
 
 LANES_AT_ONCE: Final = 8
 CACHE_BYTES: Final = 32 * 1024 * 1024
+SHOWN_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,18 @@ class RetentionReport:
     @property
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in self.partitions)
+
+
+async def retention(work: Work, names: Sequence[str] = ()) -> Outcome:
+    """Hide what is too old or too much in the named topics, or in all.
+
+    Without the lease, only tell what that is.
+    """
+    topics = await work.topics(names)
+    work.meter.planned(sum(len(topic.lanes) for topic in topics))
+    transact = None if work.held is None else work.held.transact
+    report = await retain(work.stores, topics, transact=transact, seen=work.meter.done)
+    return _outcome(report, is_dry=work.held is None)
 
 
 async def retain(
@@ -130,3 +145,32 @@ class _Work:
         if item is not None:
             _, foreseen = await trimming.foresee(heads.decode(item.value), plan)
             told(foreseen)
+
+
+def _outcome(report: RetentionReport, *, is_dry: bool) -> Outcome:
+    document: dict[str, Any] = {
+        "ok": not report.failures,
+        "dry_run": is_dry,
+        "lanes": report.lanes,
+        "partitions": [asdict(each) for each in report.partitions],
+        "offsets": report.offsets,
+        "bytes": report.size_bytes,
+        "pruned_members": report.pruned_members,
+        "pruned_segments": report.pruned_segments,
+        "failures": report.failures,
+    }
+    verb = "would begin" if is_dry else "begins"
+    lines = [
+        f"{each.topic}/{each.partition} {verb} at {each.after} instead of {each.before}:"
+        f" {size(each.size_bytes)} less"
+        for each in report.partitions[:SHOWN_MAX]
+    ]
+    if len(report.partitions) > SHOWN_MAX:
+        lines.append("…")
+    verb = "would be" if is_dry else "were"
+    lines.append(
+        f"{report.offsets} offsets of {len(report.partitions)} partitions {verb} dropped,"
+        f" {size(report.size_bytes)}"
+    )
+    lines += [f"failed {each}" for each in report.failures[:SHOWN_MAX]]
+    return Outcome(ok=not report.failures, document=document, lines=lines)

@@ -4,25 +4,33 @@
     with a runner     both are spread over workers, and meet by the last digits of their names
 
 Either way the sweep is of what was old when it began, so it may be stopped and begun again.
+Without a word about it Spark is asked when there are more objects than this process looks at
+together.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from service.jobs import sweep_tasks
-from service.jobs.runners import Gather, Runner, Spread, beside
+from service.jobs.lease import NAME
+from service.jobs.progress import size
+from service.jobs.runners import Gather, Runner, Spread, ThreadRunner, beside
+from service.jobs.spark import is_submitted
 from service.jobs.stores import Stores
 from service.jobs.sweep_tasks import Removal
+from service.jobs.work import Outcome, Work
 from service.transactions import state
-from storage import gone_topics, keys, sweep, zone_items
+from storage import gone_topics, keys, leases, zone_items
 from storage import head as heads
+from storage import sweep as sweeping
 from storage.errors import MetadataConflict, ObjectMissing, Rejected, StoreUnavailable
 from storage.head import Head
+from storage.leases import LeaseLost
 from storage.metadata import MetadataStore, Op
-from storage.sweep import Count, TooMany, ZoneTally
+from storage.sweep import KINDS, Candidate, Count, TooMany, ZoneTally
 
 MIN_AGE_MS: Final = 3_600_000
 SAFE_AGE_MS_MIN: Final = 900_000
@@ -30,6 +38,8 @@ SAFE_AGE_MS_MIN: Final = 900_000
 
 HEADS_AT_ONCE: Final = 100
 _LISTED_AT_ONCE: Final = 1000
+_MANY: Final = 1 << 62
+"""More bytes than any limit, to ask for Spark."""
 _DIGITS: Final = "0123456789abcdef"
 
 
@@ -47,6 +57,42 @@ class Unsafe(Rejected):
     """A sweep that might remove what is needed, and was not told to do it all the same."""
 
     code = "UNSAFE_SWEEP"
+
+
+async def sweep(
+    work: Work,
+    *,
+    min_age_ms: int = MIN_AGE_MS,
+    limit: int | None = None,
+    is_unsafe: bool = False,
+    spark: bool | None = None,
+) -> Outcome:
+    """Remove what nothing refers to; without the lease, only tell what that is.
+
+    `spark` is as in `How`: None leaves it to what there is to do. Raises `Unsafe`.
+    """
+    removed = Count()
+
+    def told(objects: int, size_bytes: int) -> None:
+        removed.add(objects, size_bytes)
+        work.meter.done(objects, f"{removed.objects} objects removed, {size(removed.size_bytes)}")
+
+    options = Options(min_age_ms=min_age_ms, limit=limit, is_unsafe=is_unsafe, removed=told)
+    job = Sweep(work.stores, work.held, options)
+    if spark or (spark is None and is_submitted()):
+        report = await job.run_with(await work.runners.for_bytes(_MANY))
+    else:
+        report = await _swept(work, job, spark)
+    return _outcome(report, is_dry=work.held is None)
+
+
+async def _swept(work: Work, job: "Sweep", spark: bool | None) -> "SweepReport":
+    try:
+        return await job.run(divides=spark is False)
+    except TooMany:
+        runner = await work.runners.for_bytes(_MANY)
+    # Threads would hold all names at once; in parts they need not.
+    return await (job.run() if isinstance(runner, ThreadRunner) else job.run_with(runner))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +146,14 @@ class Sweep:
         self.report = SweepReport()
         self._removed = 0
 
-    async def run(self) -> SweepReport:
-        """Sweep in this process."""
+    async def run(self, *, divides: bool = True) -> SweepReport:
+        """Sweep in this process; in parts if there are too many objects, or raise `TooMany`."""
         names = await self.prepare()
         waiting = [""]
         while waiting and names and not self._is_limit_reached:
             suffix = waiting.pop()
             try:
-                found = await sweep.find(
+                found = await sweeping.find(
                     self._stores.zones,
                     names,
                     suffix,
@@ -116,6 +162,8 @@ class Sweep:
                     lambda: read_heads(self._stores),
                 )
             except TooMany:
+                if not divides:
+                    raise
                 waiting += [digit + suffix for digit in _DIGITS]
                 continue
             for name, orphans in found.orphans.items():
@@ -125,9 +173,10 @@ class Sweep:
         self.report.is_complete = not (waiting or self.report.problems) and self._is_all_removed
         return self.report
 
-    async def run_with(self, runner: Runner, removal: Removal) -> SweepReport:
-        """Sweep with many workers, which remove what `removal` lets them."""
+    async def run_with(self, runner: Runner) -> SweepReport:
+        """Sweep with many workers. They look themselves whether the lease is still ours."""
         names = await self.prepare()
+        removal = await self._removal()
         # Read before anything is listed: only what is older than either counts.
         staged = await staged_keys(self._stores.metadata)
         encoded = [heads.encode(head) async for head in read_heads(self._stores)]
@@ -145,6 +194,21 @@ class Sweep:
                     self._count(tally.removed.objects, tally.removed.size_bytes)
         self.report.is_complete = not self.report.problems and self._is_all_removed
         return self.report
+
+    async def _removal(self) -> Removal:
+        if self._held is None:
+            return Removal()
+        await self._held.check()
+        lease = await leases.current(self._stores.metadata, NAME)
+        if lease is None:
+            raise LeaseLost(f"nobody holds the lease {NAME!r}")
+        return Removal(
+            holder=lease.holder,
+            epoch=lease.epoch,
+            lease=NAME,
+            limit=self._options.limit,
+            first_group=int(self._stores.world.random() * sweep_tasks.GROUPS),
+        )
 
     def _count(self, objects: int, size_bytes: int) -> None:
         self._removed += objects
@@ -218,15 +282,13 @@ class Sweep:
             zone.orphan_count == zone.removed.objects for zone in self.report.zones.values()
         )
 
-    async def _remove(
-        self, name: str, orphans: Sequence[sweep.Candidate], tally: ZoneTally
-    ) -> None:
+    async def _remove(self, name: str, orphans: Sequence[Candidate], tally: ZoneTally) -> None:
         if self._held is None:
             return
         if self.left is not None:
             orphans = orphans[: max(0, self.left)]
         store = self._stores.zones.store(name)
-        await sweep.remove(store, orphans, tally, self._held.check, self._count)
+        await sweeping.remove(store, orphans, tally, self._held.check, self._count)
 
 
 async def staged_keys(metadata: MetadataStore) -> list[str]:
@@ -252,3 +314,58 @@ async def read_heads(stores: Stores) -> AsyncIterator[Head]:
             names = [keys.head(topic.topic_id, lane) for lane in lanes]
             for item in (await stores.metadata.get_many(names)).values():
                 yield heads.decode(item.value)
+
+
+def _outcome(report: SweepReport, *, is_dry: bool) -> Outcome:
+    document: dict[str, Any] = {
+        "ok": not report.problems,
+        "dry_run": is_dry,
+        "complete": report.is_complete,
+        "objects_removed": report.removed.objects,
+        "bytes_removed": report.removed.size_bytes,
+        "heads_removed": report.heads_removed,
+        "zones": {name: _zone_document(zone) for name, zone in sorted(report.zones.items())},
+    }
+    lines = [line for name, zone in sorted(report.zones.items()) for line in _lines(name, zone)]
+    if is_dry:
+        found = Count()
+        for zone in report.zones.values():
+            found.add(zone.orphan_count, sum(each.size_bytes for each in zone.orphans.values()))
+        lines.append(f"{found.objects} objects would be removed, {size(found.size_bytes)}")
+    else:
+        removed = report.removed
+        lines.append(f"removed {removed.objects} objects, {size(removed.size_bytes)}")
+        if report.heads_removed:
+            lines.append(f"removed {report.heads_removed} heads of topics that are gone")
+        if not report.is_complete and not report.problems:
+            lines.append("there is more: run it again")
+    return Outcome(ok=not report.problems, document=document, lines=lines)
+
+
+def _zone_document(zone: ZoneTally) -> dict[str, Any]:
+    return {
+        "objects": zone.seen.objects,
+        "bytes": zone.seen.size_bytes,
+        "orphans": {
+            kind: {"objects": zone.orphans[kind].objects, "bytes": zone.orphans[kind].size_bytes}
+            for kind in KINDS
+            if kind in zone.orphans
+        },
+        "unknown": {"objects": zone.unknown.objects, "bytes": zone.unknown.size_bytes},
+        "objects_removed": zone.removed.objects,
+        "bytes_removed": zone.removed.size_bytes,
+        "problem": zone.problem or None,
+    }
+
+
+def _lines(name: str, zone: ZoneTally) -> list[str]:
+    if zone.problem:
+        return [f"zone {name} was not swept to the end: {zone.problem}"]
+    lines = [f"zone {name} has {zone.seen.objects} objects, {size(zone.seen.size_bytes)}"]
+    for kind in KINDS:
+        if kind in zone.orphans:
+            count = zone.orphans[kind]
+            lines.append(f"  {kind}: {count.objects} without use, {size(count.size_bytes)}")
+    if zone.unknown.objects:
+        lines.append(f"  {zone.unknown.objects} have names that are not ours and are left alone")
+    return lines

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from service.jobs.stores import Stores
-from service.jobs.sweep_tasks import Removal
 from storage.leases import Lease, LeaseLost
 from storage.metadata import Op
 
@@ -27,10 +26,6 @@ class TestHeld:
     async def take(self) -> "TestHeld":
         assert await self.lease.keep()
         return self
-
-    @property
-    def removal(self) -> Removal:
-        return Removal(holder=self.holder, epoch=self.lease.epoch or 0)
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         return await self.lease.transact(ops)

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -56,10 +55,7 @@ async def swept(
         report = await job.run()
     else:
         with ThreadRunner(lambda: _opened(stores), 2) as runner:
-            removal = Removal() if held is None else held.removal
-            limit = options.get("limit")
-            assert limit is None or isinstance(limit, int)
-            report = await job.run_with(runner, replace(removal, limit=limit))
+            report = await job.run_with(runner)
     if held is not None:
         await held.lease.release()
     return report
@@ -250,7 +246,7 @@ async def test_workers_stop_without_the_lease() -> None:
     await TestHeld(stores, "another").take()
 
     with ThreadRunner(lambda: _opened(stores), 1) as runner, pytest.raises(LeaseLost):
-        await Sweep(stores, held, Options()).run_with(runner, held.removal)
+        await Sweep(stores, held, Options()).run_with(runner)
     assert len(await keys_in(cluster)) == 1
 
 
@@ -291,7 +287,7 @@ class Sweepable(Deployment):
         job = Sweep(stores, held, Options())
         if spread:
             with ThreadRunner(lambda: _opened(stores), 1) as runner:
-                report = await job.run_with(runner, held.removal)
+                report = await job.run_with(runner)
         else:
             report = await job.run()
         await held.lease.release()
