@@ -38,7 +38,6 @@ from storage.compacted_footer import (
     Row,
     RowGroup,
     check_row_group,
-    chunks,
     column_ranges,
     footer_of,
     parse_footer,
@@ -313,7 +312,6 @@ def decode_row_group(
     group = footer.row_groups[number]
     check_row_group(group, data)
     names = SCHEMA.names if columns is None else columns
-    chunks(footer, number)
     return _decoded(footer, group, _Pieces([(group.position, group.end)], [data]), names, False)
 
 

@@ -1,7 +1,9 @@
 """What the footer of a compacted segment says: `storage/compacted.py` draws the file.
 
 A footer comes from a bucket, so nothing in it is believed before it was compared: with its
-checksum, with itself, and with what the list of segments says (`footer_of`).
+checksum, with itself, and with what the list of segments says (`footer_of`). The checksum comes
+first and is what counts. Of bytes that are made up and have it all the same, whoever asks for
+columns may not even get an error: pyarrow ends the process over some.
 """
 
 import struct

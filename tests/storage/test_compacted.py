@@ -248,10 +248,11 @@ def test_a_footer_is_never_trusted(footer_bytes: bytes, data: st.DataObject) -> 
         if not damaged:
             break
 
+    if damaged != footer_bytes:
+        with pytest.raises(Corrupt):
+            compacted.parse_footer(bytes(damaged), crc32c(footer_bytes))
     try:
         footer = compacted.parse_footer(bytes(damaged), crc32c(damaged))
-        for group in footer.row_groups:
-            compacted.column_ranges(footer, group.number, SCHEMA.names)
     except Corrupt:
         return
     assert footer.record_count == sum(group.count for group in footer.row_groups)
