@@ -65,7 +65,7 @@ class Surveyor:
         lanes = [
             (topic, lane)
             for topic in topics
-            for lane in range(-(-topic.partition_count // topic.lane_partitions))
+            for lane in topic.lanes
         ]
         for at in range(0, len(lanes), LANES_AT_ONCE_MAX):
             batch = lanes[at : at + LANES_AT_ONCE_MAX]
