@@ -22,7 +22,7 @@ from riacho.retries import Backoff, patiently
 from riacho.spark.planning import Extent, Span
 from riacho.spark.ranges import Bounds, Located, StoredRange, wanted
 from riacho.spark.read_options import Subscription
-from storage.errors import Corrupt, UnknownTopicOrPartition
+from storage.errors import Corrupt, NotSupported, UnknownTopicOrPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -82,8 +82,14 @@ class Log(Synchronous):
         return self._run(_each(times_ms, find))
 
     def located(self, spans: Sequence[Span], bounds: Bounds) -> list[Span]:
-        """Return the spans with where they are stored, for as many ranges as a plan may hold."""
-        return self._run(self._located(spans, bounds))
+        """Return the spans with where they are stored, for as many ranges as a plan may hold.
+
+        They stay as they are if that has no address, as in memory.
+        """
+        try:
+            return self._run(self._located(spans, bounds))
+        except NotSupported:
+            return [*spans]
 
     def locate(self, partition: TopicPartition, start: int, end: int) -> Located:
         """Return where the records from `start` on are stored, or the first of them."""
@@ -180,6 +186,7 @@ class Log(Synchronous):
             max_records=end - start,
             max_bytes=FETCH_BYTES,
             max_wait_ms=0,
+            offsets="either",
         )
         try:
             return Fetched(_decoded(reply.body), int(reply.headers["riacho-next-offset"]))

@@ -22,7 +22,7 @@ from riacho.spark.direct import Direct, Unread, is_local
 from riacho.spark.planning import Span, lost
 from riacho.spark.ranges import Bounds, StoredRange, groups, wanted
 from riacho.spark.read_options import Subscription
-from storage.errors import Corrupt, OffsetOutOfRange
+from storage.errors import Corrupt, NotSupported, OffsetOutOfRange
 from storage.slices import SCHEMA_MESSAGE
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ class SpanReader:
         columns = Columns(self._wishes.schema, topic, partition, timestamp_type)
         held: list[Piece] = []
         held_bytes = 0
-        for whole, size_bytes in self._pieces(span, columns):
-            piece = whole.between(span.start, span.end)
+        for piece, size_bytes in self._pieces(span, columns):
             if not piece.count:
                 continue
             held.append(piece)
@@ -112,8 +111,9 @@ class SpanReader:
                 for group, result in self._read(ranges, columns):
                     pieces = result()
                     self._failures = 0
-                    position = group[-1].end_offset
-                    yield from pieces
+                    start, position = position, group[-1].end_offset
+                    # Ranges that were located again may begin before what was read already.
+                    yield from ((piece.between(start, span.end), size) for piece, size in pieces)
                 position = end
             except (Unread, Corrupt):
                 self._failures += 1
@@ -129,6 +129,9 @@ class SpanReader:
             located = self._gateway().locate(span.partition, position, span.end)
         except OffsetOutOfRange as error:
             position = self._after_loss(span, position, error)
+            return position, position, []
+        except NotSupported:
+            self._failures = STRAIGHT_FAILURES_MAX
             return position, position, []
         end = min(located.next_offset, span.end)
         if end <= position:

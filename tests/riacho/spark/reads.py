@@ -54,9 +54,7 @@ def table(
 def spans(partitions: Iterable[Any]) -> list[tuple[int, int, int]]:
     """Return partition, start and end of tasks."""
     assert all(isinstance(each, SpanPartition) for each in partitions)
-    return [
-        (each.span.partition.partition, each.span.start, each.span.end) for each in partitions
-    ]
+    return [(each.span.partition.partition, each.span.start, each.span.end) for each in partitions]
 
 
 def produce(
