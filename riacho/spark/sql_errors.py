@@ -1,0 +1,52 @@
+"""What Spark's exceptions mean, on one line and without a stack trace."""
+
+import re
+from typing import Final
+
+from pyspark.errors import AnalysisException, PySparkException
+
+from storage.errors import RiachoError
+
+LINE_CHARS_MAX: Final = 500
+
+_OURS: Final = re.compile(r"^\s*(?:\w+\.)*errors\.[A-Z]\w+: (.+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$", re.DOTALL)
+_POSITION: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
+_HINTS: Final = {
+    "INVALID_IDENTIFIER": "names with dashes or dots need backticks, as in FROM `my-topic`",
+    "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION": (
+        "an aggregate of a stream is never finished without --watermark '10 minutes', behind"
+        " which nothing is waited for; or use --mode update or complete"
+    ),
+    "TABLE_OR_VIEW_NOT_FOUND": "there is no such topic",
+}
+
+
+class BadQuery(RiachoError):
+    """The query cannot be run as it is written."""
+
+    code = "INVALID_QUERY"
+
+
+def missing_relation(error: AnalysisException) -> tuple[str, ...] | None:
+    """Return the parts of the name of a table that is not there, if that is what is wrong."""
+    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return None
+    name = (error.getMessageParameters() or {}).get("relationName", "")
+    return tuple(part.replace("``", "`") for part in re.findall(r"`((?:[^`]|``)*)`", name))
+
+
+def explained(error: PySparkException) -> str:
+    """Return what went wrong."""
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1]).strip()[:LINE_CHARS_MAX]
+    first = _STATE.sub("", _LABEL.sub("", text.strip()).split("\n\n")[0])
+    line = " ".join(first.split("\n== SQL")[0].split())[:LINE_CHARS_MAX].rstrip(" .")
+    place = _POSITION.search(text)
+    if place is not None:
+        line += f" (line {place[1]}, column {int(place[2]) + 1})"
+    hint = _HINTS.get(error.getCondition() or "")
+    return f"{line}; {hint}" if hint else line

@@ -1,0 +1,138 @@
+"""Which columns the JSON values of a topic have, as far as a sample of them tells. Pure.
+
+    {"id": 1, "tags": ["a"]}, {"id": 2.5}   ──▶   id DOUBLE, tags ARRAY<STRING>
+
+Where values disagree, the type is the narrowest one that holds both, at last a string: Spark then
+returns the JSON of it. A field that is null everywhere is a string. As columns are found by name
+whatever their case, of two names that differ in nothing else the first one counts.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+LONG_MAX: Final = 2**63
+DEPTH_MAX: Final = 32
+"""Deeper than this, a value is kept as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """BOOLEAN, BIGINT, DOUBLE or STRING; "" for nothing but nulls."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    element: "Kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    kinds: Mapping[str, "Kind"]
+
+
+Kind: TypeAlias = Scalar | Array | Fields
+
+NULL: Final = Scalar("")
+STRING: Final = Scalar("STRING")
+_NUMBERS: Final = {Scalar("BIGINT"), Scalar("DOUBLE")}
+
+
+def objects(values: Iterable[bytes | None]) -> list[dict[str, Any]] | None:
+    """Return the values as JSON objects, or None if less than half of them are such."""
+    found: list[dict[str, Any]] = []
+    count = 0
+    for value in values:
+        if value is None:
+            continue
+        count += 1
+        try:
+            document = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(document, dict):
+            found.append(document)
+    return found if found and 2 * len(found) >= count else None
+
+
+def infer(documents: Iterable[Mapping[str, Any]]) -> Fields:
+    """Return the columns of all `documents`, in the order in which they were met."""
+    kind: Kind = Fields({})
+    for document in documents:
+        kind = merged(kind, kind_of(document))
+    assert isinstance(kind, Fields), kind
+    return kind
+
+
+def kind_of(value: object, depth: int = 0) -> Kind:
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return Scalar("BOOLEAN")
+    if isinstance(value, int):
+        return Scalar("BIGINT" if -LONG_MAX <= value < LONG_MAX else "DOUBLE")
+    if isinstance(value, float):
+        return Scalar("DOUBLE")
+    if isinstance(value, dict) and value and depth < DEPTH_MAX:
+        return _fields(value, depth)
+    if isinstance(value, list) and depth < DEPTH_MAX:
+        element: Kind = NULL
+        for each in value:
+            element = merged(element, kind_of(each, depth + 1))
+        return Array(element)
+    return STRING
+
+
+def _fields(value: Mapping[str, Any], depth: int) -> Kind:
+    kinds: dict[str, Kind] = {}
+    for name, each in value.items():
+        if name.lower() not in {known.lower() for known in kinds}:
+            kinds[name] = kind_of(each, depth + 1)
+    return Fields(kinds)
+
+
+def merged(one: Kind, other: Kind) -> Kind:
+    """Return the kind that holds values of both."""
+    if one == other or other == NULL:
+        return one
+    if one == NULL:
+        return other
+    if isinstance(one, Fields) and isinstance(other, Fields):
+        return _merged_fields(one, other)
+    if isinstance(one, Array) and isinstance(other, Array):
+        return Array(merged(one.element, other.element))
+    return Scalar("DOUBLE") if {one, other} == _NUMBERS else STRING
+
+
+def _merged_fields(one: Fields, other: Fields) -> Fields:
+    kinds = dict(one.kinds)
+    names = {name.lower(): name for name in kinds}
+    for name, kind in other.kinds.items():
+        known = names.get(name.lower())
+        if known is None:
+            kinds[name] = kind
+            names[name.lower()] = name
+        elif known == name:
+            kinds[name] = merged(kinds[name], kind)
+    return Fields(kinds)
+
+
+def ddl(fields: Fields) -> str:
+    """Return the columns as Spark's DDL: `id` BIGINT, `tags` ARRAY<STRING>."""
+    return ", ".join(f"{quoted(name)} {_type(kind)}" for name, kind in fields.kinds.items())
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _type(kind: Kind) -> str:
+    if isinstance(kind, Array):
+        return f"ARRAY<{_type(kind.element)}>"
+    if isinstance(kind, Fields):
+        inner = ", ".join(f"{quoted(name)}: {_type(each)}" for name, each in kind.kinds.items())
+        return f"STRUCT<{inner}>"
+    return kind.name or "STRING"
