@@ -1,23 +1,34 @@
-"""Checking a whole deployment, lane by lane, from the stores that its settings name."""
+"""Checking a whole deployment, lane by lane, from the stores that its settings name.
+
+A lane is checked by this process, or by whatever worker a runner has: `check_one` is the task.
+"""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Final
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import msgspec
 
 from service.clock import World
+from service.jobs import stores
+from service.jobs.progress import size
+from service.jobs.runners import Runner, results
+from service.jobs.stores import Stores
+from service.jobs.work import Outcome
 from service.settings import Settings
-from service.stores import open_table, open_zones
 from storage import head as heads
 from storage import keys
-from storage.fsck import LaneReport, check_steadily
+from storage.fsck import Finding, LaneReport, ZoneReport, check_steadily
 from storage.head import Head
 from storage.metadata import MetadataStore
-from storage.topics import Topic, Topics
+from storage.topics import Topic
 from storage.zones import Zones
 
 LANES_AT_ONCE: Final = 4
+FINDINGS_SHOWN_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +72,125 @@ class Check:
     async def _lane(
         self, topic: Topic, lane: int, sizes_only: bool, seen: Callable[[int], None]
     ) -> CheckedLane:
-        async def read() -> Head | None:
-            item = await self._metadata.get(keys.head(topic.topic_id, lane))
-            return None if item is None else heads.decode(item.value)
-
-        report = await check_steadily(self._zones, read, sizes_only=sizes_only, seen=seen)
+        key = keys.head(topic.topic_id, lane)
+        report = await _checked(self._zones, self._metadata, key, sizes_only, seen)
         return CheckedLane(topic.name, lane, report)
+
+    async def run_on(
+        self, runner: Runner, *, sizes_only: bool = False
+    ) -> AsyncIterator[CheckedLane]:
+        """Yield the report of every lane, in any order, as workers of `runner` find it."""
+        lanes = [(topic, lane) for topic in self._topics for lane in topic.lanes]
+        payloads = [
+            msgspec.msgpack.encode((keys.head(topic.topic_id, lane), sizes_only))
+            for topic, lane in lanes
+        ]
+        async with aclosing(results(runner, check_one, payloads)) as found:
+            async for index, report in found:
+                topic, lane = lanes[index]
+                yield CheckedLane(topic.name, lane, decode_report(report))
+
+
+async def check_one(opened: Stores, payload: bytes) -> bytes:
+    """Check one lane; the task of a worker."""
+    key, sizes_only = msgspec.msgpack.decode(payload, type=tuple[str, bool])
+    report = await _checked(opened.zones, opened.metadata, key, sizes_only, lambda _: None)
+    return encode_report(report)
+
+
+async def _checked(
+    zones: Zones,
+    metadata: MetadataStore,
+    key: str,
+    sizes_only: bool,
+    seen: Callable[[int], None],
+) -> LaneReport:
+    async def read() -> Head | None:
+        item = await metadata.get(key)
+        return None if item is None else heads.decode(item.value)
+
+    return await check_steadily(zones, read, sizes_only=sizes_only, seen=seen)
+
+
+class _Zone(msgspec.Struct, array_like=True):
+    objects: int
+    size_bytes: int
+    problems: dict[str, int]
+
+
+class _Report(msgspec.Struct, array_like=True):
+    zones: dict[str, _Zone]
+    entries: int
+    problems: dict[str, int]
+    findings: list[Finding]
+
+
+def encode_report(report: LaneReport) -> bytes:
+    return msgspec.msgpack.encode(
+        _Report(
+            zones={
+                name: _Zone(zone.objects, zone.size_bytes, dict(zone.problems))
+                for name, zone in report.zones.items()
+            },
+            entries=report.entries,
+            problems=dict(report.problems),
+            findings=report.findings,
+        )
+    )
+
+
+def decode_report(data: bytes) -> LaneReport:
+    found = msgspec.msgpack.decode(data, type=_Report)
+    return LaneReport(
+        zones={
+            name: ZoneReport(
+                objects=zone.objects, size_bytes=zone.size_bytes, problems=Counter(zone.problems)
+            )
+            for name, zone in found.zones.items()
+        },
+        entries=found.entries,
+        problems=Counter(found.problems),
+        findings=found.findings,
+    )
 
 
 @asynccontextmanager
 async def opened(settings: Settings, world: World, names: Sequence[str]) -> AsyncIterator[Check]:
     """Open the stores of `settings` to check the named topics; none named: all."""
-    zones = open_zones(settings)
-    try:
-        metadata = open_table(settings, world)
-        try:
-            topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
-            wanted = [await topics.read(name) for name in names] or await topics.all()
-            yield Check(zones, metadata, wanted)
-        finally:
-            await metadata.close()
-    finally:
-        await zones.close()
+    async with stores.opened(settings, world) as each:
+        topics = each.topics()
+        wanted = [await topics.read(name) for name in names] or await topics.all()
+        yield Check(each.zones, each.metadata, wanted)
+
+
+def document(lanes: int, total: LaneReport) -> dict[str, Any]:
+    """Return what was found, for programs."""
+    return {
+        "ok": total.is_ok,
+        "lanes": lanes,
+        "entries": total.entries,
+        "problems": dict(total.problems),
+        "zones": {
+            name: {
+                "objects": zone.objects,
+                "size_bytes": zone.size_bytes,
+                "problems": dict(zone.problems),
+            }
+            for name, zone in sorted(total.zones.items())
+        },
+        "findings": [asdict(finding) for finding in total.findings],
+    }
+
+
+def checked(lanes: int, total: LaneReport) -> Outcome:
+    """Return what was found, as what a job has to say."""
+    lines = [
+        f"zone {name}: {zone.objects} objects, {size(zone.size_bytes)}"
+        + "".join(f", {count} {problem}" for problem, count in sorted(zone.problems.items()))
+        for name, zone in sorted(total.zones.items())
+    ]
+    lines += [
+        f"{each.problem} {each.zone or '-'} {each.key}: {each.detail}"
+        for each in total.findings[:FINDINGS_SHOWN_MAX]
+    ]
+    return Outcome(ok=total.is_ok, document=document(lanes, total), lines=lines)

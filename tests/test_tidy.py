@@ -34,6 +34,13 @@ PURE = {
 }
 """What the client may import: modules that compute, and know neither stores nor the service."""
 
+JOB = {
+    "service.jobs",
+    "service.jobs.choice",
+    "service.jobs.work",
+    "service.settings",
+}
+
 LAZILY = {
     "riacho/cli/serve.py": {"service.serve"},
     # The doctor examines the very stores that the service would open with these settings.
@@ -47,9 +54,19 @@ LAZILY = {
     "riacho/cli/fsck.py": {
         "service.clock",
         "service.fsck",
+        "service.jobs.choice",
+        "service.jobs.progress",
+        "service.jobs.stores",
         "service.settings",
         "storage.fsck",
     },
+    # Jobs work on the stores, beside gateways.
+    "riacho/cli/jobs.py": {"service.jobs", "service.jobs.commands", "service.jobs.work"},
+    "riacho/cli/compact.py": JOB,
+    "riacho/cli/maintain.py": JOB,
+    "riacho/cli/retention.py": JOB,
+    "riacho/cli/sweep.py": JOB,
+    "riacho/cli/sql.py": {"service.jobs.spark"},
 }
 """What a command may import besides, inside a function or for types only."""
 

@@ -5,16 +5,16 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from riacho.cli.output import Output, OutputOption, note, print_json, print_table
+from riacho.cli.output import Output, OutputOption, bad_usage, note, print_json, print_table
 
 if TYPE_CHECKING:
+    from service.jobs.choice import How
     from service.settings import Settings
     from storage.fsck import LaneReport
 
@@ -28,6 +28,10 @@ def fsck(
     sizes_only: Annotated[
         bool, typer.Option("--sizes-only", help="Do not read what is stored; only compare sizes.")
     ] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Check lanes with Spark's workers.")
+    ] = False,
+    master: Annotated[str, typer.Option(help="Spark master; default: local[*].")] = "",
     data: Annotated[Path, typer.Option(envvar="RIACHO_DATA", help="As for `riacho serve`.")] = Path(
         "riacho-data"
     ),
@@ -44,14 +48,20 @@ def fsck(
     \b
     riacho fsck
     riacho fsck orders --sizes-only
+    riacho fsck --spark --master local[8]
     riacho fsck --zones a=s3://bucket-a,b=s3://bucket-b --metadata dynamodb://riacho -o json
     """
+    from service.fsck import document
+    from service.jobs.choice import How
     from service.settings import Settings
 
     settings = Settings(data=data, zones=zones, metadata=metadata)
-    lanes, total = asyncio.run(_check(settings, topics, sizes_only))
+    if master and not spark:
+        raise bad_usage("only --spark has a master", "--master")
+    how = How(spark=True, master=master) if spark else None
+    lanes, total = asyncio.run(_check(settings, topics, sizes_only, how))
     if output is Output.JSON:
-        print_json(_document(lanes, total))
+        print_json(document(lanes, total))
     else:
         _print(total)
     if not total.is_ok:
@@ -61,37 +71,28 @@ def fsck(
 
 
 async def _check(
-    settings: "Settings", topics: list[str], sizes_only: bool
+    settings: "Settings", topics: list[str], sizes_only: bool, how: "How | None"
 ) -> "tuple[int, LaneReport]":
     from service.clock import real_world
     from service.fsck import opened
+    from service.jobs.choice import Runners
+    from service.jobs.progress import Quiet
+    from service.jobs.stores import ship
     from storage.fsck import LaneReport
 
     total = LaneReport()
-    async with opened(settings, real_world(), topics) as check:
+    async with opened(settings, real_world(), topics) as check, AsyncExitStack() as stack:
+        found = None
+        if how is not None:
+            runners = Runners(how, ship(settings), Quiet())
+            runner = await (await stack.enter_async_context(runners)).for_bytes(0)
+            found = check.run_on(runner, sizes_only=sizes_only)
         with _progress(check.lane_count) as show:
-            async for lane in check.run(sizes_only=sizes_only, seen=lambda n: show(0, n)):
+            found = found or check.run(sizes_only=sizes_only, seen=lambda n: show(0, n))
+            async for lane in found:
                 total.add(lane.report)
                 show(1, 0)
         return check.lane_count, total
-
-
-def _document(lanes: int, total: "LaneReport") -> dict[str, Any]:
-    return {
-        "ok": total.is_ok,
-        "lanes": lanes,
-        "entries": total.entries,
-        "problems": dict(total.problems),
-        "zones": {
-            name: {
-                "objects": zone.objects,
-                "size_bytes": zone.size_bytes,
-                "problems": dict(zone.problems),
-            }
-            for name, zone in sorted(total.zones.items())
-        },
-        "findings": [asdict(finding) for finding in total.findings],
-    }
 
 
 def _print(total: "LaneReport") -> None:

@@ -35,11 +35,17 @@ class Busy(Unavailable):
 class Held:
     """The lease, while it is ours."""
 
-    def __init__(self, lease: Lease, world: World) -> None:
+    def __init__(self, lease: Lease, world: World, holder: str) -> None:
+        self.holder = holder
         self._lease = lease
         self._world = world
         self._turn = asyncio.Lock()
         self._kept_s = world.monotonic_s()
+
+    @property
+    def epoch(self) -> int:
+        """Counts holders: by it and by `holder` a worker elsewhere knows whose lease it is."""
+        return self._lease.epoch or 0
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         """Do `ops` if the lease is still ours, all or nothing. Raises as `Lease.transact`."""
@@ -84,17 +90,18 @@ async def held(
     Raises `Busy` if another job is alive and still holds it after `wait_s`. One that is dead is
     noticed after `lease_s`, which is waited for in any case.
     """
+    holder = world.random_bytes(8).hex()
     lease = Lease(
         metadata,
         NAME,
-        holder=world.random_bytes(8).hex(),
+        holder=holder,
         lease_s=lease_s,
         monotonic_s=world.monotonic_s,
         now_ms=world.now_ms,
         about=f"{job} on {socket.gethostname()}, process {os.getpid()}",
     )
     await _take(lease, metadata, world, wait_s)
-    mine = Held(lease, world)
+    mine = Held(lease, world, holder)
     work = asyncio.current_task()
     assert work is not None
     keeping = asyncio.create_task(mine.keep())

@@ -26,6 +26,16 @@ class Meter(Protocol):
         """Tell something that matters once."""
 
 
+class Quiet:
+    """A `Meter` that keeps it to itself."""
+
+    def planned(self, steps: int) -> None: ...
+
+    def done(self, steps: int, text: str = "") -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
 class Lines:
     """A `Meter` for logs."""
 

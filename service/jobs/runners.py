@@ -341,7 +341,7 @@ def joined(batches: Sequence[pa.RecordBatch], sort_by: Sequence[str]) -> pa.Tabl
 
 async def results(
     runner: Runner, function: Task, payloads: Sequence[bytes]
-) -> AsyncIterator[tuple[int, bytes]]:
+) -> AsyncGenerator[tuple[int, bytes], None]:
     """Yield what `runner.indexed` does, for a caller whose event loop has other work as well."""
     async with aclosing(beside(runner, runner.indexed(function, payloads))) as found:
         async for each in found:
