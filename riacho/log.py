@@ -76,7 +76,7 @@ class LogClient:
         reply = await self.gateway.request(
             "GET",
             topic_path(topic, "partitions", partition, "records"),
-            params={"offset": place.offset, **asdict(self._limits)},
+            params={"offset": place.offset, "offsets": "either", **asdict(self._limits)},
             headers={"accept": ARROW},
             timeout_s=self._fetch_timeout_s,
         )

@@ -4,8 +4,9 @@ Arrow is the format that the gateway itself works with, so a batch crosses witho
 parsed. Both formats carry the same records, bit for bit.
 
 An Arrow reply is an ordinary IPC stream. A batch holds no offsets: the schema's metadata
-says under `riacho.base_offsets` with which offset each batch begins. A batch is returned
-whole, as it is stored, so it may begin before the asked offset; the reader skips those rows.
+says under `riacho.base_offsets` with which offset each batch begins. Where compaction left gaps
+the batches have a column `offset` instead. A batch may begin before the asked offset; the
+reader skips those rows.
 """
 
 import gzip
@@ -121,15 +122,21 @@ def decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Re
         return []
     records: list[Record] = []
     with ipc.open_stream(body) as reader:
+        if "offset" in reader.schema.names:
+            for batch in reader:
+                records += _rows(topic, partition, batch.column("offset").to_pylist(), batch)
+            return [record for record in records if record.offset >= start]
         base_offsets = json.loads((reader.schema.metadata or {}).get(_BASE_OFFSETS, b"[]"))
         for base_offset, batch in zip(base_offsets, reader, strict=True):
             skipped = max(start - base_offset, 0)
             if skipped < batch.num_rows:
-                records += _rows(topic, partition, base_offset + skipped, batch.slice(skipped))
+                rest = batch.slice(skipped)
+                offsets = range(base_offset + skipped, base_offset + batch.num_rows)
+                records += _rows(topic, partition, offsets, rest)
     return records
 
 
-def _rows(topic: str, partition: int, base_offset: int, batch: Any) -> list[Record]:
+def _rows(topic: str, partition: int, offsets: Sequence[int], batch: Any) -> list[Record]:
     timestamps, keys, values, headers = (
         batch.column(name) for name in ("timestamp", "key", "value", "headers")
     )
@@ -140,10 +147,10 @@ def _rows(topic: str, partition: int, base_offset: int, batch: Any) -> list[Reco
             tuple((header["key"], header["value"]) for header in row or ())
             for row in headers.to_pylist()
         ]
-    rows = zip(timestamps.to_pylist(), keys.to_pylist(), values.to_pylist(), pairs, strict=True)
+    columns = (timestamps.to_pylist(), keys.to_pylist(), values.to_pylist(), pairs)
     return [
         Record(topic, partition, offset, timestamp, key, value, own)
-        for offset, (timestamp, key, value, own) in enumerate(rows, base_offset)
+        for offset, timestamp, key, value, own in zip(offsets, *columns, strict=True)
     ]
 
 

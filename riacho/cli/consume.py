@@ -24,10 +24,15 @@ from storage.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from riacho.admin import Admin, PartitionInfo
+    from riacho.consumer import Consumer
     from riacho.records import Record
 
 POLL_MS: Final = 60_000
 POLL_RECORDS: Final = 2_000
+
+END_POLL_MS: Final = 500
+"""With --exit: how long to wait for records before looking whether the end is reached, where
+compaction may have left none."""
 
 
 def consume(
@@ -162,14 +167,21 @@ def _print_records(
         for span in spans:
             consumer.seek(topic, span.partition, span.start)
         while left and (ends or not exit_at_end):
-            records = consumer.poll(POLL_MS, max_records=min(left, POLL_RECORDS))
+            timeout_ms = END_POLL_MS if exit_at_end else POLL_MS
+            records = consumer.poll(timeout_ms, max_records=min(left, POLL_RECORDS))
             if exit_at_end:
                 records = [r for r in records if r.offset < ends.get(r.partition, 0)]
             left -= len(records)
             sys.stdout.buffer.write(b"".join(map(render, records)))
             sys.stdout.buffer.flush()
-            for record in records:
-                if ends.get(record.partition) == record.offset + 1:
-                    del ends[record.partition]
-                    if exit_at_end:
-                        consumer.pause((topic, record.partition))
+            if exit_at_end:
+                for partition in _reached(consumer, topic, ends):
+                    del ends[partition]
+                    consumer.pause((topic, partition))
+
+
+def _reached(consumer: "Consumer", topic: str, ends: dict[int, int]) -> list[int]:
+    """Return the partitions of which everything before their end was returned."""
+    return [
+        partition for partition, end in ends.items() if consumer.position(topic, partition) >= end
+    ]
