@@ -20,10 +20,11 @@ from storage.commits import TRUSTED_S
 from storage.errors import Contended, RiachoError, StoreUnavailable
 from storage.head import Head
 from storage.head_changes import change_head
+from storage.known import Known
 from storage.leases import Lease, LeaseLost
 from storage.metadata import MetadataStore
 from storage.replication import Held
-from storage.resync import Known, Progress, Rate, Resync
+from storage.resync import Progress, Rate, Resync
 from storage.zone_items import ResyncStatus, ZoneItem
 from storage.zones import Zones
 
@@ -34,7 +35,8 @@ ROUNDS_MAX: Final = 20
 
 SETTLE_S: Final = 2 * TRUSTED_S
 """A zone that was wiped is let in so long after that was seen: nothing that was written before
-is then still on its way to be committed, or it will be looked for."""
+is then still on its way to be committed, or it will be looked for. So what commits say of it from
+then on is true."""
 
 
 TOLD_S: Final = 30.0
@@ -163,10 +165,13 @@ class CatchUp:
 
     async def _lane(self, key: str, name: str, zone: _Zone, until_s: float) -> bool:
         for _ in range(ROUNDS_MAX):
+            has_settled = self._world.monotonic_s() >= zone.since_s + SETTLE_S
             stored = await self._metadata.get(key)
             if stored is None:
                 return True
             head = heads.decode(stored.value)
+            if has_settled:
+                zone.known.believe_after(head)
             is_only_one = replication.zone_names(head, head.isr) == [name]
             if not _wants(head, name) and not (is_only_one and not zone.known.trusts_masks):
                 return True
@@ -175,8 +180,7 @@ class CatchUp:
                 return False
             if is_only_one:
                 return True
-            too_early_s = zone.since_s + SETTLE_S - self._world.monotonic_s()
-            if not zone.known.trusts_masks and too_early_s > 0:
+            if not zone.known.trusts_masks and not has_settled:
                 return False
             await self._keep_lease()
             if await self._let_in(key, name, zone.known, zone.known.held(head)):

@@ -59,6 +59,8 @@ class Reference:
     """What the index knows of its bytes; of a compacted segment that is the footer, which comes
     first and knows the rest."""
     is_segment: bool
+    offsets: tuple[tuple[int, int], ...] = ()
+    """Partitions of the lane, and the first offset of each slice; of slices only."""
     compacted: Segment | None = None
     """It is this one. It may be too large for memory."""
 
@@ -253,6 +255,7 @@ def _reference(entries: list[Entry]) -> Reference:
         size_bytes=None,
         stretches=tuple(Stretch(each.position, each.length, each.crc) for each in entries),
         is_segment=True,
+        offsets=tuple((each.partition, each.base_offset) for each in entries),
     )
 
 

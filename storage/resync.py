@@ -22,7 +22,6 @@ date. So all that no zone in sync held at its commit is looked for there, once.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,83 +34,26 @@ from storage import inventory, segment_copies, segments
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.head import Head
 from storage.inventory import INLINE, Reference, Shelf
+from storage.known import Known
 from storage.objects import ObjectStore
-from storage.replication import Held, mask_of, read_names, zone_names
+from storage.replication import mask_of, read_names, zone_names
 from storage.zones import Zones
 
 T = TypeVar("T")
 
-OBJECTS_REMEMBERED_MAX: Final = 200_000
-INDEXES_REMEMBERED_MAX: Final = 500_000
 LOST_NAMED_MAX: Final = 20
 CALL_S_MAX: Final = 60.0
 """A zone that takes longer to answer cannot be reached."""
 
-_CHUNK: Final = 64
-"""So many references are begun at once at most; a page has thousands."""
+_CHUNK: Final = 16
+"""So many references are begun at once at most, between looks at the clock; a page has
+thousands."""
 
 _CHUNK_BYTES: Final = 64 * 1024 * 1024
 """And so many bytes, where the index knows them: compacted segments have up to gigabytes."""
 
 _BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
 """A zone that takes a large file more slowly cannot be reached."""
-
-
-class _Remembered:
-    """Names, each with the zones that were in sync when it was dealt with. Forgets the oldest."""
-
-    def __init__(self, count_max: int) -> None:
-        self._count_max = count_max
-        self._names: OrderedDict[bytes, int] = OrderedDict()
-
-    def add(self, name: bytes, isr: int) -> None:
-        self._names[name] = isr
-        if len(self._names) > self._count_max:
-            self._names.popitem(last=False)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def covers(self, name: bytes, isr: int) -> bool:
-        """Whether nobody is in sync who was not when the name was dealt with."""
-        return name in self._names and not isr & ~self._names[name]
-
-
-class Known:
-    """What was seen to be in one zone, since it last lost anything."""
-
-    def __init__(self, *, trusts_masks: bool = True) -> None:
-        """Believe what runs and entries say of the zone, unless it has lost something."""
-        self.trusts_masks = trusts_masks
-        self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
-        self.objects = _Remembered(OBJECTS_REMEMBERED_MAX)
-        self.out_of_reach = _Remembered(OBJECTS_REMEMBERED_MAX)
-        """Objects that it lacks, and those in sync as well."""
-        self._lacking: dict[tuple[bytes, int], int] = {}
-        """Lanes of which something was out of reach, and who was in sync then: they lacked it."""
-
-    def lacked(self, head: Head, object_id: bytes) -> None:
-        """Note that the zone, and those in sync, lack an object that is out of reach."""
-        self.out_of_reach.add(object_id, head.isr)
-        lane = head.topic_id, head.lane
-        self._lacking[lane] = self._lacking.get(lane, head.isr) & head.isr
-
-    def is_outdated(self, head: Head) -> bool:
-        """Whether a zone came in sync since, which may have what was out of reach."""
-        return bool(head.isr & ~self._lacking.get((head.topic_id, head.lane), head.isr))
-
-    def begin_anew(self, head: Head) -> None:
-        """Go through the lane again, but not to what was not out of reach."""
-        self._lacking[head.topic_id, head.lane] = head.isr
-        self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
-
-    def held(self, head: Head) -> Held:
-        """Return what may be believed of heads that follow `head`, which was gone through."""
-        trusted_from = 0 if self.trusts_masks else head.run_count
-        return Held(self.indexes, self.objects, trusted_from, self.out_of_reach)
 
 
 @dataclass(slots=True)
@@ -350,7 +292,8 @@ def _is_stranded(head: Head, ref: Reference) -> bool:
 
 
 def _is_said_to_be_there(head: Head, ref: Reference, zone: str, known: Known) -> bool:
-    return ref.is_segment and known.trusts_masks and bool(ref.zones & mask_of(head, [zone]))
+    is_said = bool(ref.zones & mask_of(head, [zone]))
+    return ref.is_segment and is_said and known.believes(head, ref)
 
 
 def _verified(ref: Reference, body: bytes) -> bytes:

@@ -9,8 +9,9 @@ import pytest
 from storage import catalog as catalogs
 from storage import replication
 from storage.errors import StoreUnavailable
+from storage.known import Known
 from storage.replication import lacks, with_zone
-from storage.resync import Known, Progress, Rate, Resync
+from storage.resync import Progress, Rate, Resync
 from tests.storage.replicated import ReplicatedLane
 from tests.storage.worlds import Clock
 

@@ -7,8 +7,9 @@ import pytest
 from storage import replication, segment_copies
 from storage.errors import StoreUnavailable
 from storage.fsck import check_lane
+from storage.known import Known
 from storage.replication import lacks, with_zone
-from storage.resync import Known, Progress, Rate, Resync
+from storage.resync import Progress, Rate, Resync
 from storage.segment_list import Segment
 from tests.storage.compacted_lane import CompactedLane
 from tests.storage.worlds import TOPIC_ID, Clock

@@ -4,9 +4,10 @@ import pytest
 
 from storage import replication
 from storage.errors import StoreUnavailable
+from storage.known import Known
 from storage.objects import ObjectStore
 from storage.replication import lacks, with_zone
-from storage.resync import Known, Progress, Rate, Resync
+from storage.resync import Progress, Rate, Resync
 from tests.storage.replicated import ReplicatedLane
 from tests.storage.worlds import Clock
 
@@ -191,4 +192,31 @@ async def test_what_went_well_is_not_looked_at_again_because_something_else_did_
     assert await slow.step("c", known, progress, seconds=FOREVER)
 
     assert progress.objects_checked == 40 + len(refused)
+    await check_alone(lane, "c")
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+async def test_of_a_wiped_zone_later_commits_are_believed_and_earlier_ones_are_not(
+    rolled: bool,
+) -> None:
+    lane = ReplicatedLane()
+    await lane.append(b"before")
+    third = leave(lane, "c")
+    await lane.zones["c"].wipe()
+    await lane.append(b"on its way when c was wiped", zones="abc")
+    await lane.zones["c"].wipe()
+    slow, known, progress = Slow(lane), Known(trusts_masks=False), Progress()
+    known.believe_after(lane.head)
+    for number in range(OBJECTS):
+        await lane.append(b"%d" % number, partition=number % 2, zones="abc")
+    await lane.append(b"c was too slow", zones="ab")
+    if rolled:
+        await lane.roll()
+    lane.zones["c"].sizes.clear()
+
+    await slow.steps("c", known, progress)
+
+    looked_for = [key for key in lane.zones["c"].sizes if "/hot/" in key]
+    assert len(looked_for) == 3
+    lane.head = with_zone(lane.head, third, known.held(lane.head))
     await check_alone(lane, "c")
