@@ -4,10 +4,17 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import uvicorn
+
+from service.logs import configure_logging
+from service.maintenance import Maintenance
+from service.settings import Settings
+from storage.errors import InvalidConfig
 
 SHUTDOWN_S_MAX: Final = 30
 """Requests that are not answered by then are cut off."""
@@ -32,6 +39,7 @@ def run(
     workers: int = 1,
     reload: bool = False,
     log_level: str | None = None,
+    maintain_every: str | None = None,
     app: str = "service.app:create_app",
 ) -> None:
     """Serve until told to stop. What is None comes from the environment or its default.
@@ -44,6 +52,7 @@ def run(
         "RIACHO_ZONES": zones,
         "RIACHO_METADATA": metadata,
         "RIACHO_LOG_LEVEL": log_level,
+        "RIACHO_MAINTAIN_EVERY": maintain_every,
         "RIACHO_ADVERTISED_URL": os.environ.get("RIACHO_ADVERTISED_URL", f"http://{host}:{port}"),
     }
     # Workers are processes of their own: they learn all of this from the environment.
@@ -51,19 +60,41 @@ def run(
     # The server, once it has stopped as it was told, raises the signal again; and to stop when
     # told is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(
-        app,
-        factory=True,
-        host=host,
-        port=port,
-        workers=workers,
-        reload=reload,
-        log_level="warning",
-        access_log=False,
-        interface="asgi3",
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=SHUTDOWN_S_MAX,
-        timeout_keep_alive=KEEP_ALIVE_S,
-    )
+    with _maintained():
+        uvicorn.run(
+            app,
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            reload=reload,
+            log_level="warning",
+            access_log=False,
+            interface="asgi3",
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_S_MAX,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+
+
+@contextmanager
+def _maintained() -> Iterator[None]:
+    """Do maintenance as often as the environment says, in this process of all that serve."""
+    settings = Settings()
+    every_s = settings.maintain_every_s
+    if every_s is None:
+        yield
+        return
+    if "memory:" in settings.zones + settings.metadata:
+        raise InvalidConfig(
+            "RIACHO_MAINTAIN_EVERY: what is in memory cannot be seen by the process that does it"
+        )
+    configure_logging(settings.log_level, settings.log_format)
+    maintenance = Maintenance(every_s)
+    maintenance.start()
+    try:
+        yield
+    finally:
+        maintenance.stop()

@@ -7,8 +7,10 @@ Settings are values. Components (stores, clocks, identifiers) are arguments of t
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service import durations
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -112,6 +114,21 @@ class Settings(BaseSettings):
     controller_gateway_expiry_s: PositiveFloat = 300
     """The item of a gateway that says nothing for this long is removed."""
 
+    maintain_every: str = ""
+    """How long after the end of one maintenance `riacho serve` begins the next, like 5m; empty:
+    never. Retention, compaction and sweep, in a process of its own."""
+
     log_level: str = "info"
     log_format: str = Field(default="auto", pattern="^(auto|text|json)$")
     """`auto`: text on a terminal, JSON elsewhere."""
+
+    @field_validator("maintain_every")
+    @classmethod
+    def _is_duration(cls, text: str) -> str:
+        if text and durations.seconds(text) <= 0:
+            raise ValueError("must be longer than nothing; leave it out for never")
+        return text
+
+    @property
+    def maintain_every_s(self) -> float | None:
+        return durations.seconds(self.maintain_every) if self.maintain_every else None

@@ -42,7 +42,7 @@ JOB = {
 }
 
 LAZILY = {
-    "riacho/cli/serve.py": {"service.serve"},
+    "riacho/cli/serve.py": {"service.durations", "service.serve"},
     # The doctor examines the very stores that the service would open with these settings.
     "riacho/cli/doctor.py": {
         "service.clock",

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from riacho.cli.output import bad_usage
+
 
 def serve(
     host: Annotated[
@@ -38,6 +40,13 @@ def serve(
     reload: Annotated[
         bool, typer.Option("--reload", help="Start anew when the code changes.")
     ] = False,
+    maintain_every: Annotated[
+        str,
+        typer.Option(
+            envvar="RIACHO_MAINTAIN_EVERY",
+            help="Retention, compaction and sweep so often: 30s, 5m, 1h; default: never.",
+        ),
+    ] = "",
     log_level: Annotated[
         str, typer.Option(envvar="RIACHO_LOG_LEVEL", help="debug, info, warning or error.")
     ] = "info",
@@ -46,12 +55,18 @@ def serve(
 
     \b
     riacho serve
-    riacho serve --port 9000 --data /var/lib/riacho --zones a,b,c
+    riacho serve --port 9000 --data /var/lib/riacho --zones a,b,c --maintain-every 5m
     riacho serve --host 0.0.0.0 --zones a=s3://bucket-a,b=s3://bucket-b \\
                  --metadata dynamodb://riacho --workers 4
     """
+    from service import durations
     from service.serve import run
 
+    try:
+        if maintain_every and not durations.seconds(maintain_every):
+            raise ValueError("must be longer than nothing; leave it out for never")
+    except ValueError as error:
+        raise bad_usage(str(error), "--maintain-every") from None
     run(
         host=host,
         port=port,
@@ -61,4 +76,5 @@ def serve(
         workers=workers,
         reload=reload,
         log_level=log_level,
+        maintain_every=maintain_every,
     )
