@@ -1,6 +1,5 @@
 """Reads against a real gateway: what the driver plans and what tasks make of it, without a JVM."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +16,6 @@ from riacho.spark.streaming import RiachoStreamReader
 from storage.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
 from tests.gateway import GatewayProcess, start_gateway
 from tests.riacho.spark.reads import ALL, columns, produce, spans, table
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with start_gateway(tmp_path_factory.mktemp("gateway")) as process:
-        yield process
 
 
 @pytest.fixture
