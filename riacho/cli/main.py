@@ -1,4 +1,4 @@
-"""The command `riacho`: serve, topics, produce, consume, groups, doctor, fsck.
+"""The command `riacho`: serve, topics, produce, consume, groups, and what looks after stores.
 
 Only what every command needs is imported here; the rest waits until a command runs, so that
 `riacho --help` appears at once. Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -13,7 +13,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from riacho.cli import clusters, consume, doctor, fsck, groups, produce, serve, topics, transactions
+from riacho.cli import (
+    clusters,
+    compact,
+    consume,
+    doctor,
+    fsck,
+    groups,
+    maintain,
+    produce,
+    retention,
+    serve,
+    sql,
+    sweep,
+    topics,
+    transactions,
+)
 from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json
 from riacho.gateway import DEFAULT_URL
 
@@ -50,6 +65,11 @@ cli.command("produce")(produce.produce)
 cli.command("consume")(consume.consume)
 cli.command("doctor")(doctor.doctor)
 cli.command("fsck")(fsck.fsck)
+cli.command("sql")(sql.sql)
+cli.command("compact")(compact.compact)
+cli.command("maintain")(maintain.maintain)
+cli.command("retention")(retention.retention)
+cli.command("sweep")(sweep.sweep)
 
 
 @cli.command()
