@@ -25,8 +25,9 @@ Fault = Callable[[httpx.Request], httpx.Response | None]
 class Network(httpx.AsyncBaseTransport):
     """Passes requests on. Those to produce, to fetch, of groups and of producers meet faults."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, gateway: Gateway) -> None:
         self._inner = httpx.ASGITransport(app=app)
+        self.gateway = gateway
         self.before: deque[Fault | None] = deque()
         self.before_fetch: deque[Fault | None] = deque()
         self.before_group: deque[Fault | None] = deque()
@@ -122,7 +123,7 @@ async def network() -> AsyncIterator[Network]:
     metadata = MemoryMetadata(world.new_version)
     gateway = Gateway(settings, Zones({"a": MemoryObjects()}), metadata, world)
     app = App(gateway, Registry(settings, metadata, world), Metrics())
-    yield Network(app)
+    yield Network(app, gateway)
     await gateway.aclose()
 
 

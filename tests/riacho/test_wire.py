@@ -64,6 +64,20 @@ def test_rows_before_the_asked_offset_are_skipped(start: int, offsets: list[int]
     assert [r.offset for r in wire.decode_arrow("t", 0, reply, start)] == offsets
 
 
+@pytest.mark.parametrize(("start", "offsets"), [(0, [3, 7, 8]), (4, [7, 8]), (9, [])])
+def test_offsets_may_come_in_a_column(start: int, offsets: list[int]) -> None:
+    batch = record_batch([1, 2, 3], [None] * 3, [b"a", b"b", b"c"])
+    batch = batch.append_column("offset", pa.array([3, 7, 8], pa.int64()))
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+    records = wire.decode_arrow("t", 0, sink.getvalue().to_pybytes(), start)
+
+    assert [record.offset for record in records] == offsets
+    assert [record.value for record in records] == [b"a", b"b", b"c"][3 - len(offsets) :]
+
+
 def test_without_pyarrow_the_body_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "has_arrow", lambda: False)
 

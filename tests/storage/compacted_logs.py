@@ -137,6 +137,8 @@ async def compact(
     ]
     saved = await compactor.save(head, local, stretches, end)
     await change_head(gateway.metadata, key, lambda now: swapped(now, saved))
+    # Others may go on for a second with what they know; this one knows better.
+    await gateway.lanes.lane(topic.topic_id, lane).view(0)
     return [offset for offset, _ in rows]
 
 
