@@ -26,10 +26,16 @@ MAY_IMPORT = {
 }
 
 PURE = {
+    "storage.compacted",
+    "storage.compacted_footer",
     "storage.entries",
     "storage.errors",
+    "storage.frames",
+    "storage.keys",
     "storage.partitioner",
+    "storage.ranges",
     "storage.records",
+    "storage.segment_list",
     "storage.slices",
 }
 """What the client may import: modules that compute, and know neither stores nor the service."""
