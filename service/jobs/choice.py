@@ -15,7 +15,7 @@ from service.jobs import spark
 from service.jobs.progress import Meter
 from service.jobs.runners import Runner, ThreadRunner
 from service.jobs.stores import Shipped
-from storage.errors import NotSupported
+from storage.errors import InvalidConfig, NotSupported
 
 SPARK_BYTES_MIN: Final = 256 * 1024 * 1024
 """Less than this is done before Spark has started."""
@@ -24,9 +24,12 @@ THREADS_MAX: Final = 4
 """Unless more are asked for: gateways on the same machine want to work, too."""
 
 
+_MASTER: Final = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?|(spark|k8s)://.+|yarn")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How a job is to be done."""
+    """How a job is to be done. Raises `InvalidConfig` for a master that Spark does not know."""
 
     spark: bool | None = None
     """None: if it is worth it, and there is one."""
@@ -37,6 +40,13 @@ class How:
     wait_s: float = 0.0
     """How long to wait for another job to end."""
     spark_bytes_min: int = SPARK_BYTES_MIN
+
+    def __post_init__(self) -> None:
+        if self.master and _MASTER.fullmatch(self.master) is None:
+            raise InvalidConfig(
+                f"{self.master!r} is not a Spark master; use local[*], local[4],"
+                " spark://host:7077, k8s://… or yarn"
+            )
 
     @property
     def threads(self) -> int:
@@ -99,23 +109,9 @@ class Runners:
         return self._threads
 
     def _start_spark(self) -> Runner:
-        check_master(self._how.spark_master)
         started = self._stack.enter_context(
             spark.session(self._how.spark_master, started=self._meter.say)
         )
         from service.jobs.spark_runner import SparkRunner
 
         return SparkRunner(started, self._shipped)
-
-
-_MASTER: Final = re.compile(
-    r"local(\[(\*|\d+)(,\s*\d+)?\])?|(spark|k8s)://.+|yarn|local-cluster\[.*\]"
-)
-
-
-def check_master(master: str) -> None:
-    """Raise `NotSupported` if no Spark understands `master`: it would say so a minute later."""
-    if _MASTER.fullmatch(master) is None:
-        raise NotSupported(
-            f"{master!r} is not a Spark master; use local[*], local[4], spark://host:7077 or yarn"
-        )

@@ -124,11 +124,13 @@ async def test_who_lost_it_is_stopped_at_once() -> None:
 async def test_who_lost_it_can_change_nothing() -> None:
     metadata, clock = new_metadata(), HandClock()
 
-    with pytest.raises(LeaseLost):
+    async def job() -> None:
         async with held(metadata, world_of(clock), "compact") as lease:
             await stolen(metadata)
             await lease.transact([Put("head/x/0", b"", None)])
 
+    with pytest.raises(LeaseLost):
+        await job()
     assert await metadata.get("head/x/0") is None
 
 
