@@ -118,12 +118,13 @@ def sql(
     riacho sql 'SELECT count(*) FROM orders' --from @2026-11-16 --to @2026-11-17
     riacho sql 'SELECT * FROM orders' --schema 'orders=id BIGINT, amount DECIMAL(9,2)' -n 10
 
-    A query that goes on writes the column _key (or key) as the key, the others as a JSON value,
-    each result exactly once. Started again with the same --name or --checkpoint, it goes on where
+    A query that goes on writes the column _key (or key) as the key, _timestamp and _headers as
+    those of the record, all others but _partition and _offset as a JSON value, each result exactly
+    once. Started again with the same --name or --checkpoint, it goes on where
     it was. Ctrl-C stops it.
 
     \b
-    riacho sql -c --into large 'SELECT _key, * FROM orders WHERE amount > 100'
+    riacho sql -c --into large 'SELECT * FROM orders WHERE amount > 100'
     riacho sql -c --into per-minute --watermark '1 minute' \\
       'SELECT window(_timestamp, "1 minute").start AS minute, customer AS key, count(*) AS orders
        FROM orders GROUP BY window(_timestamp, "1 minute"), customer'
@@ -175,7 +176,8 @@ def _topics(
 
             _hush()
             yield Topics(
-                spark=spark,
+                # With views of its own, whoever else uses it.
+                spark=spark.newSession(),
                 admin=admin,
                 url=url,
                 span=_span(words, goes_on=running is not None),

@@ -16,13 +16,17 @@ from pyspark.errors import PySparkException
 
 from riacho.errors import new_error
 from riacho.spark.sql_errors import BadQuery, explained
+from riacho.spark.sql_schema import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 KEYS: Final = ("_key", "key")
 POLL_S: Final = 0.5
+
+_SAME: Final = {"_timestamp": "timestamp", "_headers": "array<struct<key:string,value:binary>>"}
+_PLACES: Final = ("_partition", "_offset")
 
 Mode = Literal["append", "update", "complete"]
 
@@ -47,7 +51,8 @@ class QueryFailed(BadQuery):
 def as_records(result: "DataFrame") -> "DataFrame":
     """Return key and value of each row: `_key` or `key` if there is one, the rest as JSON.
 
-    Raises `BadQuery` if nothing is left for the value.
+    `_timestamp` and `_headers` are those of the record again, and `_partition` and `_offset` are
+    left out, so that SELECT * copies records. Raises `BadQuery` if nothing is left for the value.
     """
     from pyspark.sql import functions as f
 
@@ -56,17 +61,26 @@ def as_records(result: "DataFrame") -> "DataFrame":
         twice = next(name for name in names if names.count(name) > 1)
         raise new_error(BadQuery, f"two columns are called {twice!r}; rename one with AS")
     key = next((name for name in KEYS if name in names), None)
-    others = [f.col(f"`{name.replace('`', '``')}`") for name in names if name != key]
+    kinds = dict(result.dtypes)
+    as_before = [name for name, kind in _SAME.items() if kinds.get(name) == kind]
+    apart = {key, *as_before, *_PLACES}
+    others = [f.col(quoted(name)) for name in names if name not in apart]
     if not others:
         raise new_error(BadQuery, "nothing is selected for the value; select more than the key")
-    value = f.to_json(f.struct(*others), {"ignoreNullFields": "false"}).alias("value")
-    if key is None:
-        return result.select(value)
-    kind = dict(result.dtypes)[key]
-    column = f.col(key)
+    columns = [f.to_json(f.struct(*others), {"ignoreNullFields": "false"}).alias("value")]
+    columns += [f.col(name).alias(name.removeprefix("_")) for name in as_before]
+    if key is not None:
+        columns.append(_text(key, kinds[key]).alias("key"))
+    return result.select(*columns)
+
+
+def _text(name: str, kind: str) -> "Column":
+    from pyspark.sql import functions as f
+
+    if kind == "binary":
+        return f.col(name)
     is_nested = kind.startswith(("struct", "array", "map"))
-    text = f.to_json(column) if is_nested else column.cast("string")
-    return result.select((column if kind == "binary" else text).alias("key"), value)
+    return f.to_json(f.col(name)) if is_nested else f.col(name).cast("string")
 
 
 def start(result: "DataFrame", wanted: Continuous) -> "StreamingQuery":
