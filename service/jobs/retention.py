@@ -86,9 +86,12 @@ async def retain(
     lanes = [(topic, lane) for topic in topics for lane in topic.lanes]
     for start in range(0, len(lanes), LANES_AT_ONCE):
         chunk = lanes[start : start + LANES_AT_ONCE]
-        async with asyncio.TaskGroup() as group:
-            for topic, lane in chunk:
-                group.create_task(work.lane(topic, lane))
+        done = await asyncio.gather(
+            *(work.lane(topic, lane) for topic, lane in chunk), return_exceptions=True
+        )
+        for result in done:
+            if isinstance(result, BaseException):
+                raise result
         seen(len(chunk))
     work.report.partitions.sort(key=lambda each: (each.topic, each.partition))
     return work.report
