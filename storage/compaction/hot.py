@@ -7,6 +7,7 @@ takes to read a page.
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -35,7 +36,8 @@ _SCHEMA: Final = pa.schema(
         for name in _FIELDS
     ]
 )
-_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_ROW_BYTES: Final = sum(field.type.byte_width for field in _SCHEMA)
+_ENCODED: Final = msgspec.msgpack.Decoder(tuple[int, bytes])
 
 
 class Hot:
@@ -92,15 +94,24 @@ class Hot:
         return list(self.batch.to_pylist())
 
     def encode(self) -> bytes:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _SCHEMA, options=_OPTIONS) as writer:
-            writer.write_batch(self.batch)
-        return bytes(sink.getvalue())
+        # Not as an Arrow stream: most are tiny, and there may be thousands.
+        columns = [_bytes_of(column) for column in self.batch.columns]
+        joined = b"".join(columns)
+        packed = pa.compress(joined, codec="zstd", asbytes=True)
+        return msgspec.msgpack.encode((len(self), packed))
 
     @classmethod
     def decode(cls, data: bytes) -> "Hot":
-        with pa.ipc.open_stream(data) as reader:
-            return cls(reader.read_next_batch())
+        count, packed = _ENCODED.decode(data)
+        joined = pa.py_buffer(pa.decompress(packed, count * _ROW_BYTES, "zstd", asbytes=True))
+        columns = []
+        position = 0
+        for field in _SCHEMA:
+            length = count * field.type.byte_width
+            part = joined.slice(position, length)
+            columns.append(pa.Array.from_buffers(field.type, count, [None, part]))
+            position += length
+        return cls(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Hot":
@@ -119,3 +130,10 @@ class Hot:
         if len(parts) == 1:
             return parts[0]
         return cls(pa.concat_batches([part.batch for part in parts])) if parts else cls.of([])
+
+
+def _bytes_of(column: pa.Array) -> memoryview:
+    """Return the values of a column whose values all have the same width, and none is null."""
+    width = column.type.byte_width
+    data = memoryview(column.buffers()[1] or b"").cast("B")
+    return data[column.offset * width : (column.offset + len(column)) * width]

@@ -37,8 +37,8 @@ CHUNK_BYTES: Final = 16 * 1024 * 1024
 
 CHUNK_SLICES_MAX: Final = 4096
 READS_AT_ONCE_MAX: Final = 16
-DECODED_BYTES: Final = 16 * 1024 * 1024
-"""Small slices are joined up to here, because work is done by the batch."""
+JOINED_BYTES: Final = 1024 * 1024
+"""Small slices are joined up to here, because a batch has a price; larger ones are not copied."""
 
 KEY_COLUMNS: Final = ("offset", "key")
 
@@ -303,7 +303,7 @@ def _joined(hot: Hot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
             raise Corrupt(f"slice {number} has {batch.num_rows} records, the index says otherwise")
         held.append(batch)
         filled += batch.nbytes
-        if filled >= DECODED_BYTES:
+        if filled >= JOINED_BYTES:
             yield _with_offsets(hot.part(first, number + 1), held)
             held, filled, first = [], 0, number + 1
     if number + 1 != len(counts):

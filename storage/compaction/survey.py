@@ -62,11 +62,7 @@ class Surveyor:
 
     async def survey(self, topics: Sequence[Topic]) -> AsyncIterator[LanePlan]:
         """Yield the lanes in which something is due."""
-        lanes = [
-            (topic, lane)
-            for topic in topics
-            for lane in topic.lanes
-        ]
+        lanes = [(topic, lane) for topic in topics for lane in topic.lanes]
         for at in range(0, len(lanes), LANES_AT_ONCE_MAX):
             batch = lanes[at : at + LANES_AT_ONCE_MAX]
             looks = [self._look(topic, lane) for topic, lane in batch]

@@ -52,14 +52,15 @@ async def run(stores: Stores, payload: bytes) -> bytes:
     """Rewrite every unit of the payload; one that fails says why and does not stop the others."""
     readers = [UnitReader(stores.zones, unit) for unit in decode_units(payload)]
     results: list[Rewritten] = []
-    for group in _small_together(readers):
-        await _read_together(stores, group)
-        for reader in group:
-            try:
-                results.append(await _rewrite(stores, reader, None))
-            except _FORESEEN as error:
-                results.append(Rewritten(error=f"{type(error).__name__}: {error}"))
-            reader.know({})
+    with _folder() as folder:
+        for group in _small_together(readers):
+            await _read_together(stores, group)
+            for reader in group:
+                try:
+                    results.append(await _rewrite(stores, reader, None, Path(folder)))
+                except _FORESEEN as error:
+                    results.append(Rewritten(error=f"{type(error).__name__}: {error}"))
+                reader.know({})
     return encode_rewritten(results)
 
 
@@ -84,7 +85,14 @@ async def gather(payloads: Sequence[bytes], stores: Stores, group: int, table: p
     [unit] = decode_units(payloads[group])
     assert unit.range_number == group, (unit.range_number, group)
     wanted = await asyncio.to_thread(keyed.survivors, table)
-    return encode_rewritten([await _rewrite(stores, UnitReader(stores.zones, unit), wanted)])
+    with _folder() as folder:
+        reader = UnitReader(stores.zones, unit)
+        return encode_rewritten([await _rewrite(stores, reader, wanted, Path(folder))])
+
+
+def _folder() -> "TemporaryDirectory[str]":
+    # A thread that is still writing into it when the task is cancelled is no error.
+    return TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True)
 
 
 def _small_together(readers: Sequence[UnitReader]) -> Iterator[list[UnitReader]]:
@@ -130,13 +138,15 @@ async def _last_offsets(reader: UnitReader) -> pa.Table:
     return await asyncio.to_thread(last.table)
 
 
-async def _rewrite(stores: Stores, reader: UnitReader, wanted: Ints | None) -> Rewritten:
+async def _rewrite(
+    stores: Stores, reader: UnitReader, wanted: Ints | None, folder: Path
+) -> Rewritten:
     """Write the unit anew; `wanted` are the offsets that survive, if that is known already."""
     unit = reader.unit
     if unit.is_keyed and wanted is None:
         wanted = keyed.survivors(await _last_offsets(reader))
-    with TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True) as folder:
-        output = _Output(stores, reader, Path(folder))
+    output = _Output(stores, reader, folder)
+    try:
         async with aclosing(reader.records(wanted)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, Stays):
@@ -145,6 +155,10 @@ async def _rewrite(stores: Stores, reader: UnitReader, wanted: Ints | None) -> R
                     await asyncio.to_thread(_copy, chunk, output.write, unit, wanted)
                     await output.upload()
         await output.finish(unit.end_offset)
+    except _FORESEEN:
+        # Not if it was cancelled: then a thread may still be writing.
+        output.discard()
+        raise
     return output.result()
 
 
@@ -186,7 +200,7 @@ class _Output:
     def _write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._writer = SegmentWriter(
-                self._folder / f"{self._position}.parquet",
+                self._folder / f"{self._unit.number}-{self._position}.parquet",
                 topic_id=self._head.topic_id,
                 partition=self._unit.number,
                 start_offset=self._position,
@@ -218,14 +232,15 @@ class _Output:
 
     async def upload(self) -> None:
         """Put what is finished where all that is committed must be."""
-        files, self._files = self._files, []
-        for written, tombstones in files:
+        while self._files:
+            written, tombstones = self._files[0]
             object_id = self._stores.world.new_id()
             segment = written.segment(
                 object_id=object_id, zones=0, written_ms=self._stores.world.now_ms()
             )
             zones = await self._put(segment.key(self._head.topic_id), written.path)
             written.path.unlink()
+            del self._files[0]
             self._segments.append(
                 msgspec.structs.replace(segment, zones=zones, tombstones=tombstones)
             )
@@ -244,6 +259,13 @@ class _Output:
         if not held:
             raise StoreUnavailable(f"no zone took {key}: {answers[0]}")
         return mask_of(self._head, held)
+
+    def discard(self) -> None:
+        """Remove what was not put anywhere."""
+        if self._writer is not None:
+            self._writer.discard()
+        for written, _ in self._files:
+            written.path.unlink(missing_ok=True)
 
     def result(self) -> Rewritten:
         new = [each for each in self._segments if each not in self._stayed]
