@@ -38,7 +38,7 @@ Kind: TypeAlias = Scalar | Array | Fields
 
 NULL: Final = Scalar("")
 STRING: Final = Scalar("STRING")
-_NUMBERS: Final = {Scalar("BIGINT"), Scalar("DOUBLE")}
+_NUMBERS: Final = (Scalar("BIGINT"), Scalar("DOUBLE"))
 
 
 def objects(values: Iterable[bytes | None]) -> list[dict[str, Any]] | None:
@@ -76,7 +76,7 @@ def kind_of(value: object, depth: int = 0) -> Kind:
         return Scalar("BIGINT" if -LONG_MAX <= value < LONG_MAX else "DOUBLE")
     if isinstance(value, float):
         return Scalar("DOUBLE")
-    if isinstance(value, dict) and value and depth < DEPTH_MAX:
+    if isinstance(value, dict) and depth < DEPTH_MAX:
         return _fields(value, depth)
     if isinstance(value, list) and depth < DEPTH_MAX:
         element: Kind = NULL
@@ -104,7 +104,7 @@ def merged(one: Kind, other: Kind) -> Kind:
         return _merged_fields(one, other)
     if isinstance(one, Array) and isinstance(other, Array):
         return Array(merged(one.element, other.element))
-    return Scalar("DOUBLE") if {one, other} == _NUMBERS else STRING
+    return Scalar("DOUBLE") if one in _NUMBERS and other in _NUMBERS else STRING
 
 
 def _merged_fields(one: Fields, other: Fields) -> Fields:
@@ -132,7 +132,8 @@ def quoted(name: str) -> str:
 def _type(kind: Kind) -> str:
     if isinstance(kind, Array):
         return f"ARRAY<{_type(kind.element)}>"
-    if isinstance(kind, Fields):
+    if isinstance(kind, Fields) and kind.kinds:
         inner = ", ".join(f"{quoted(name)}: {_type(each)}" for name, each in kind.kinds.items())
         return f"STRUCT<{inner}>"
-    return kind.name or "STRING"
+    # An object that is always empty, or always null, may be anything.
+    return kind.name if isinstance(kind, Scalar) and kind.name else "STRING"
