@@ -92,8 +92,9 @@ def _started(master: str, name: str, config: dict[str, str]) -> "Iterator[SparkS
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    # Workers that are other pythons would not find us, nor pyarrow.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Workers that are other pythons would not find us, nor pyarrow. Elsewhere ours may be none.
+    if master.startswith("local") or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="riacho-spark-") as scratch:
         given = _config(master, name, Path(scratch)) | config
         conf = SparkConf().setAll(list(given.items()))

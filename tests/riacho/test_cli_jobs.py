@@ -312,17 +312,37 @@ def test_what_is_in_memory_cannot_be_maintained() -> None:
     assert b"what is in memory" in refused.stderr
 
 
-# With Spark
+# With Spark. A JVM takes its time to start, and more where others work as well.
+
+JVM_S_MAX = 400
+
+
+def spark_job(*command: str | Path, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        timeout=JVM_S_MAX,
+        env={**os.environ, **environment},
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3 * JVM_S_MAX)
 def test_the_same_with_spark(gateway: GatewayProcess, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     last = fill(gateway.url, "t", COMPACT)
 
-    compacted = riacho("compact", "t", "--spark", "--master", "local[2]", *stores(tmp_path))
+    python = (sys.executable, "-m", "riacho")
+    compacted = spark_job(
+        *python, "compact", "t", "--spark", "--master", "local[2]", *stores(tmp_path)
+    )
     here = json.loads(riacho("fsck", "-o", "json", *stores(tmp_path)).stdout)
-    there = json.loads(riacho("fsck", "--spark", "-o", "json", *stores(tmp_path)).stdout)
+    there = json.loads(
+        spark_job(*python, "fsck", "--spark", "-o", "json", *stores(tmp_path)).stdout
+    )
 
     assert compacted.stdout.startswith(b"compacted 3 partitions")
     assert compacted.stderr == b"compact: starting Spark on local[2]\n"
@@ -332,22 +352,18 @@ def test_the_same_with_spark(gateway: GatewayProcess, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * JVM_S_MAX)
 def test_a_job_is_submitted_as_a_file(gateway: GatewayProcess, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     fill(gateway.url, "t")
 
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("spark-submit"),
-            *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
-            ROOT / "service" / "jobs" / "__main__.py",
-            *("compact", "t", "-o", "json", *stores(tmp_path)),
-        ],
-        capture_output=True,
-        timeout=280,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""},
-        cwd=tmp_path,
+    done = spark_job(
+        Path(sys.executable).with_name("spark-submit"),
+        *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+        ROOT / "service" / "jobs" / "__main__.py",
+        *("compact", "t", "-o", "json", *stores(tmp_path)),
+        PYSPARK_PYTHON=sys.executable,
+        PYTHONPATH="",
     )
 
-    assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["records_out"] == ROUNDS * KEYS
