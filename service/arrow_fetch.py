@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -25,6 +26,10 @@ OffsetsForm: TypeAlias = Literal["base", "column", "either"]
 
 BASE_OFFSETS_KEY: Final = b"riacho.base_offsets"
 """Where the schema of an Arrow response says the first offset of each of its batches."""
+
+BATCHES_MAX: Final = 1024
+"""Into so many batches an answer is cut at gaps. Each takes several hundred bytes of its own, so
+a record every other offset would make an answer many times as large as what is in it."""
 
 _OFFSET: Final = pa.field("offset", pa.int64(), nullable=False)
 _SCHEMA_WITH_OFFSETS: Final = RECORD_SCHEMA.append(_OFFSET)
@@ -62,19 +67,19 @@ class ArrowBody:
 async def arrow_body(fetched: Fetched, bytes_max: int, form: OffsetsForm) -> ArrowBody:
     """Return the records as a stream, without those that `bytes_max` has no room for."""
     parts = [*_parts(fetched, bytes_max)]
-    count = sum(len(part.offsets) for part in parts)
-    end = fetched.end_offset
-    if count < fetched.record_count:
-        end = parts[-1].offsets[-1] + 1
     is_dense = all(part.is_dense for part in parts)
+    # In a thread where it takes milliseconds, which other requests shall not wait for.
     if form == "column" or (form == "either" and not is_dense):
-        # Milliseconds, which other requests shall not wait for.
         body = await asyncio.to_thread(_with_column, parts)
     elif is_dense:
         body = _with_bases(parts)
     else:
+        parts = await asyncio.to_thread(_cut_at_gaps, parts)
         body = await asyncio.to_thread(_with_bases, parts)
-    return ArrowBody(body, end, count)
+    count = sum(len(part.offsets) for part in parts)
+    if count == fetched.record_count:
+        return ArrowBody(body, fetched.end_offset, count)
+    return ArrowBody(body, parts[-1].offsets[-1] + 1, count)
 
 
 def _parts(fetched: Fetched, bytes_max: int) -> Iterator[_Part]:
@@ -93,28 +98,29 @@ def _parts(fetched: Fetched, bytes_max: int) -> Iterator[_Part]:
             return
 
 
-def _with_bases(parts: Sequence[_Part]) -> bytes:
-    pieces: list[bytes | memoryview] = []
-    bases: list[int] = []
+def _cut_at_gaps(parts: Sequence[_Part]) -> list[_Part]:
+    """Return the same records, up to `BATCHES_MAX` stretches of them that have no gaps."""
+    dense: list[_Part] = []
     for part in parts:
-        if part.data is not None and part.is_dense:
-            pieces.append(part.data)
-            bases.append(part.offsets[0])
+        if part.is_dense:
+            dense.append(part)
             continue
-        starts = [0] if part.is_dense else _starts(part.offsets)
-        ends = [*starts[1:], len(part.offsets)]
+        numbers = part.offsets
         batch = part.batch()
-        runs = [batch.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
-        pieces += [run.data for run in slices.encode(runs, "none")]
-        bases += [part.offsets[start] for start in starts]
+        starts = [n for n, each in enumerate(numbers) if not n or each != numbers[n - 1] + 1]
+        for start, end in pairwise([*starts, len(numbers)]):
+            dense.append(_Part(None, batch.slice(start, end - start), numbers[start:end]))
+    return dense[:BATCHES_MAX]
+
+
+def _with_bases(parts: Sequence[_Part]) -> bytes:
+    stored = [part.data for part in parts]
+    encoded = iter(slices.encode([part.batch() for part in parts if part.data is None], "none"))
+    pieces = [next(encoded).data if data is None else data for data in stored]
+    bases = [part.offsets[0] for part in parts]
     metadata = {BASE_OFFSETS_KEY: json.dumps(bases).encode()}
     schema = RECORD_SCHEMA.with_metadata(metadata).serialize().to_pybytes()
     return b"".join([schema, *pieces, slices.END_OF_STREAM])
-
-
-def _starts(offsets: Sequence[int]) -> list[int]:
-    """Return the rows that do not follow the offset before."""
-    return [row for row, each in enumerate(offsets) if not row or each != offsets[row - 1] + 1]
 
 
 def _with_column(parts: Sequence[_Part]) -> bytes:

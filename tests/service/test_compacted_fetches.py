@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
+from service import arrow_fetch
 from service.app import App
 from service.clock import real_world
 from service.gateway import FetchResult, Gateway, Position, Wait
@@ -168,6 +169,20 @@ async def test_arrow_batches_are_cut_at_gaps(sparse: Running) -> None:
     assert table.schema.names == RECORD_SCHEMA.names
     assert table.column("value").to_pylist() == [b"v%d" % offset for offset in offsets]
     assert reply.headers["riacho-next-offset"] == "14"
+
+
+async def test_an_answer_of_many_gaps_is_cut_short(
+    sparse: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_fetch, "BATCHES_MAX", 2)
+    offset, seen = 0, []
+    while offset < 14:
+        reply = await sparse.http.get(RECORDS, params={"offset": offset}, headers=ARROW)
+        table, offsets = decoded(reply.content)
+        assert table.num_rows == len(offsets) <= 4
+        seen += offsets
+        offset = int(reply.headers["riacho-next-offset"])
+    assert seen == [2, 3, 5, 9, 10, 12, 13]
 
 
 @pytest.mark.parametrize("form", ["column", "either"])
