@@ -26,7 +26,8 @@ RECORD_SCHEMA: Final = pa.schema(
     ]
 )
 
-_NO_HEADERS: Final = pa.array([], HEADERS_TYPE.value_type)
+# Not `pa.array`, which would import pandas where that is installed.
+_NO_HEADERS: Final = pa.nulls(0, HEADERS_TYPE.value_type)
 
 
 def record_batch(

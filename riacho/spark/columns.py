@@ -3,6 +3,9 @@
 Only what is asked for is decoded: of a slice the fields that are wanted, of a row group their
 column chunks. Records are put together to batches of some megabytes, since each batch has a
 price in the JVM, and then get the columns that are not stored: topic, partition, offset.
+
+Arrays are made of buffers here. `pa.array` and `to_numpy` would do as well, but the first use of
+either imports pandas where that is installed, which every new worker would wait for.
 """
 
 from collections.abc import Sequence
@@ -55,7 +58,7 @@ class Piece:
             first = min(max(start - self.offsets, 0), self.count)
             last = max(first, min(end - self.offsets, self.count))
         else:
-            found = np.searchsorted(self.offsets.to_numpy(), [start, end])
+            found = np.searchsorted(_numbers(self.offsets), [start, end])
             first, last = int(found[0]), int(found[1])
         if first == 0 and last == self.count:
             return self
@@ -94,14 +97,12 @@ class Columns:
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int, timestamp_type: int) -> None:
         self._schema = schema
-        self._same: dict[str, tuple[pa.Scalar, pa.Array]] = {
-            name: (scalar, pa.array([], scalar.type))
-            for name, scalar in (
-                ("topic", pa.scalar(topic)),
-                ("partition", pa.scalar(partition, pa.int32())),
-                ("timestampType", pa.scalar(timestamp_type, pa.int32())),
-            )
+        self._same: dict[str, str | int] = {
+            "topic": topic,
+            "partition": partition,
+            "timestampType": timestamp_type,
         }
+        self._repeated: dict[str, pa.Array] = {}
         self.stored = [name for name in RECORD_SCHEMA.names if name in schema.names]
         self._options = pa.ipc.IpcReadOptions(
             use_threads=False,
@@ -145,7 +146,10 @@ class Columns:
         self, field: pa.Field, rows: pa.RecordBatch | None, pieces: Sequence[Piece], count: int
     ) -> pa.Array:
         if field.name in self._same:
-            return self._repeated(field.name, count)
+            made = self._repeated.get(field.name)
+            if made is None or len(made) < count:
+                made = self._repeated[field.name] = _repeat(self._same[field.name], count)
+            return made.slice(0, count)
         if field.name == "offset":
             return _offsets(pieces)
         assert rows is not None, field
@@ -154,30 +158,42 @@ class Columns:
             return _moments(column)
         return column if field.name != "headers" else _headers(column, field.type)
 
-    def _repeated(self, name: str, count: int) -> pa.Array:
-        scalar, made = self._same[name]
-        if len(made) < count:
-            made = pa.repeat(scalar, count)
-            self._same[name] = (scalar, made)
-        return made.slice(0, count)
+
+def _array(kind: pa.DataType, count: int, *buffers: Any) -> pa.Array:
+    """Return `count` values that are not null, without a copy."""
+    return pa.Array.from_buffers(kind, count, [None, *map(pa.py_buffer, buffers)], null_count=0)
+
+
+def _numbers(column: pa.Array) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return 64-bit numbers, none of them null, without a copy."""
+    if not len(column):
+        return np.empty(0, np.int64)
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+
+
+def _repeat(value: str | int, count: int) -> pa.Array:
+    if isinstance(value, int):
+        return _array(pa.int32(), count, np.full(count, value, np.int32))
+    text = value.encode()
+    starts = np.arange(0, len(text) * count + 1, len(text), dtype=np.int32)
+    return _array(pa.string(), count, starts, text * count)
 
 
 def _offsets(pieces: Sequence[Piece]) -> pa.Array:
     parts = [
         np.arange(piece.offsets, piece.offsets + piece.count, dtype=np.int64)
         if isinstance(piece.offsets, int)
-        else piece.offsets.to_numpy()
+        else _numbers(piece.offsets)
         for piece in pieces
     ]
-    return pa.array(parts[0] if len(parts) == 1 else np.concatenate(parts))
+    numbers = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return _array(pa.int64(), len(numbers), numbers)
 
 
 def _moments(timestamps: pa.Array) -> pa.Array:
     """Return milliseconds as Spark's timestamps."""
-    span = pc.min_max(timestamps)
-    if (span["max"].as_py() or 0) > MS_MAX or (span["min"].as_py() or 0) < -MS_MAX:
-        timestamps = pc.max_element_wise(pc.min_element_wise(timestamps, MS_MAX), -MS_MAX)
-    return pc.multiply(timestamps, 1000).cast(FIELDS["timestamp"])
+    moments = np.clip(_numbers(timestamps), -MS_MAX, MS_MAX) * 1000
+    return _array(FIELDS["timestamp"], len(moments), moments)
 
 
 def _headers(column: pa.Array, kind: pa.DataType) -> pa.Array:

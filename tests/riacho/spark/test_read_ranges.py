@@ -1,6 +1,8 @@
 """Stored ranges as they lie in files: slices and row groups, whole and in part; no gateway."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -162,3 +164,22 @@ def test_a_piece_is_cut_by_offset(held: list[int], start: int, end: int) -> None
     assert isinstance(dense.offsets, int)
     cut = [*range(dense.offsets, dense.offsets + dense.count)]
     assert cut == [o for o in range(5, 15) if start <= o < end]
+
+
+def test_a_new_worker_need_not_wait_for_pandas() -> None:
+    program = """if True:
+        import sys
+        import pyarrow as pa
+        import riacho.spark.reading
+        from riacho.spark.columns import FIELDS, Columns, Piece
+        from storage.records import RECORD_SCHEMA
+
+        schema = pa.schema([(n, t) for n, t in FIELDS.items() if n != "headers"])
+        arrays = [pa.nulls(0, field.type) for field in RECORD_SCHEMA]
+        rows = pa.RecordBatch.from_arrays(arrays, RECORD_SCHEMA.names)
+        batch = Columns(schema, "t", 0, 0).batch([Piece(0, 0, rows)])
+        few = pa.schema([("offset", "int64"), ("topic", "string")])
+        assert Columns(few, "t", 0, 0).batch([Piece(7, 3, None)]).num_rows == 3
+        assert batch.num_rows == 0 and "pandas" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -20,7 +20,8 @@ from tests.riacho.spark.reads import produce
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
+# A JVM takes 16 s to start where nobody else works, and minutes where many do.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[3]
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
