@@ -17,8 +17,8 @@ from typing import IO, Final
 
 log = logging.getLogger("riacho.maintenance")
 
-STOP_S_MAX: Final = 20.0
-"""A run that has not stopped by then is killed. It leaves nothing but garbage."""
+STOP_S_MAX: Final = 5.0
+"""A run that has not stopped by then is killed. It leaves garbage, and a lease that stands still."""
 
 NICE: Final = 10
 

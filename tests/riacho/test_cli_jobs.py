@@ -42,12 +42,13 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
 def fill(url: str, name: str, config: dict[str, str] | None = None) -> dict[str, str]:
     """Create a topic and write every key several times; return the last value of each."""
     topic = {"name": name, "partitions": 3, "config": config or {}}
-    assert httpx.post(url + "/v1/topics", json=topic).status_code == 201
+    assert httpx.post(url + "/v1/topics", json=topic, timeout=GIVE_UP_S).status_code == 201
     last = {}
     for n in range(ROUNDS):
         last = {f"key {k}": f"value {n} of {k}" for k in range(KEYS)}
         records = [{"key": key, "value": value} for key, value in last.items()]
-        sent = httpx.post(f"{url}/v1/topics/{name}/records", json={"records": records})
+        path = f"{url}/v1/topics/{name}/records"
+        sent = httpx.post(path, json={"records": records}, timeout=GIVE_UP_S)
         assert sent.status_code == 200
     return last
 
@@ -56,7 +57,7 @@ def read(url: str, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for partition in range(3):
         path = f"{url}/v1/topics/{name}/partitions/{partition}/records"
-        found += httpx.get(path, params={"at": "earliest"}).json()["records"]
+        found += httpx.get(path, params={"at": "earliest"}, timeout=GIVE_UP_S).json()["records"]
     return found
 
 
@@ -260,14 +261,17 @@ async def leave_a_dead_lease(tmp_path: Path) -> None:
 
 
 def test_a_gateway_keeps_its_log_tidy(tmp_path: Path) -> None:
+    # A run may come between two writes; with this, the next one is due all the same.
+    config = COMPACT | {"min.cleanable.dirty.ratio": "0"}
+
     with start_gateway(tmp_path, "--maintain-every", "1s") as process:
-        last = fill(process.url, "t", COMPACT)
+        last = fill(process.url, "t", config)
         wait_until(lambda: len(read(process.url, "t")) == KEYS, process.log.read_text)
-        wait_until(lambda: "compacted 0" in process.log.read_text(), process.log.read_text)
         found = {each["key"]: each["value"] for each in read(process.url, "t")}
+        wait_until(lambda: "maintenance: sweep: " in process.log.read_text(), process.log.read_text)
 
     assert found == last
-    assert "maintenance: compact: compacted 3 partitions" in process.log.read_text()
+    assert "maintenance: compact: compacted" in process.log.read_text()
     assert "Traceback" not in process.log.read_text()
 
 
@@ -296,7 +300,7 @@ def test_maintenance_that_fails_is_logged_and_tried_again(tmp_path: Path) -> Non
             process.log.read_text,
         )
         assert "another job on" in process.log.read_text()
-        assert httpx.get(process.url + "/v1/topics").status_code == 200
+        assert httpx.get(process.url + "/v1/topics", timeout=GIVE_UP_S).status_code == 200
 
 
 @pytest.mark.parametrize("text", ["5", "m", "0s", "5 minutes", "-1s"])
