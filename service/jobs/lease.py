@@ -17,6 +17,7 @@ from storage import leases
 from storage.errors import OutcomeUnknown, StoreUnavailable, Unavailable
 from storage.leases import Lease, LeaseItem, LeaseLost
 from storage.metadata import MetadataStore, Op
+from storage.tasks import drop_error
 
 NAME: Final = "maintenance"
 
@@ -113,7 +114,9 @@ async def held(
             raise _lost(keeping) from None
         raise
     finally:
-        if not keeping.done():
+        if keeping.done():
+            drop_error(keeping)  # Told already, or the work has found out by itself.
+        else:
             keeping.cancel()
             await asyncio.wait([keeping])
             await lease.release()
