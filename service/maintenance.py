@@ -18,7 +18,7 @@ from typing import IO, Final
 log = logging.getLogger("riacho.maintenance")
 
 STOP_S_MAX: Final = 5.0
-"""A run that has not stopped by then is killed. It leaves garbage, and a lease that stands still."""
+"""A run that has not stopped by then is killed; it leaves garbage and a lease that stands still."""
 
 NICE: Final = 10
 
