@@ -267,9 +267,6 @@ def _keep_answering(topics: "Topics", query: str, running: Running, quiet: bool)
     from riacho.spark import sql_stream
     from riacho.spark.sql_errors import BadQuery
 
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     wanted = sql_stream.Continuous(
         url=topics.url,
         topic=running.into,
@@ -284,15 +281,29 @@ def _keep_answering(topics: "Topics", query: str, running: Running, quiet: bool)
         if not quiet:
             note(f"batch {batch_id}: {rows} records read")
 
+    with _stopped_by_signals() as stop:
+        try:
+            started = sql_stream.start(topics.query(query), wanted)
+        except BadQuery as error:
+            raise _wrong(error) from None
+        if not quiet:
+            note(f"query {running.name!r} runs; it is remembered in {running.checkpoint}")
+        sql_stream.follow(started, stop, tell)
+        if not quiet:
+            note("stopped" if stop.is_set() else "done")
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Yield what is set when somebody wants this to end."""
+    stop = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
     try:
-        started = sql_stream.start(topics.query(query), wanted)
-    except BadQuery as error:
-        raise _wrong(error) from None
-    if not quiet:
-        note(f"query {running.name!r} runs; it is remembered in {running.checkpoint}")
-    sql_stream.follow(started, stop, tell)
-    if not quiet:
-        note("stopped" if stop.is_set() else "done")
+        yield stop
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _wrong(error: Exception) -> typer.Exit:
