@@ -1,0 +1,38 @@
+"""A driver for tests to kill: copies a topic to another one, partition by partition.
+
+spark_copier.py URL SOURCE TARGET CHECKPOINT
+
+It ends when all that was there at its start is copied, in micro-batches of some records each.
+"""
+
+import sys
+
+from riacho.spark import RiachoDataSource
+from service.jobs.spark import session
+
+RECORDS_PER_BATCH = 60
+
+
+def main(url: str, source: str, target: str, checkpoint: str) -> None:
+    with session("local[2]") as spark:
+        spark.dataSource.register(RiachoDataSource)
+        query = (
+            spark.readStream.format("riacho")
+            .option("url", url)
+            .option("subscribe", source)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", RECORDS_PER_BATCH)
+            .load()
+            .select("key", "value", "partition")
+            .writeStream.format("riacho")
+            .option("url", url)
+            .option("topic", target)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

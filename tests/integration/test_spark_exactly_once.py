@@ -1,0 +1,153 @@
+"""A streaming copy whose driver dies again and again: every record is there once, in order.
+
+The default is a few deaths, since each of them is another start of Spark. More:
+
+    RIACHO_SPARK_DEATHS=20 pytest tests/integration/test_spark_exactly_once.py
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.gateway import GatewayProcess, start_gateway
+from tests.integration import spark_copier
+from tests.integration.processes import Api
+
+DEATHS = int(os.environ.get("RIACHO_SPARK_DEATHS", "2"))
+PARTITIONS = 2
+START_S_MAX = 600.0
+"""From the start of a driver to its first batch, on a machine with better things to do."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 * (DEATHS + 2))]
+
+
+class Copier:
+    """A driver, its JVM and its workers: one group of processes."""
+
+    def __init__(self, gateway: GatewayProcess, source: str, target: str, folder: Path) -> None:
+        self.log = folder / "driver.log"
+        args = [gateway.url, source, target, str(folder / "checkpoint")]
+        with self.log.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", spark_copier.__name__, *args],
+                stdout=sink,
+                stderr=sink,
+                stdin=subprocess.DEVNULL,
+                cwd=Path(__file__).parent.parent.parent,
+                start_new_session=True,
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        os.killpg(self.process.pid, number)
+
+    def wait(self, timeout_s: float) -> int:
+        return self.process.wait(timeout_s)
+
+    def __str__(self) -> str:
+        return self.log.read_text()[-5000:]
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
+    with start_gateway(tmp_path, "--log-level", "warning") as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def api(gateway: GatewayProcess) -> Iterator[Api]:
+    with Api(gateway.url) as api:
+        yield api
+
+
+@contextmanager
+def running(gateway: GatewayProcess, source: str, target: str, folder: Path) -> Iterator[Copier]:
+    copier = Copier(gateway, source, target, folder)
+    try:
+        yield copier
+    finally:
+        if copier.process.poll() is None:
+            copier.send(signal.SIGKILL)
+            copier.process.wait()
+
+
+def produce(api: Api, batches: int) -> tuple[str, str]:
+    """Return a topic with records for so many micro-batches, and one for the copies."""
+    source, target = api.topic(PARTITIONS), api.topic(PARTITIONS)
+    count = batches * spark_copier.RECORDS_PER_BATCH // PARTITIONS
+    for partition in range(PARTITIONS):
+        records = [{"key": f"{partition}", "value": f"{partition}-{i}"} for i in range(count)]
+        api.produce(source, records, partition)
+    return source, target
+
+
+def copied(api: Api, target: str) -> int:
+    return sum(api.high_watermark(target, partition) for partition in range(PARTITIONS))
+
+
+def wait_for(api: Api, copier: Copier, target: str, count: int) -> None:
+    """Return as soon as so many records are there, or the copier has ended."""
+    give_up_s = time.monotonic() + START_S_MAX
+    while copied(api, target) < count and copier.process.poll() is None:
+        assert time.monotonic() < give_up_s, str(copier)
+        time.sleep(0.005)
+
+
+def check(api: Api, source: str, target: str) -> None:
+    for partition in range(PARTITIONS):
+        wanted = [record["value"] for record in api.read_all(source, partition)]
+        assert [record["value"] for record in api.read_all(target, partition)] == wanted
+
+
+def batches_in_doubt(folder: Path, copies: int) -> bool:
+    """Whether more is in the log than Spark has taken note of."""
+    commits = folder / "checkpoint" / "commits"
+    noted = [int(path.name) for path in commits.glob("*") if path.name.isdigit()]
+    return copies > (max(noted, default=-1) + 1) * spark_copier.RECORDS_PER_BATCH
+
+
+def test_a_driver_that_dies_loses_and_doubles_nothing(
+    gateway: GatewayProcess, api: Api, tmp_path: Path
+) -> None:
+    chance = random.Random(6)
+    source, target = produce(api, batches=4 * (DEATHS + 1))
+    doubts = 0
+    for death in range(DEATHS):
+        before = copied(api, target)
+        with running(gateway, source, target, tmp_path) as copier:
+            # As soon as a batch is there, and Spark has not heard of it; or some time later.
+            wait_for(api, copier, target, before + 1)
+            if death % 3 == 1:
+                time.sleep(chance.random() * 2)
+            copier.send(signal.SIGKILL)
+            copier.wait(60)
+        doubts += batches_in_doubt(tmp_path, copied(api, target))
+    with running(gateway, source, target, tmp_path) as copier:
+        assert copier.wait(START_S_MAX) == 0, str(copier)
+
+    check(api, source, target)
+    assert doubts, "none of the deaths was at the commit, so this has shown little"
+
+
+def test_a_driver_that_was_only_believed_to_be_dead_writes_nothing_more(
+    gateway: GatewayProcess, api: Api, tmp_path: Path
+) -> None:
+    source, target = produce(api, batches=6)
+    with running(gateway, source, target, tmp_path) as zombie:
+        wait_for(api, zombie, target, 1)
+        zombie.send(signal.SIGSTOP)
+        with running(gateway, source, target, tmp_path) as copier:
+            assert copier.wait(START_S_MAX) == 0, str(copier)
+        check(api, source, target)
+
+        zombie.send(signal.SIGCONT)
+        zombie.wait(START_S_MAX)
+
+    check(api, source, target)
