@@ -22,7 +22,7 @@ from riacho.retries import Backoff, patiently
 from riacho.spark.planning import Extent, Span
 from riacho.spark.ranges import Bounds, Located, StoredRange, wanted
 from riacho.spark.read_options import Subscription
-from storage.errors import Corrupt, NotSupported, UnknownTopicOrPartition
+from storage.errors import Corrupt, NotSupported, OffsetOutOfRange, UnknownTopicOrPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -156,7 +156,11 @@ class Log(Synchronous):
             ranges: list[StoredRange] = []
             position = span.start
             while position < span.end and left > 0:
-                located = await self._locate(span.partition, position, span.end)
+                try:
+                    located = await self._locate(span.partition, position, span.end)
+                except OffsetOutOfRange:
+                    # Deleted a moment ago. The task will see it too, and knows what to do.
+                    break
                 if located.next_offset <= position:
                     break
                 ranges += located.segments

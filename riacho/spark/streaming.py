@@ -80,7 +80,9 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, ends = from_json(start), from_json(end)
         if begin == ends:
             return []
-        extents = self._look()
+        extents = self._extents
+        if any(p not in extents or extents[p].end < last for p, last in ends.items()):
+            extents = self._look()
         spans = []
         for partition, last in sorted(ends.items()):
             extent = extents.get(partition)

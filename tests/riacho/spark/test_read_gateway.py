@@ -346,6 +346,24 @@ def test_a_stream_says_what_it_has_missed(gateway: GatewayProcess, topic: str) -
     lenient.stop()
 
 
+def test_what_is_deleted_after_the_plan_is_for_the_task_to_tell(
+    gateway: GatewayProcess, topic: str
+) -> None:
+    strict = stream(gateway, topic, startingOffsets="earliest")
+    lenient = stream(gateway, topic, startingOffsets="earliest", failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ReadAllAvailable())
+    assert lenient.latestOffset(start, ReadAllAvailable()) == end
+    delete_before(gateway, topic, 7)
+
+    with pytest.raises(OffsetOutOfRange, match="/0: offsets from 0 to 10"):
+        table(strict, strict.partitions(start, end))
+    found = table(lenient, lenient.partitions(start, end))
+    assert found.column("offset").to_pylist() == [7, 8, 9, *range(5)]
+    strict.stop()
+    lenient.stop()
+
+
 def test_a_column_that_is_not_there_is_named(gateway: GatewayProcess, topic: str) -> None:
     wrong = columns("key")
     wrong.fields[0].name = wrong.names[0] = "keys"
