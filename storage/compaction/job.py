@@ -79,7 +79,7 @@ async def compact(
 async def look(
     swapper: Swapper, topics: Sequence[Topic], options: Options
 ) -> tuple[list[LanePlan], Summary]:
-    """Return what `compact` would do now, but for what is still inline in heads. Writes nothing."""
+    """Return what `compact` would do now, and what it would leave. Writes nothing."""
     job = _Job(swapper, options, Progress(), rolls=False)
     return [lane async for lane in job.surveyor.survey(topics)], job.summary
 

@@ -58,7 +58,7 @@ class Surveyor:
     skipped: Told
     failed: Told
     rolls: bool = True
-    """Whether inline runs go into the index where something is due; else they are left out."""
+    """Whether inline runs go into the index where something is due; else nothing is written."""
 
     async def survey(self, topics: Sequence[Topic]) -> AsyncIterator[LanePlan]:
         """Yield the lanes in which something is due."""
@@ -100,7 +100,7 @@ class Surveyor:
             return None
         head = heads.decode(item.value)
         every = list(range(head.partition_count))
-        decided = await self._decide(topic, head, every, with_inline=self.rolls)
+        decided = await self._decide(topic, head, every, with_inline=True)
         due = [p for p, each in decided.items() if isinstance(each, Rewrite)]
         if due and self.rolls:
             head = await self.swapper.roll_all(key)

@@ -243,11 +243,13 @@ async def test_what_would_be_done_can_be_looked_at() -> None:
     lab = Laboratory()
     topic = await lab.create(partitions=2)
     await filled(lab, topic)
-    await lab.roll(topic)
+    await lab.append(topic, [(b"a", b"1")])
     before = await lab.head(topic)
+    assert before.runs
     lanes, summary = await job.look(lab.swapper(), [topic], lab.options())
     assert [each.kind for lane in lanes for each in lane.rewrites] == ["merge", "merge"]
     assert not summary.failed
+    assert sum(lane.size_bytes for lane in lanes) == sum(before.sizes)
     assert await lab.head(topic) == before
     _, summary = await job.look(lab.swapper(), [topic], lab.options(force=0))
     assert len(summary.skipped) == 2
