@@ -28,11 +28,11 @@ from storage.catalog import Catalog, SavedRoot
 from storage.compacted import RowGroup
 from storage.compaction import plan
 from storage.compaction.plan import Rewrite
+from storage.compaction.puts import put_file
 from storage.errors import (
     Contended,
     MetadataConflict,
     NotEnoughReplicas,
-    ObjectExists,
     OutcomeUnknown,
     StoreUnavailable,
     UnknownTopicOrPartition,
@@ -254,16 +254,8 @@ class Swapper:
                 )
                 file.write(tail)
             missing = zone_names(head, head.isr & ~segment.zones)
-            puts = [self._put(name, key, path) for name in missing]
-            answers = await asyncio.gather(*puts, return_exceptions=True)
-        done = [n for n, answer in zip(missing, answers, strict=True) if answer is None]
-        _check_zones(head, segment.zones | mask_of(head, done), key)
-
-    async def _put(self, name: str, key: str, path: Path) -> None:
-        try:
-            await self.zones.store(name).put_file(key, path)
-        except ObjectExists:
-            return  # Keys are made of chance and written once, so that is this very object.
+            held, _ = await put_file(self.zones, key, path, missing, size_bytes=segment.size_bytes)
+        _check_zones(head, segment.zones | mask_of(head, held), key)
 
 
 def _decoded(key: str, item: Versioned | None) -> Head:

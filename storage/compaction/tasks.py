@@ -25,6 +25,7 @@ from storage.compacted import SegmentWriter, WrittenSegment
 from storage.compaction import keyed
 from storage.compaction.hot import Ints
 from storage.compaction.keyed import LastOffsets
+from storage.compaction.puts import put_file
 from storage.compaction.reading import (
     CHUNK_BYTES,
     READS_AT_ONCE_MAX,
@@ -40,7 +41,7 @@ from storage.compaction.units import (
     decode_units,
     encode_rewritten,
 )
-from storage.errors import ObjectExists, RiachoError, StoreUnavailable
+from storage.errors import RiachoError
 from storage.replication import mask_of, zone_names
 from storage.segment_list import Segment
 
@@ -238,26 +239,21 @@ class _Output:
             segment = written.segment(
                 object_id=object_id, zones=0, written_ms=self._stores.world.now_ms()
             )
-            zones = await self._put(segment.key(self._head.topic_id), written.path)
+            zones = await self._put(segment.key(self._head.topic_id), written)
             written.path.unlink()
             del self._files[0]
             self._segments.append(
                 msgspec.structs.replace(segment, zones=zones, tombstones=tombstones)
             )
 
-    async def _put(self, key: str, path: Path) -> int:
+    async def _put(self, key: str, written: WrittenSegment) -> int:
         """Store a file in the zones in sync; return which of them hold it, at least one."""
         names = zone_names(self._head, self._head.isr)
-        puts = [self._stores.zones.store(name).put_file(key, path) for name in names]
-        answers = await asyncio.gather(*puts, return_exceptions=True)
-        held: list[str] = []
-        for name, answer in zip(names, answers, strict=True):
-            if answer is None or isinstance(answer, ObjectExists):
-                held.append(name)
-            elif not isinstance(answer, RiachoError):
-                raise answer
+        held, errors = await put_file(
+            self._stores.zones, key, written.path, names, size_bytes=written.size_bytes
+        )
         if not held:
-            raise StoreUnavailable(f"no zone took {key}: {answers[0]}")
+            raise errors[0]
         return mask_of(self._head, held)
 
     def discard(self) -> None:
