@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.group_rules import GROUP_RULES, GroupHistory
 from tests.simulation.idempotent_rules import IDEMPOTENT_RULES, IdempotentHistory
+from tests.simulation.keyed_rules import KEYED_RULES, KeyedHistory
 from tests.simulation.transaction_rules import TRANSACTION_RULES, TransactionHistory
 
 Partition = int
@@ -45,6 +46,7 @@ class History:
     group: GroupHistory = field(default_factory=GroupHistory)
     idempotent: IdempotentHistory = field(default_factory=IdempotentHistory)
     transactions: TransactionHistory = field(default_factory=TransactionHistory)
+    keyed: KeyedHistory = field(default_factory=KeyedHistory)
 
 
 def violations(history: History) -> list[str]:
@@ -55,6 +57,7 @@ def violations(history: History) -> list[str]:
         (r, problem) for r in IDEMPOTENT_RULES for problem in r(history.idempotent, history.final)
     ]
     found += [(r, problem) for r in TRANSACTION_RULES for problem in r(history.transactions)]
+    found += [(r, problem) for r in KEYED_RULES for problem in r(history.keyed)]
     return [f"{rule.__name__}: {problem}" for rule, problem in found]
 
 

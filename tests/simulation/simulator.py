@@ -27,6 +27,7 @@ from storage.zones import Zones
 from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.exactly_once import ExactlyOnce, WatchedMetadata
 from tests.simulation.idempotent import IdempotentPlan, Idempotents
+from tests.simulation.janitors import JanitorPlan, Janitors
 from tests.simulation.members import GroupPlan, Members
 from tests.simulation.reading import fetch, read_all
 from tests.simulation.rules import Fetched, History, Produced, violations
@@ -135,6 +136,17 @@ class Simulation:
             self.metadata,
         )
         self.history.transactions = self.exactly_once.history
+        janitor_chance = random.Random(self.seed + 5)
+        self.janitors = Janitors(
+            JanitorPlan.of(janitor_chance, self.plan.faults),
+            janitor_chance,
+            self.loop,
+            self._apps,
+            self.objects,
+            self.metadata,
+            trace,
+        )
+        self.history.keyed = self.janitors.history
 
     def _apps(self) -> list[App]:
         return [process.app for process in self.processes]
@@ -167,11 +179,12 @@ class Simulation:
         producers = [asyncio.create_task(self._produce(n)) for n in range(self.plan.producers)]
         readers = [asyncio.create_task(self._read(n)) for n in range(self.plan.readers)]
         readers += [asyncio.create_task(self._tick()), *self._start_group()]
-        readers += self.exactly_once.start()
+        readers += [*self.exactly_once.start(), *self.janitors.start()]
         producers += [
             asyncio.create_task(self.idempotents.live(TOPIC, self.plan.partitions))
             for _ in range(self.plan.idempotent.producers)
         ]
+        producers.append(asyncio.create_task(self.janitors.write()))
         await asyncio.gather(*producers)
         await self.idempotents.net.settle()
         self.history.produced += self.idempotents.produced()
@@ -232,6 +245,7 @@ class Simulation:
             config={"lane.partitions": self.plan.lane_partitions},
         )
         await self.exactly_once.prepare(gateway)
+        await self.janitors.prepare(gateway)
 
     async def _make_trouble(self) -> None:
         for _ in range(self.plan.kills):
@@ -327,6 +341,7 @@ class Simulation:
         for partition in range(self.plan.partitions):
             self.history.final[partition] = await read_all(gateway, TOPIC, partition)
         await self.exactly_once.read_everything(gateway)
+        await self.janitors.finish(gateway)
 
 
 def simulate(seed: int) -> tuple[History, list[str]]:

@@ -1,0 +1,299 @@
+"""Jobs that compact and sweep while everybody works, and a topic of which only the last remains.
+
+Each run of a job is a process of its own, with a link that fails. It may be killed at any call, or
+be so slow that it loses its lease while it still believes in it. The topic that all the others
+use is merged and swept as well: to them, nothing may happen.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from service.app import App
+from service.gateway import Gateway, Position, Wait
+from service.jobs import lease
+from service.jobs.lease import Held
+from service.jobs.stores import Stores
+from service.jobs.sweep import Options as SweepOptions
+from service.jobs.sweep import Sweep
+from storage.catalog import Catalog
+from storage.compaction import job, tasks
+from storage.compaction.plan import Options
+from storage.compaction.swap import Swapper
+from storage.errors import RiachoError
+from storage.fetched import Budget
+from storage.leases import LeaseLost
+from storage.metadata import MetadataStore
+from storage.objects import ObjectStore
+from storage.records import record_batch
+from storage.zones import Zones
+from tests.simulation.keyed_rules import KeyedHistory, Look, Record, Written
+from tests.simulation.world import (
+    Faults,
+    FaultyLink,
+    FaultyMetadata,
+    FaultyObjects,
+    VirtualLoop,
+    world_of,
+)
+
+KEYED = "keyed"
+LEASE_S = 6.0
+MIN_AGE_MS = 700_000
+"""Objects must be older to be swept: a commit comes at most 600 s after its objects."""
+
+BREAK_S = 900.0
+"""Nobody writes for so long, in the middle; so there is something old enough to be swept."""
+
+CALM = Faults(slow_s=0.001)
+
+
+@dataclass
+class JanitorPlan:
+    janitors: int
+    writers: int
+    calls: int
+    keys: int
+    partitions: int
+    faults: Faults
+    tombstone_s: float
+    """How long tombstones live."""
+    sweeps: bool
+
+    @classmethod
+    def of(cls, chance: random.Random, faults: Faults) -> "JanitorPlan":
+        plan = cls(
+            janitors=chance.choice([0, 1, 2, 2]),
+            writers=chance.randint(1, 3),
+            calls=chance.randint(10, 40),
+            keys=chance.randint(1, 8),
+            partitions=chance.randint(1, 3),
+            # A job makes many calls, and gives up with the first that fails for good.
+            faults=replace(faults, before=faults.before / 8, late=faults.late / 4),
+            tombstone_s=chance.choice([0, 5, 10_000]),
+            sweeps=chance.random() < 0.5,
+        )
+        if not plan.janitors:
+            plan.writers = 0
+        return plan
+
+
+class _Alone:
+    """Runs tasks in the janitor itself, one after the other."""
+
+    parallelism = 1
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def run(self, payloads: Sequence[bytes]) -> AsyncIterator[tuple[int, bytes]]:
+        for number, payload in enumerate(payloads):
+            yield number, await tasks.run(self._stores, payload)
+
+    def shuffle(self, payloads: Sequence[bytes]) -> AsyncIterator[tuple[int, bytes]]:
+        raise AssertionError("nothing is that large here")
+
+
+class Janitors:
+    def __init__(
+        self,
+        plan: JanitorPlan,
+        chance: random.Random,
+        loop: VirtualLoop,
+        apps: Callable[[], list[App]],
+        objects: ObjectStore,
+        metadata: MetadataStore,
+        trace: list[str],
+    ) -> None:
+        self.plan = plan
+        self.history = KeyedHistory()
+        self._chance = chance
+        self._loop = loop
+        self._apps = apps
+        self._objects = objects
+        self._metadata = metadata
+        self._trace = trace
+        self._numbers = iter(range(10**9))
+        self._runs: list[asyncio.Task[None]] = []
+        """Those that were killed hang on their dead links for ever."""
+
+    async def prepare(self, gateway: Gateway) -> None:
+        if self.plan.janitors:
+            await gateway.topics.create(
+                KEYED,
+                partitions=self.plan.partitions,
+                config={
+                    "cleanup.policy": "compact",
+                    "delete.retention.ms": int(self.plan.tombstone_s * 1000),
+                    "segment.bytes": 1024 * 1024,
+                },
+            )
+
+    def start(self) -> "list[asyncio.Task[None]]":
+        """Begin everything that goes on until it is cancelled."""
+        if not self.plan.janitors:
+            return []
+        works = [self._live() for _ in range(self.plan.janitors)]
+        works += [self._read(), self._read()]
+        return [asyncio.create_task(work) for work in works]
+
+    async def write(self) -> None:
+        """Write to the topic; with a long break if there are sweeps."""
+        for turn in range(2 if self.plan.sweeps else 1):
+            if turn and self.plan.janitors:
+                await asyncio.sleep(BREAK_S)
+            await asyncio.gather(*(self._write() for _ in range(self.plan.writers)))
+
+    async def finish(self, gateway: Gateway) -> None:
+        """Compact once more, undisturbed, and read what is left."""
+        if not self.plan.janitors:
+            return
+        await self._clean(self._stores(FaultyLink(self._chance, CALM)), "last")
+        for partition in range(self.plan.partitions):
+            records: list[Record] = []
+            offset = 0
+            while True:
+                look = await self._look(gateway, partition, offset, 10**6)
+                records += look.records
+                if look.next_offset == offset:
+                    break
+                offset = look.next_offset
+            self.history.final[partition] = records
+
+    # Jobs
+
+    async def _live(self) -> None:
+        """Run jobs, one after the other, each as a process that may die."""
+        while True:
+            await asyncio.sleep(self._chance.expovariate(0.5))
+            link = FaultyLink(self._chance, self.plan.faults)
+            run = asyncio.create_task(self._clean(self._stores(link), "job"))
+            self._runs.append(run)
+            fate = self._chance.random()
+            if fate < 0.5:
+                await self._wait(run)
+                continue
+            await asyncio.sleep(self._chance.expovariate(1))
+            if fate < 0.75:
+                # Every answer comes so late that others take it for dead, and may take over.
+                link.faults = replace(self.plan.faults, slow_s=LEASE_S)
+                await self._wait(run)
+            elif not run.done():
+                link.dead = True
+                self.history.killed += 1
+                self._trace.append(f"{self._loop.now_s:.6f} janitor killed")
+
+    async def _wait(self, run: "asyncio.Task[None]") -> None:
+        with contextlib.suppress(RiachoError, TimeoutError):
+            async with asyncio.timeout(300):
+                await run
+
+    def _stores(self, link: FaultyLink) -> Stores:
+        return Stores(
+            zones=Zones({"a": FaultyObjects(self._objects, link)}),
+            metadata=FaultyMetadata(self._metadata, link),
+            world=world_of(self._loop, self._chance, self._chance.randint(-30_000, 30_000)),
+        )
+
+    async def _clean(self, stores: Stores, name: str) -> None:
+        try:
+            async with lease.held(stores.metadata, stores.world, name, lease_s=LEASE_S) as held:
+                await self._compact(stores, held)
+                if self.plan.sweeps and name != "last":
+                    await self._sweep(stores, held)
+        except LeaseLost:
+            self.history.lost_leases += 1
+            self._trace.append(f"{self._loop.now_s:.6f} janitor lost its lease")
+
+    async def _compact(self, stores: Stores, held: Held) -> None:
+        world = stores.world
+        catalog = Catalog(stores.zones, world.new_id, 1 << 20)
+        swapper = Swapper(
+            catalog, stores.zones, stores.metadata, held.transact, world.sleep, world.random
+        )
+
+        async def alone(_: int) -> _Alone:
+            return _Alone(stores)
+
+        summary = await job.compact(
+            swapper,
+            await stores.topics().all(),
+            alone,
+            Options(now_ms=world.now_ms(), force=True),
+            monotonic_s=world.monotonic_s,
+        )
+        self.history.compacted += len(summary.compacted)
+        self._trace.append(
+            f"{self._loop.now_s:.6f} compacted {len(summary.compacted)},"
+            f" {summary.records_in} to {summary.records_out}, failed {len(summary.failed)}"
+        )
+
+    async def _sweep(self, stores: Stores, held: Held) -> None:
+        options = SweepOptions(min_age_ms=MIN_AGE_MS, is_unsafe=True)
+        report = await Sweep(stores, held, options).run()
+        self.history.swept += report.removed.objects
+        self._trace.append(f"{self._loop.now_s:.6f} swept {report.removed.objects}")
+
+    # Those who use the topic
+
+    async def _write(self) -> None:
+        for _ in range(self.plan.calls):
+            await self._write_one()
+            if self._chance.random() < 0.5:
+                await asyncio.sleep(self._chance.expovariate(3))
+
+    async def _write_one(self) -> None:
+        app = self._chance.choice(self._apps())
+        partition = self._chance.randrange(self.plan.partitions)
+        key = f"k{self._chance.randrange(self.plan.keys)}"
+        value = None if self._chance.random() < 0.2 else f"v{next(self._numbers)}"
+        batch = record_batch([0], [key.encode()], [value if value is None else value.encode()])
+        began_s = self._loop.now_s
+        offset: int | None = None
+        maybe = True
+        try:
+            async with asyncio.timeout(60):
+                placed = await app.gateway.produce(KEYED, batch, 100, partition)
+            offset, maybe = placed[partition][0], False
+        except RiachoError as error:
+            maybe = error.may_have_applied
+        except TimeoutError:
+            pass
+        self.history.written.append(
+            Written(partition, key, value, began_s, self._loop.now_s, offset, maybe)
+        )
+        self._trace.append(f"{self._loop.now_s:.6f} wrote {key} {value} {offset} {maybe}")
+
+    async def _read(self) -> None:
+        offsets = dict.fromkeys(range(self.plan.partitions), 0)
+        while True:
+            await asyncio.sleep(self._chance.expovariate(5))
+            partition = self._chance.randrange(self.plan.partitions)
+            if self._chance.random() < 0.1:
+                # Somebody begins anew, anywhere.
+                offsets[partition] = self._chance.randint(0, offsets[partition])
+            app = self._chance.choice(self._apps())
+            with contextlib.suppress(RiachoError, TimeoutError):
+                async with asyncio.timeout(60):
+                    count = self._chance.choice([1, 3, 1000])
+                    look = await self._look(app.gateway, partition, offsets[partition], count)
+                    offsets[partition] = look.next_offset
+
+    async def _look(self, gateway: Gateway, partition: int, offset: int, count: int) -> Look:
+        began_s = self._loop.now_s
+        budget = Budget(records_max=count, bytes_max=10**6)
+        position = Position(offset=offset)
+        result = await gateway.fetch(KEYED, partition, position, budget, Wait())
+        batches = result.fetched.batches(10**6)
+        records = tuple(
+            Record(number, key.decode(), None if value is None else value.decode())
+            for offsets, batch in batches
+            for number, key, value in zip(
+                offsets, batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True
+            )
+        )
+        look = Look(partition, offset, began_s, records, result.fetched.end_of(batches))
+        self.history.looks.append(look)
+        return look
