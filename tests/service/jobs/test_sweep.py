@@ -4,15 +4,22 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
+from service.gateway import Gateway
 from service.jobs import sweep as jobs
+from service.jobs import sweep_tasks
+from service.jobs.choice import How
 from service.jobs.runners import ThreadRunner
 from service.jobs.stores import Stores
 from service.jobs.sweep import Options, Sweep, SweepReport, Unsafe
 from service.jobs.sweep_tasks import GROUPS, Removal
+from service.jobs.work import begun
+from service.settings import Settings
 from storage import head as heads
 from storage import keys, sweep
 from storage.errors import StoreUnavailable
@@ -248,6 +255,56 @@ async def test_workers_stop_without_the_lease() -> None:
     with ThreadRunner(lambda: _opened(stores), 1) as runner, pytest.raises(LeaseLost):
         await Sweep(stores, held, Options()).run_with(runner)
     assert len(await keys_in(cluster)) == 1
+
+
+async def test_a_worker_that_finds_another_holder_removes_nothing() -> None:
+    cluster = Cluster()
+    await with_topic(cluster)
+    key = keys.hot_segment(bytes(16))
+    await cluster.objects.put(key, [b"x"])
+    stores = stores_of(cluster)
+    held = await TestHeld(stores).take()
+    listing = next(iter(sweep_tasks.payloads(["a"], 10**15, [], [])))
+    table = pa.Table.from_batches([each async for each in sweep_tasks.rows(stores, listing)])
+
+    for holder, epoch in (("another", 1), ("tester", 2)):
+        removal = Removal(holder=holder, epoch=epoch)
+        with pytest.raises(LeaseLost):
+            await sweep_tasks.remove(removal, stores, 0, table)
+    assert await keys_in(cluster) == {key}
+    removal = Removal(holder="tester", epoch=held.lease.epoch or 0)
+    done = sweep_tasks.decode(await sweep_tasks.remove(removal, stores, 0, table))
+    assert done["a"].removed.objects == 1
+    # Once more, as after the loss of a machine: nothing is there any more, and that is fine.
+    await sweep_tasks.remove(removal, stores, 0, table)
+    assert await keys_in(cluster) == set()
+
+
+@pytest.mark.slow
+def test_sparks_workers_sweep_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    settings = Settings(data=tmp_path / "data")
+
+    async def sweep_both() -> None:
+        how = How(spark=True, master="local[2]")
+        async with begun(settings, "sweep", how) as work:
+            stores = work.stores
+            await stores.topics().create("t")
+            store = stores.zones.store("a")
+            gateway = Gateway(settings, stores.zones, stores.metadata, stores.world)
+            batch = batch_of(b"a", b"b")
+            await gateway.produce("t", batch, batch.nbytes, 0)
+            needed = {info.key async for batch in store.list("") for info in batch}
+            chance = random.Random(1)
+            for _ in range(50):
+                await store.put(keys.hot_segment(bytes(6) + chance.randbytes(10)), [b"xy"])
+            outcome = await jobs.sweep(work, min_age_ms=0, is_unsafe=True, spark=True)
+            assert outcome.ok, outcome.lines
+            assert outcome.document["objects_removed"] == 50
+            assert outcome.document["bytes_removed"] == 100
+            assert {info.key async for batch in store.list("") for info in batch} == needed
+
+    asyncio.run(sweep_both())
 
 
 async def test_too_many_objects_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
