@@ -59,9 +59,13 @@ def cell(value: Any) -> str | int | float | None:
 
 
 def write(
-    names: Sequence[str], rows: Iterable[Sequence[Any]], format_: Format, out: TextIO = sys.stdout
+    names: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    format_: Format,
+    out: TextIO | None = None,
 ) -> None:
-    """Print the rows as they come; a table when all are there."""
+    """Print the rows as they come, on stdout by default; a table when all are there."""
+    out = out or sys.stdout
     if format_ is Format.TABLE:
         from riacho.cli.output import print_table
 
