@@ -7,6 +7,8 @@ It ends when all that was there at its start is copied, in micro-batches of some
 
 import sys
 
+from pyspark.errors import StreamingQueryException
+
 from riacho.spark import RiachoDataSource
 from service.jobs.spark import session
 
@@ -31,7 +33,11 @@ def main(url: str, source: str, target: str, checkpoint: str) -> None:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            # Afterwards the JVM is gone, and with it what it had to say.
+            sys.exit(str(error))
 
 
 if __name__ == "__main__":
