@@ -34,12 +34,20 @@ def begin(
     return writer.trigger(availableNow=True).start() if now else writer.start()
 
 
+def is_too_busy(error: BaseException | None) -> bool:
+    """Whether a worker did not start in the ten seconds that Spark gives it, whatever is set."""
+    return error is not None and "failed to connect back" in str(error)
+
+
 def main(url: str, topic: str, folder: str) -> None:
     with session("local[2]") as spark:
         query = begin(spark, url, topic, folder, now=False)
         while query.lastProgress is None:
-            if query.exception() is not None:
-                raise SystemExit(str(query.exception()))
+            error = query.exception()
+            if is_too_busy(error):
+                query = begin(spark, url, topic, folder, now=False)
+            elif error is not None:
+                raise SystemExit(str(error))
             time.sleep(0.05)
         sys.stdout.write("begun\n")
         sys.stdout.flush()
