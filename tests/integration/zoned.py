@@ -87,13 +87,23 @@ class Zoned:
             # At once, as a disk that is replaced: nothing that was there is seen again.
             self.zone(name).rename(self.folder / f"was-{name}-{next(self._trash)}")
         if how == "unplugged":
-            self.zone(name).write_text("a disk that is not there")
+            self._block(name)
         elif how == "wiped":
             self.zone(name).mkdir(exist_ok=True)
         else:
             told = self.faults / f".{name}"
             told.write_text(how)
             told.rename(self.faults / name)
+
+    def _block(self, name: str) -> None:
+        """Put a file where the disk was, whoever makes a directory there meanwhile."""
+        while True:
+            try:
+                self.zone(name).write_text("a disk that is not there")
+            except IsADirectoryError:
+                self.zone(name).rename(self.folder / f"made-{name}-{next(self._trash)}")
+            else:
+                return
 
     def heal(self, name: str) -> None:
         (self.faults / name).unlink(missing_ok=True)
