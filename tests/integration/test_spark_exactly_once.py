@@ -23,6 +23,7 @@ from tests.integration.processes import Api
 
 DEATHS = int(os.environ.get("RIACHO_SPARK_DEATHS", "2"))
 PARTITIONS = 2
+RUNS_MAX = 3
 START_S_MAX = 600.0
 """From the start of a driver to its first batch, on a machine with better things to do."""
 
@@ -100,6 +101,15 @@ def wait_for(api: Api, copier: Copier, target: str, count: int) -> None:
         time.sleep(0.005)
 
 
+def finish(gateway: GatewayProcess, source: str, target: str, folder: Path) -> None:
+    """Copy the rest. On a busy machine Spark may miss a worker, which is one more death."""
+    for _ in range(RUNS_MAX):
+        with running(gateway, source, target, folder) as copier:
+            if copier.wait(START_S_MAX) == 0:
+                return
+    raise AssertionError(str(copier))
+
+
 def check(api: Api, source: str, target: str) -> None:
     for partition in range(PARTITIONS):
         wanted = [record["value"] for record in api.read_all(source, partition)]
@@ -129,8 +139,7 @@ def test_a_driver_that_dies_loses_and_doubles_nothing(
             copier.send(signal.SIGKILL)
             copier.wait(60)
         doubts += batches_in_doubt(tmp_path, copied(api, target))
-    with running(gateway, source, target, tmp_path) as copier:
-        assert copier.wait(START_S_MAX) == 0, str(copier)
+    finish(gateway, source, target, tmp_path)
 
     check(api, source, target)
     assert doubts, "none of the deaths was at the commit, so this has shown little"
@@ -143,8 +152,7 @@ def test_a_driver_that_was_only_believed_to_be_dead_writes_nothing_more(
     with running(gateway, source, target, tmp_path) as zombie:
         wait_for(api, zombie, target, 1)
         zombie.send(signal.SIGSTOP)
-        with running(gateway, source, target, tmp_path) as copier:
-            assert copier.wait(START_S_MAX) == 0, str(copier)
+        finish(gateway, source, target, tmp_path)
         check(api, source, target)
 
         zombie.send(signal.SIGCONT)
