@@ -36,15 +36,15 @@ $(VENV)/.all: $(VENV)/.dev
 serve: $(VENV)/.base
 	$(BIN)/riacho serve $(ARGS)
 
-test: $(VENV)/.dev
+test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.all
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.all
 	$(BIN)/python -m benchmarks $(ARGS)
 
 sim: $(VENV)/.dev
