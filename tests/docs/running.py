@@ -11,7 +11,7 @@ from tests.gateway import GatewayProcess
 READERS_ADDRESS = "localhost:8080"
 """Where the documents expect the gateway."""
 
-TIMEOUT_S = 240
+TIMEOUT_S = 480
 
 
 def environment(gateway: GatewayProcess) -> dict[str, str]:

@@ -14,7 +14,9 @@ from tests.docs.running import environment, run
 from tests.gateway import GatewayProcess, start_gateway
 
 EXAMPLES = ROOT / "docs/examples"
-SEMANTICS = ROOT / "docs/exactly-once.md"
+OTHERS = (ROOT / "docs/exactly-once.md", ROOT / "docs/spark.md")
+"""Besides the guides, these show programs."""
+
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
 
 COMMANDS = {
@@ -89,7 +91,7 @@ def test_python_tails_from_the_end(gateway: GatewayProcess, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_guides_show_the_programs_as_they_are(guide: Path) -> None:
-    shown = {block.text for page in (guide, SEMANTICS) for block in blocks(page)}
+    shown = {block.text for page in (guide, *OTHERS) for block in blocks(page)}
     programs = sorted((EXAMPLES / guide.stem).iterdir())
     assert programs
     for program in programs:
