@@ -96,19 +96,24 @@ class Catalog:
         behind the end of the one before, or the first behind `offset`, there are no records
         in between.
         """
+        if offset < heads.inline_start(head, partition):
+            entries = await self._listed_after(head, partition, offset, limit)
+            if entries:
+                return entries
+        entries = heads.inline_entries(head, partition)
+        return [entry for entry in entries if entry.end_offset > offset][:limit]
+
+    async def _listed_after(
+        self, head: Head, partition: int, offset: int, limit: int
+    ) -> list[Entry]:
+        """Return entries that the root lists, which ends where the inline runs begin."""
         root = await self.root(head)
         covered = root.covered(partition)
         if offset < covered:
             entries = await self._row_groups_after(head, partition, offset, limit)
             if entries:
                 return entries
-            offset = covered
-        if offset < heads.inline_start(head, partition):
-            entries = await self._after_in(head, root, partition, offset, limit)
-            if entries:
-                return entries
-        entries = heads.inline_entries(head, partition)
-        return [entry for entry in entries if entry.end_offset > offset][:limit]
+        return await self._after_in(head, root, partition, max(offset, covered), limit)
 
     async def _after_in(
         self, head: Head, members: Members, partition: int, offset: int, limit: int
@@ -131,21 +136,25 @@ class Catalog:
 
         An entry that begins before `offset` counts, though that record may be before it too.
         """
-        root = await self.root(head)
-        covered = root.covered(partition)
-        if offset < covered:
-            found = await self._row_group_since(head, partition, timestamp_ms, offset)
-            if found is not None:
-                return found
-            offset = covered
         if offset < heads.inline_start(head, partition):
-            found = await self._since_in(head, root, partition, timestamp_ms, offset)
+            found = await self._listed_since(head, partition, timestamp_ms, offset)
             if found is not None:
                 return found
         for entry in heads.inline_entries(head, partition):
             if entry.max_ms >= timestamp_ms and entry.end_offset > offset:
                 return entry
         return None
+
+    async def _listed_since(
+        self, head: Head, partition: int, timestamp_ms: int, offset: int
+    ) -> Entry | None:
+        root = await self.root(head)
+        covered = root.covered(partition)
+        if offset < covered:
+            found = await self._row_group_since(head, partition, timestamp_ms, offset)
+            if found is not None:
+                return found
+        return await self._since_in(head, root, partition, timestamp_ms, max(offset, covered))
 
     async def root(self, head: Head) -> Members:
         """Return what the head's root lists; nothing if it has none."""

@@ -88,6 +88,14 @@ class Compactor:
         return await self.catalog.save_root(head, members, {partition: segments})
 
 
+async def rolled(catalog: Catalog, head: Head) -> Head:
+    """Return the head with its runs in the index: only what a root lists can be compacted."""
+    if not head.runs:
+        return head
+    roll = await catalog.roll(head)
+    return heads.append(heads.drop_runs(head, len(head.runs), roll.new_root), [])
+
+
 def swapped(head: Head, saved: SavedRoot) -> Head:
     """Return the head with the new root, which must still fit."""
     assert saved.old_root == head.root
@@ -122,7 +130,9 @@ async def compact(
     )
     item = await gateway.metadata.get(key)
     assert item is not None, key
-    head = heads.decode(item.value)
+    before = heads.decode(item.value)
+    head = await rolled(gateway.catalog, before)
+    await change_head(gateway.metadata, key, lambda now: head if now == before else now)
     start = head.log_starts[local]
     end = head.next_offsets[local] if until is None else until
     rows = [
