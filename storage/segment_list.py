@@ -3,9 +3,10 @@
     root ── covers       by partition: from which offset on the pages and the head are asked
          └─ compacted    by partition: a `.segments` object, which lists what is below that
 
-Below `covers` only these segments count. It never reaches into the runs of the head: what is to be
-compacted goes into the index first. So who tails the log need not know the root. What pages still say of offsets there is void, and the
-hot segments it names may be swept once nothing else refers to them.
+Below `covers` only these segments count. What pages still say of offsets there is void, and the
+hot segments it names may be swept once nothing else refers to them. It never reaches into the
+runs of the head, since what is to be compacted goes into the index first: who only tails the
+log need not know the root.
 
 A segment covers the offsets from `start_offset` to `end_offset`. Not all of them need to have a
 record: compaction by key removes some. Segments follow each other without overlap, and a stretch
