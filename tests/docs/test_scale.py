@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks import cost_model
+from benchmarks.compaction_cost import compacted
 from benchmarks.cost_model import GIB, KIB, Deployment, produce
 from service.settings import Settings
 from storage.head import INLINE_BYTES_MAX
@@ -25,6 +26,22 @@ async def test_a_flush_costs_what_the_table_says(partitions: int) -> None:
     assert cost.index_puts * scale == pytest.approx(index_puts, rel=0.3)
     assert cost.writes * scale == pytest.approx(writes, rel=0.3)
     assert cost.write_units / cost.writes == pytest.approx(units, rel=0.2)
+    assert cost.usd * scale == pytest.approx(usd, rel=0.2)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("partitions", "policy"), [(1, "merge"), (1, "by key"), (64, "merge")])
+async def test_compaction_costs_what_the_table_says(partitions: int, policy: str) -> None:
+    rows = table(SCALE, "## Compaction and sweep")
+    [row] = [row for row in rows if row[:3] == [str(partitions), "512 KiB", policy]]
+    gets, puts, index, writes, usd = (float(cell.replace(",", "")) for cell in row[3:])
+    chosen = "delete" if policy == "merge" else "compact"
+    cost = await compacted(512 * KIB, partitions, policy=chosen)
+    scale = GIB / cost.size_bytes
+    assert cost.gets * scale == pytest.approx(gets, rel=0.1)
+    assert cost.file_puts * scale == pytest.approx(puts, rel=0.1)
+    assert (cost.index_gets + cost.index_puts) * scale == pytest.approx(index, rel=0.3)
+    assert cost.writes * scale == pytest.approx(writes, rel=0.3)
     assert cost.usd * scale == pytest.approx(usd, rel=0.2)
 
 
