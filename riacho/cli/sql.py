@@ -175,15 +175,18 @@ def _topics(
             from riacho.spark.sql import Topics
 
             _hush()
-            yield Topics(
-                # With views of its own, whoever else uses it.
-                spark=spark.newSession(),
+            topics = Topics(
+                spark=spark,
                 admin=admin,
                 url=url,
                 span=_span(words, goes_on=running is not None),
                 schemas=schemas,
                 watermark=None if running is None else running.watermark,
             )
+            try:
+                yield topics
+            finally:
+                topics.forget()
 
 
 def _config() -> dict[str, str]:
@@ -234,6 +237,7 @@ def _place(prefix: str, origin: Origin, topic: str, infos: "list[PartitionInfo]"
 
 
 def _answer(topics: "Topics", query: str, output: Format, limit: int | None, quiet: bool) -> None:
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     from riacho.errors import new_error
@@ -252,7 +256,7 @@ def _answer(topics: "Topics", query: str, output: Format, limit: int | None, qui
         write(names, rows, output)
     except BadQuery as error:
         raise _wrong(error) from None
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise new_error(QueryFailed, explained(error)) from None
 
 

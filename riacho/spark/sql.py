@@ -71,7 +71,7 @@ class Topics:
 
         Raises `BadQuery` if it is wrong, and `UnknownTopicOrPartition` for what is no topic.
         """
-        self.spark.dataSource.register(RiachoDataSource)
+        register(self.spark)
         for _ in range(VIEWS_MAX):
             try:
                 return self.spark.sql(text)
@@ -85,6 +85,12 @@ class Topics:
                 raise new_error(BadQuery, explained(error)) from None
             self._make_view(missing)
         raise new_error(BadQuery, f"the query names more than {VIEWS_MAX} topics")
+
+    def forget(self) -> None:
+        """Leave a session that others may use as it was."""
+        for name in self.names:
+            self.spark.catalog.dropTempView(name)
+        self.names.clear()
 
     def _make_view(self, parts: tuple[str, ...]) -> None:
         name = ".".join(parts)
@@ -154,6 +160,15 @@ class Topics:
         except PySparkException as error:
             detail = f"--schema: {schema!r} of {topic!r} is no list of columns: {explained(error)}"
             raise new_error(BadQuery, detail) from None
+
+
+def register(spark: "SparkSession") -> None:
+    """Make `format("riacho")` known to the session, unless it is."""
+    try:
+        spark.dataSource.register(RiachoDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def meta_prefix(names: Mapping[str, object]) -> str:

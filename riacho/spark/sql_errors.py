@@ -3,9 +3,10 @@
 import re
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
-from storage.errors import RiachoError
+from storage.errors import Rejected
 
 LINE_CHARS_MAX: Final = 500
 
@@ -23,7 +24,7 @@ _HINTS: Final = {
 }
 
 
-class BadQuery(RiachoError):
+class BadQuery(Rejected):
     """The query cannot be run as it is written."""
 
     code = "INVALID_QUERY"
@@ -37,9 +38,11 @@ def missing_relation(error: AnalysisException) -> tuple[str, ...] | None:
     return tuple(part.replace("``", "`") for part in re.findall(r"`((?:[^`]|``)*)`", name))
 
 
-def explained(error: PySparkException) -> str:
+def explained(error: PySparkException | Py4JJavaError) -> str:
     """Return what went wrong."""
     text = str(error)
+    if isinstance(error, Py4JJavaError):
+        text = str(error.java_exception.getMessage())
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()[:LINE_CHARS_MAX]
@@ -48,5 +51,6 @@ def explained(error: PySparkException) -> str:
     place = _POSITION.search(text)
     if place is not None:
         line += f" (line {place[1]}, column {int(place[2]) + 1})"
-    hint = _HINTS.get(error.getCondition() or "")
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    hint = _HINTS.get(condition or "")
     return f"{line}; {hint}" if hint else line

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from riacho.errors import new_error
 from riacho.spark.sql_errors import BadQuery, explained
 from riacho.spark.sql_schema import quoted
+from storage.errors import Rejected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,7 +44,7 @@ class Continuous:
     every: str | None
 
 
-class QueryFailed(BadQuery):
+class QueryFailed(Rejected):
     """The query ran, and then it did not."""
 
     code = "QUERY_FAILED"
@@ -102,6 +104,8 @@ def start(result: "DataFrame", wanted: Continuous) -> "StreamingQuery":
         return query
     except PySparkException as error:
         raise new_error(BadQuery, explained(error)) from None
+    except Py4JJavaError as error:
+        raise new_error(QueryFailed, explained(error)) from None
 
 
 def _start_updating(writer: Any, wanted: Continuous) -> "StreamingQuery":
