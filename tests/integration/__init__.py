@@ -1,5 +1,8 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"tests.integration.{name}" for name in ("cheated", "copiers", "load", "processes"))
+    *(
+        f"tests.integration.{name}"
+        for name in ("cheated", "copiers", "load", "processes", "tidying", "tidying_load")
+    )
 )
