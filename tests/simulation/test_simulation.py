@@ -67,6 +67,20 @@ def test_the_seeds_have_transactions_that_end_in_every_way() -> None:
     assert ends >= {COMMITTED, ABORTED, FENCED, OUTDATED, REFUSED, UNKNOWN}
 
 
+def test_the_seeds_have_janitors_that_meet_everything() -> None:
+    keyed = [history.keyed for history in histories()]
+
+    assert sum(each.compacted for each in keyed) > 100
+    assert sum(each.swept for each in keyed) > 100
+    assert sum(each.killed for each in keyed) > 50
+    assert sum(each.lost_leases for each in keyed) > 10
+    records = [record for each in keyed for look in each.looks for record in look.records]
+    assert any(record.value is None for record in records)
+    # Readers come by what was compacted, and by what was not yet.
+    sparse = [len(look.records) < look.next_offset - look.asked for k in keyed for look in k.looks]
+    assert {True, False} == set(sparse)
+
+
 def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
     command = [sys.executable, "-m", "tests.simulation.simulator"]
     other = subprocess.run(
