@@ -68,7 +68,7 @@ def stable(text: str, kind: str) -> Any:
 def test_the_walk_through_happens_as_it_is_told(gateway: GatewayProcess, tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path)
     steps = walk()
-    assert len(steps) == 12
+    assert len(steps) == 11
     for step, answer in steps:
         if step.info == "sh":
             printed = shell(step.text, gateway, tmp_path)
