@@ -13,6 +13,7 @@ NAMES = (
     "groups",
     "exactly_once",
     "replication",
+    "compaction",
     "spark_source",
 )
 
