@@ -30,8 +30,8 @@ for row in dear.orderBy("key").collect():
 def copy() -> None:
     """Copy what came since the last time, which the checkpoint knows, to "dear-orders"."""
     stream = spark.readStream.format("riacho").option("url", URL).option("subscribe", "orders")
-    # Spark drops bad luck on the way: tasks that fail, batches that run twice. Each order is
-    # in the topic once all the same, and a micro-batch is there whole or not at all.
+    # Tasks may fail, and batches run twice. Each order is in the topic once all the same, and a
+    # micro-batch is there whole or not at all.
     (
         stream.option("startingOffsets", "earliest")
         .load()
