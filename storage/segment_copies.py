@@ -19,13 +19,17 @@ from storage.zones import Zones
 PIECE_BYTES: Final = 8 * 1024 * 1024
 
 
+async def _at_once(_: int) -> None:
+    return
+
+
 async def fetch(
     zones: Zones,
     topic_id: bytes,
     segment: Segment,
     names: Sequence[str],
     path: Path,
-    take: Callable[[int], Awaitable[None]],
+    take: Callable[[int], Awaitable[None]] = _at_once,
 ) -> None:
     """Write the segment to the file `path`, as it is in the named zones.
 

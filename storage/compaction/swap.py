@@ -12,20 +12,18 @@ Whatever the new root names must be in every zone in sync. One that came in sync
 were written gets copies first.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
 
-from storage import compacted, index
 from storage import head as heads
+from storage import index, segment_copies
 from storage.catalog import Catalog, SavedRoot
-from storage.compacted import RowGroup
+from storage.compacted_footer import MAGIC
 from storage.compaction import plan
 from storage.compaction.plan import Rewrite
 from storage.compaction.puts import put_file
@@ -52,7 +50,6 @@ WAIT_S_MAX: Final = 0.01
 """At random up to here between two attempts, once several were lost."""
 
 _IMPATIENT: Final = 4
-_MAGIC: Final = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +205,7 @@ class Swapper:
         total = 0
         for segment in segments:
             if segment.start_offset >= start:
-                total += segment.size_bytes - segment.footer_bytes - len(_MAGIC)
+                total += segment.size_bytes - segment.footer_bytes - len(MAGIC)
             elif segment.end_offset > start:
                 groups = (await self.catalog.footer(head, segment)).row_groups
                 total += sum(group.length for group in groups if group.end_offset > start)
@@ -229,30 +226,12 @@ class Swapper:
         return found
 
     async def _copy(self, head: Head, partition: int, segment: Segment) -> None:
-        """Bring a segment to the zones in sync that lack it, a row group at a time."""
+        """Bring a segment to the zones in sync that lack it."""
         key = segment.key(head.topic_id)
         names = read_names(head, segment.zones, partition)
-        footer = await self.catalog.footer(head, segment)
         with TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "copy.parquet"
-            with path.open("wb") as file:
-                file.write(_MAGIC)
-                for group in footer.row_groups:
-                    [piece] = await self.zones.get_ranges(
-                        key,
-                        [(group.position, group.end)],
-                        names,
-                        partial(_check_row_group, group),
-                    )
-                    await asyncio.to_thread(file.write, piece)
-                start = segment.size_bytes - segment.footer_bytes
-                [tail] = await self.zones.get_ranges(
-                    key,
-                    [(start, segment.size_bytes)],
-                    names,
-                    lambda pieces: _check_footer(segment, pieces[0]),
-                )
-                file.write(tail)
+            await segment_copies.fetch(self.zones, head.topic_id, segment, names, path)
             missing = zone_names(head, head.isr & ~segment.zones)
             held, _ = await put_file(self.zones, key, path, missing, size_bytes=segment.size_bytes)
         _check_zones(head, segment.zones | mask_of(head, held), key)
@@ -279,11 +258,3 @@ def _check_zones(head: Head, held: int, what: str) -> None:
     if head.isr & ~held:
         names = ", ".join(zone_names(head, head.isr & ~held))
         raise NotEnoughReplicas(f"zone {names} is in sync, but did not take {what}; try again")
-
-
-def _check_row_group(group: RowGroup, pieces: Sequence[bytes]) -> None:
-    compacted.check_row_group(group, pieces[0])
-
-
-def _check_footer(segment: Segment, data: bytes) -> None:
-    compacted.parse_footer(data, segment.footer_crc)
