@@ -48,6 +48,7 @@ class Scene:
         with Api(place.urls[0]) as api:
             # Two lanes, so that some requests need two commits.
             self.book = Book(api.topic(PARTITIONS, "plain", config={"lane.partitions": 2}), 3)
+            self.book.is_patient = place.deployment.kind == "cloud"
             self.kept = _compacted(api, "kept", LATER_MS)
             self.quick = _compacted(api, "quick", 0)
             config = {"retention.ms": FADING_MS}

@@ -28,8 +28,6 @@ MIN_AGE_S: Final = 25
 
 LEASE_S: Final = 4.0
 
-LOST: Final = "NOT_CONTROLLER"
-
 # Before anybody else takes it from there.
 rolls.FLIGHT_MAX_S = FLIGHT_S  # type: ignore[misc]
 
