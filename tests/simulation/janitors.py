@@ -47,6 +47,8 @@ MIN_AGE_MS = 700_000
 BREAK_S = 900.0
 """Nobody writes for so long, in the middle; so there is something old enough to be swept."""
 
+PATIENCE_S = 3600.0
+
 CALM = Faults(slow_s=0.001)
 
 
@@ -68,7 +70,8 @@ class JanitorPlan:
             janitors=chance.choice([0, 1, 2, 2]),
             writers=chance.randint(1, 3),
             calls=chance.randint(10, 40),
-            keys=chance.randint(1, 8),
+            # Some are written all the time, some only once.
+            keys=chance.choice([1, 2, 3, 5, 8, 30, 60, 60]),
             partitions=chance.randint(1, 3),
             # A job makes many calls, and gives up with the first that fails for good.
             faults=replace(faults, before=faults.before / 8, late=faults.late / 4),
@@ -108,7 +111,7 @@ class Janitors:
         trace: list[str],
     ) -> None:
         self.plan = plan
-        self.history = KeyedHistory()
+        self.history = KeyedHistory(tombstone_s=plan.tombstone_s)
         self._chance = chance
         self._loop = loop
         self._apps = apps
@@ -198,8 +201,12 @@ class Janitors:
         )
 
     async def _clean(self, stores: Stores, name: str) -> None:
+        # One that was begun before may still be at work.
+        wait_s = PATIENCE_S if name == "last" else 0.0
         try:
-            async with lease.held(stores.metadata, stores.world, name, lease_s=LEASE_S) as held:
+            async with lease.held(
+                stores.metadata, stores.world, name, wait_s=wait_s, lease_s=LEASE_S
+            ) as held:
                 await self._compact(stores, held)
                 if self.plan.sweeps and name != "last":
                     await self._sweep(stores, held)

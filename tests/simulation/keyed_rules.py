@@ -38,6 +38,10 @@ class Look:
     next_offset: int
 
 
+SKEW_S = 120.0
+"""Clocks of janitors are apart, and a look takes time: by less than this together."""
+
+
 @dataclass
 class KeyedHistory:
     written: list[Written] = field(default_factory=list)
@@ -48,6 +52,8 @@ class KeyedHistory:
     swept: int = 0
     lost_leases: int = 0
     killed: int = 0
+    tombstone_s: float = 0
+    """How long tombstones live at least."""
 
 
 def what_is_last_survives(history: KeyedHistory) -> Iterator[str]:
@@ -120,7 +126,9 @@ def a_fetch_skips_only_what_was_replaced(history: KeyedHistory) -> Iterator[str]
             assert sent.offset is not None
             place = sent.partition, sent.key
             is_last = newest[place] == sent.offset and place not in doubtful
-            if not is_last or sent.value is None or sent.ended_s >= look.began_s:
+            if not is_last or sent.ended_s >= look.began_s:
+                continue
+            if sent.value is None and look.began_s - sent.began_s >= history.tombstone_s - SKEW_S:
                 continue
             if look.asked <= sent.offset < look.next_offset and sent.offset not in seen:
                 yield f"{sent} was passed over by {look.asked} to {look.next_offset}"

@@ -21,9 +21,15 @@ def look(asked: int, *records: Record, end: int | None = None, at_s: float = 5) 
 
 
 def keyed(
-    sent: list[Written], *final: Record, looks: tuple[Look, ...] = (), partition: int = 0
+    sent: list[Written],
+    *final: Record,
+    looks: tuple[Look, ...] = (),
+    partition: int = 0,
+    tombstone_s: float = 0,
 ) -> KeyedHistory:
-    return KeyedHistory(written=sent, looks=list(looks), final={partition: list(final)})
+    return KeyedHistory(
+        written=sent, looks=list(looks), final={partition: list(final)}, tombstone_s=tombstone_s
+    )
 
 
 BOTH = [written(A), written(B, at_s=2)]
@@ -65,6 +71,10 @@ REMOVED = [written(A), written(GONE, at_s=2)]
             "a_fetch_skips_only_what_was_replaced",
             keyed([*BOTH, written(OTHER)], B, OTHER, looks=(look(0, OTHER),)),
         ),
+        (
+            "a_fetch_skips_only_what_was_replaced",
+            keyed(REMOVED, looks=(look(0, end=2),), tombstone_s=200),
+        ),
     ],
 )
 def test_a_broken_rule_is_noticed(rule: str, history: KeyedHistory) -> None:
@@ -79,7 +89,7 @@ def test_a_broken_rule_is_noticed(rule: str, history: KeyedHistory) -> None:
         keyed(BOTH, B, looks=(look(0, B), look(1, B), look(2), look(0, A, end=1))),
         # A tombstone is there, until it is not.
         keyed(REMOVED, GONE, looks=(look(0, A, GONE), look(0, GONE), look(0, end=2))),
-        keyed(REMOVED),
+        keyed(REMOVED, looks=(look(0, end=2, at_s=300),), tombstone_s=200),
         # Nobody knows whether it is in the log, and what it has replaced.
         keyed([written(A), written(B, acked=False, maybe=True)], A),
         keyed([written(A), written(B, acked=False, maybe=True)], B, looks=(look(0, B),)),
