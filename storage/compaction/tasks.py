@@ -44,6 +44,7 @@ from storage.compaction.units import (
 from storage.errors import RiachoError
 from storage.replication import mask_of, zone_names
 from storage.segment_list import Segment
+from storage.tasks import drop_error
 
 _FORESEEN: Final = (RiachoError, OSError, pa.ArrowException)
 """Stores that fail, a full disk, bytes that cannot be: a unit's own trouble, not that of all."""
@@ -153,14 +154,24 @@ async def _rewrite(
                 if isinstance(chunk, Stays):
                     await output.stay(chunk.segment)
                 else:
-                    await asyncio.to_thread(_copy, chunk, output.write, unit, wanted)
+                    await _in_thread(_copy, chunk, output.write, unit, wanted)
                     await output.upload()
         await output.finish(unit.end_offset)
-    except _FORESEEN:
-        # Not if it was cancelled: then a thread may still be writing.
+    except BaseException:
         output.discard()
         raise
     return output.result()
+
+
+async def _in_thread(work: Callable[..., None], *args: object) -> None:
+    """Let a thread do `work`. Who is cancelled waits for it: it may be writing to a file."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        drop_error(running)
+        raise
 
 
 def _copy(
@@ -228,7 +239,7 @@ class _Output:
         self._position = segment.end_offset
 
     async def finish(self, end_offset: int) -> None:
-        await asyncio.to_thread(self._close, end_offset)
+        await _in_thread(self._close, end_offset)
         await self.upload()
 
     async def upload(self) -> None:

@@ -8,7 +8,7 @@ use is merged and swept as well: to them, nothing may happen.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from service.app import App
@@ -18,6 +18,8 @@ from service.jobs.lease import Held
 from service.jobs.stores import Stores
 from service.jobs.sweep import Options as SweepOptions
 from service.jobs.sweep import Sweep
+from service.transactions import atomic, staging
+from storage import commits, lanes, rolls, windows
 from storage.catalog import Catalog
 from storage.compaction import job, tasks
 from storage.compaction.plan import Options
@@ -41,13 +43,19 @@ from tests.simulation.world import (
 
 KEYED = "keyed"
 LEASE_S = 6.0
-MIN_AGE_MS = 700_000
-"""Objects must be older to be swept: a commit comes at most 600 s after its objects."""
+FLIGHT_S = 40.0
+"""A commit comes at most so long after its objects: `FLIGHT_MAX_S`, which is ten minutes."""
 
-BREAK_S = 900.0
+MIN_AGE_MS = 80_000
+"""Objects must be older to be swept. Clocks may differ, and an attempt takes time, too."""
+
+BREAK_S = 200.0
 """Nobody writes for so long, in the middle; so there is something old enough to be swept."""
 
 PATIENCE_S = 3600.0
+
+SLOWER = 6.0
+"""Jobs and readers pause so many times longer then: there is nothing new to be found."""
 
 CALM = Faults(slow_s=0.001)
 
@@ -81,6 +89,21 @@ class JanitorPlan:
         if not plan.janitors:
             plan.writers = 0
         return plan
+
+
+@contextlib.contextmanager
+def short_flights() -> Iterator[None]:
+    """Let time pass quickly for those who ask whether an object is too old to be committed."""
+    modules = (atomic, commits, lanes, rolls, staging, windows)
+    before = rolls.FLIGHT_MAX_S
+    try:
+        for module in modules:
+            assert before == module.FLIGHT_MAX_S
+            module.FLIGHT_MAX_S = FLIGHT_S
+        yield
+    finally:
+        for module in modules:
+            module.FLIGHT_MAX_S = before
 
 
 class _Alone:
@@ -119,6 +142,7 @@ class Janitors:
         self._metadata = metadata
         self._trace = trace
         self._numbers = iter(range(10**9))
+        self._pause_factor = 1.0
         self._runs: list[asyncio.Task[None]] = []
         """Those that were killed hang on their dead links for ever."""
 
@@ -146,7 +170,9 @@ class Janitors:
         """Write to the topic; with a long break if there are sweeps."""
         for turn in range(2 if self.plan.sweeps else 1):
             if turn and self.plan.janitors:
+                self._pause_factor = SLOWER
                 await asyncio.sleep(BREAK_S)
+                self._pause_factor = 1.0
             await asyncio.gather(*(self._write() for _ in range(self.plan.writers)))
 
     async def finish(self, gateway: Gateway) -> None:
@@ -170,7 +196,7 @@ class Janitors:
     async def _live(self) -> None:
         """Run jobs, one after the other, each as a process that may die."""
         while True:
-            await asyncio.sleep(self._chance.expovariate(0.5))
+            await asyncio.sleep(self._chance.expovariate(0.5) * self._pause_factor)
             link = FaultyLink(self._chance, self.plan.faults)
             run = asyncio.create_task(self._clean(self._stores(link), "job"))
             self._runs.append(run)
@@ -197,7 +223,7 @@ class Janitors:
         return Stores(
             zones=Zones({"a": FaultyObjects(self._objects, link)}),
             metadata=FaultyMetadata(self._metadata, link),
-            world=world_of(self._loop, self._chance, self._chance.randint(-30_000, 30_000)),
+            world=world_of(self._loop, self._chance, self._chance.randint(-10_000, 10_000)),
         )
 
     async def _clean(self, stores: Stores, name: str) -> None:
@@ -276,7 +302,7 @@ class Janitors:
     async def _read(self) -> None:
         offsets = dict.fromkeys(range(self.plan.partitions), 0)
         while True:
-            await asyncio.sleep(self._chance.expovariate(5))
+            await asyncio.sleep(self._chance.expovariate(5) * self._pause_factor)
             partition = self._chance.randrange(self.plan.partitions)
             if self._chance.random() < 0.1:
                 # Somebody begins anew, anywhere.

@@ -27,7 +27,7 @@ from storage.zones import Zones
 from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.exactly_once import ExactlyOnce, WatchedMetadata
 from tests.simulation.idempotent import IdempotentPlan, Idempotents
-from tests.simulation.janitors import JanitorPlan, Janitors
+from tests.simulation.janitors import JanitorPlan, Janitors, short_flights
 from tests.simulation.members import GroupPlan, Members
 from tests.simulation.reading import fetch, read_all
 from tests.simulation.rules import Fetched, History, Produced, violations
@@ -115,7 +115,7 @@ class Simulation:
         self.chance = random.Random(self.seed)
         self.plan = Plan.of(self.chance)
         store_chance = random.Random(self.seed + 1)
-        self.objects = MemoryObjects()
+        self.objects = MemoryObjects(world_of(self.loop, store_chance).now_ms)
         self.metadata = WatchedMetadata(lambda: store_chance.randbytes(12).hex())
         self.processes = [self._start() for _ in range(self.plan.gateways)]
         now_s, trace = self.loop.time, self.trace
@@ -350,7 +350,8 @@ def simulate(seed: int) -> tuple[History, list[str]]:
     asyncio.set_event_loop(loop)
     try:
         simulation = Simulation(seed, loop)
-        history = loop.run_until_complete(simulation.run())
+        with short_flights():
+            history = loop.run_until_complete(simulation.run())
         return history, simulation.trace
     finally:
         # What belonged to gateways that were killed still hangs on their dead links. Nobody is
