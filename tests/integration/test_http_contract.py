@@ -1088,7 +1088,7 @@ def test_head_tells_the_watermarks_of_a_partition(api: Api) -> None:
         ("/v1/topics", {"GET", "HEAD", "POST"}),
         ("/v1/topics/any", {"GET", "HEAD", "PATCH", "DELETE"}),
         ("/v1/topics/any/records", {"POST"}),
-        ("/v1/topics/any/partitions/0/records", {"GET", "HEAD", "POST"}),
+        ("/v1/topics/any/partitions/0/records", {"DELETE", "GET", "HEAD", "POST"}),
         ("/v1/fetch", {"POST"}),
     ],
 )
