@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from riacho import Admin
 from riacho.spark.reading import RiachoReader, SpanPartition
@@ -365,8 +366,7 @@ def test_what_is_deleted_after_the_plan_is_for_the_task_to_tell(
 
 
 def test_a_column_that_is_not_there_is_named(gateway: GatewayProcess, topic: str) -> None:
-    wrong = columns("key")
-    wrong.fields[0].name = wrong.names[0] = "keys"
+    wrong = StructType([StructField("keys", BinaryType())])
 
     with pytest.raises(InvalidConfig, match="no column keys of type binary; there are key"):
         RiachoReader({"url": gateway.url, "subscribe": topic}, wrong)
