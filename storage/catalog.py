@@ -13,7 +13,6 @@ the new root into the head, so a crash at any point leaves orphans and nothing e
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import Final, TypeAlias
@@ -30,10 +29,11 @@ from storage.errors import Corrupt, NotEnoughReplicas
 from storage.head import Head
 from storage.index import FANOUT, Members, Page, Ref
 from storage.replication import complete_runs, mask_of, read_names, targets, zone_names
+from storage.roots import Roll, SavedRoot
 from storage.segment_list import Segment, SegmentList
 from storage.zones import Zones
 
-__all__ = ["ENTRIES_MAX", "Catalog", "Roll", "SavedRoot", "zone_names"]
+__all__ = ["ENTRIES_MAX", "Catalog", "zone_names"]
 
 ENTRIES_MAX: Final = 256
 """As many entries one lookup returns at most; a fetch that wants more asks again."""
@@ -49,30 +49,6 @@ _FOOTER_FACTOR: Final = 4
 
 Write: TypeAlias = tuple[bytes, keys.IndexKind, bytes]
 """An object still to be written: its identifier, what it is, its bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roll:
-    """Index objects that are written and wait to be committed."""
-
-    old_root: bytes
-    new_root: bytes
-    run_count: int
-    """The runs up to this one (counted over the life of the lane) are in the new root."""
-    zones: int
-    """Which zones hold all of it. A head with others in its ISR must not name the new root."""
-
-
-@dataclass(frozen=True, slots=True)
-class SavedRoot:
-    """A root that is written and waits to be committed, like a `Roll`.
-
-    It counts for a head whose root is still `old_root`, and whose ISR is all in `zones`.
-    """
-
-    old_root: bytes
-    new_root: bytes
-    zones: int
 
 
 class Catalog:

@@ -6,7 +6,7 @@ from typing import Final
 from storage import head as heads
 from storage.errors import Contended, MetadataConflict, OutcomeUnknown
 from storage.head import Head
-from storage.metadata import MetadataStore, Op, Put
+from storage.metadata import MetadataStore, Op, Put, Versioned
 
 ATTEMPTS_MAX: Final = 20
 """A busy lane commits every few milliseconds, so a change may lose several races."""
@@ -40,10 +40,16 @@ async def change_head(
         try:
             await put([Put(key, heads.encode(new), item.version)])
         except MetadataConflict as conflict:
-            known = key in conflict.current
-            item = conflict.current[key] if known else await metadata.get(key)
+            item = await found_instead(metadata, key, conflict)
         except OutcomeUnknown:
             item = await metadata.get(key)
         else:
             return new
     raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+
+
+async def found_instead(
+    metadata: MetadataStore, key: str, conflict: MetadataConflict
+) -> Versioned | None:
+    """Return the item that was there instead of the one expected; read it only if need be."""
+    return conflict.current[key] if key in conflict.current else await metadata.get(key)

@@ -12,11 +12,12 @@ import msgspec
 
 from storage import head as heads
 from storage import index
-from storage.catalog import Catalog, SavedRoot
+from storage.catalog import Catalog
 from storage.head import Head
 from storage.head_changes import Transact, change_head
 from storage.index import Members
 from storage.metadata import MetadataStore
+from storage.roots import SavedRoot
 from storage.segment_list import SegmentList
 
 ATTEMPTS_MAX: Final = 5
@@ -81,7 +82,7 @@ class _Step:
 
     def change(self, head: Head) -> Head:
         self.is_done = head.root == self._saved.new_root
-        if head.root != self._saved.old_root or head.isr & ~self._saved.zones:
+        if not self._saved.fits(head):
             # Rolled meanwhile, or a zone came in sync that the root was not written to.
             return head
         self.is_done = True

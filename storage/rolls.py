@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 
 from storage import head as heads
 from storage import replication
-from storage.catalog import Roll
 from storage.errors import RiachoError
 from storage.head import Head
+from storage.roots import Roll
 from storage.watch import LaneRuntime
 
 FLIGHT_MAX_S: Final = 600.0
@@ -93,12 +93,9 @@ class Rolls:
         if self._done is None:
             return head
         roll, born_s = self._done
-        count = roll.run_count - (head.run_count - len(head.runs))
-        too_old = self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S
-        is_overtaken = roll.old_root != head.root or not 0 < count <= len(head.runs)
-        if is_overtaken or too_old or head.isr & ~roll.zones:
-            # Someone else rolled or compacted meanwhile, or a zone came in sync that was not
-            # written to; ours stays an orphan.
+        new = roll.applied_to(head)
+        if new is None or self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S:
+            # Ours stays an orphan.
             self._done = None
             return head
-        return heads.drop_runs(head, count, roll.new_root)
+        return new

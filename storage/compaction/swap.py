@@ -22,7 +22,7 @@ import msgspec
 
 from storage import head as heads
 from storage import index, segment_copies
-from storage.catalog import Catalog, SavedRoot
+from storage.catalog import Catalog
 from storage.compacted_footer import MAGIC
 from storage.compaction import plan
 from storage.compaction.plan import Rewrite
@@ -36,10 +36,11 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.head import Head
-from storage.head_changes import Transact
+from storage.head_changes import Transact, found_instead
 from storage.index import Members
 from storage.metadata import MetadataStore, Put, Versioned
 from storage.replication import mask_of, read_names, zone_names
+from storage.roots import SavedRoot
 from storage.segment_list import Segment
 from storage.zones import Zones
 
@@ -101,7 +102,7 @@ class Swapper:
             valid = {p: change for p, change in changes.items() if _holds(root, p, change)}
             if not valid:
                 return _outcome(head, changes, frozenset())
-            if saved is None or saved.old_root != head.root or head.isr & ~saved.zones:
+            if saved is None or not saved.fits(head):
                 changes = {**changes, **await self._copied(head, valid)}
                 valid = {p: changes[p] for p in valid}
                 saved = await self._save(head, root, valid)
@@ -110,8 +111,7 @@ class Swapper:
             try:
                 await self.transact([Put(key, heads.encode(new), item.version)])
             except MetadataConflict as conflict:
-                known = key in conflict.current
-                item = conflict.current[key] if known else await self.metadata.get(key)
+                item = await found_instead(self.metadata, key, conflict)
                 if attempt >= _IMPATIENT:
                     await self.sleep(self.random() * WAIT_S_MAX)
             except OutcomeUnknown:
@@ -138,16 +138,15 @@ class Swapper:
                     roll = await self.catalog.roll(head)
                 except NotEnoughReplicas:
                     return head
-            count = roll.run_count - (head.run_count - len(head.runs))
-            if head.isr & ~roll.zones or not 0 < count <= len(head.runs):
+            rolled = roll.applied_to(head)
+            if rolled is None:
                 return head
-            new = heads.append(heads.drop_runs(head, count, roll.new_root), [])
+            new = heads.append(rolled, [])
             assert item is not None
             try:
                 await self.transact([Put(key, heads.encode(new), item.version)])
             except MetadataConflict as conflict:
-                known = key in conflict.current
-                item = conflict.current[key] if known else await self.metadata.get(key)
+                item = await found_instead(self.metadata, key, conflict)
             except OutcomeUnknown:
                 item = await self.metadata.get(key)
             else:

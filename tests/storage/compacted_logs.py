@@ -12,13 +12,14 @@ import pyarrow as pa
 from service.gateway import Gateway
 from storage import head as heads
 from storage import index, keys
-from storage.catalog import Catalog, SavedRoot
+from storage.catalog import Catalog
 from storage.compacted import ROW_GROUP_BYTES, SCHEMA, SegmentWriter
 from storage.head import Head
 from storage.head_changes import change_head
 from storage.reader import Budget
 from storage.records import RECORD_SCHEMA
 from storage.replication import mask_of, zone_names
+from storage.roots import SavedRoot
 from storage.segment_list import Segment, SegmentList
 from storage.zones import Zones
 

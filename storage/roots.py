@@ -1,0 +1,47 @@
+"""Roots that are written and wait to be committed, and the heads that may name them.
+
+What a head names must be in every zone in sync with it, and must list what its old root did.
+"""
+
+from dataclasses import dataclass
+
+from storage import head as heads
+from storage.head import Head
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Index objects that are written and wait to be committed."""
+
+    old_root: bytes
+    new_root: bytes
+    run_count: int
+    """The runs up to this one (counted over the life of the lane) are in the new root."""
+    zones: int
+    """Which zones hold all of it. A head with others in its ISR must not name the new root."""
+
+    def applied_to(self, head: Head) -> Head | None:
+        """Return `head` with the roll applied; None if it does not fit (any more).
+
+        Someone else rolled or compacted meanwhile, or a zone came in sync that was not written to.
+        """
+        count = self.run_count - (head.run_count - len(head.runs))
+        is_overtaken = self.old_root != head.root or not 0 < count <= len(head.runs)
+        if is_overtaken or head.isr & ~self.zones:
+            return None
+        return heads.drop_runs(head, count, self.new_root)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRoot:
+    """A root that is written and waits to be committed, like a `Roll`.
+
+    It counts for a head whose root is still `old_root`, and whose ISR is all in `zones`.
+    """
+
+    old_root: bytes
+    new_root: bytes
+    zones: int
+
+    def fits(self, head: Head) -> bool:
+        return self.old_root == head.root and not head.isr & ~self.zones
