@@ -51,6 +51,7 @@ from service.transactions.staging import Staging
 from service.transactions.transactions import Transactions
 from service.transactions.upkeep import TransactionUpkeep
 from service.version import VERSION
+from service.without_pandas import refuse_pandas
 from storage.errors import RequestTooLarge, RiachoError
 
 log = logging.getLogger("riacho.app")
@@ -270,6 +271,7 @@ class _BoundedBodies:
 
 def create_app(settings: Settings | None = None, world: World | None = None) -> App:
     """Return the gateway that the environment describes, ready to serve."""
+    refuse_pandas()
     settings = settings or Settings()
     world = world or real_world()
     lines = configure_logging(settings.log_level, settings.log_format)
