@@ -71,7 +71,7 @@ LAZILY = {
     "riacho/cli/compact.py": JOB,
     "riacho/cli/maintain.py": JOB,
     "riacho/cli/retention.py": JOB,
-    "riacho/cli/sweep.py": JOB,
+    "riacho/cli/sweep.py": JOB | {"service.durations"},
     "riacho/cli/sql.py": {"service.jobs.spark"},
 }
 """What a command may import besides, inside a function or for types only."""

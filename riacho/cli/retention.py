@@ -2,13 +2,10 @@
 
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from riacho.cli.jobs import DEFAULT_DATA, Data, DryRun, Metadata, Topics, Wait, Zones, run
 from riacho.cli.output import Output, OutputOption
-
-if TYPE_CHECKING:
-    from service.jobs.work import Outcome
 
 
 def retention(
@@ -30,17 +27,11 @@ def retention(
     riacho retention orders
     riacho retention --zones a=s3://bucket-a --metadata dynamodb://riacho -o json
     """
+    from service.jobs import commands
     from service.jobs.choice import How
     from service.settings import Settings
 
     settings = Settings(data=data, zones=zones, metadata=metadata)
     how = How(spark=False, wait_s=wait)
-
-    async def job() -> "Outcome":
-        from service.jobs import retention as jobs
-        from service.jobs.work import begun
-
-        async with begun(settings, "retention", how, changes=not dry_run) as work:
-            return await jobs.retention(work, topics)
-
+    job = partial(commands.retention, settings, how, topics, dry_run=dry_run)
     run(job, as_json=output is Output.JSON)

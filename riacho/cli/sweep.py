@@ -2,19 +2,13 @@
 
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
-import re
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from riacho.cli.jobs import DEFAULT_DATA, Data, DryRun, Master, Metadata, Spark, Wait, Zones, run
 from riacho.cli.output import Output, OutputOption, bad_usage
-
-if TYPE_CHECKING:
-    from service.jobs.work import Outcome
-
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
 
 
 def sweep(
@@ -47,27 +41,24 @@ def sweep(
     riacho sweep --limit 100000
     riacho sweep --zones a=s3://bucket-a,b=s3://bucket-b --metadata dynamodb://riacho --spark
     """
+    from service import durations
+    from service.jobs import commands
     from service.jobs.choice import How
     from service.settings import Settings
 
-    min_age_ms = _milliseconds(min_age)
+    try:
+        min_age_ms = round(durations.seconds(min_age) * 1000)
+    except ValueError as error:
+        raise bad_usage(str(error), "--min-age") from None
     settings = Settings(data=data, zones=zones, metadata=metadata)
     how = How(spark=spark, master=master, wait_s=wait)
-
-    async def job() -> "Outcome":
-        from service.jobs import sweep as jobs
-        from service.jobs.work import begun
-
-        async with begun(settings, "sweep", how, changes=not dry_run) as work:
-            return await jobs.sweep(
-                work, min_age_ms=min_age_ms, limit=limit, is_unsafe=unsafe, spark=spark
-            )
-
+    job = partial(
+        commands.sweep,
+        settings,
+        how,
+        min_age_ms=min_age_ms,
+        limit=limit,
+        unsafe=unsafe,
+        dry_run=dry_run,
+    )
     run(job, as_json=output is Output.JSON)
-
-
-def _milliseconds(text: str) -> int:
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise bad_usage(f"{text!r} is no duration; write it like 90s, 30m, 1h or 2d", "--min-age")
-    return int(found[1]) * _UNITS[found[2]]

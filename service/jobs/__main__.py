@@ -21,6 +21,7 @@ if __package__ in (None, ""):
 
 from pydantic import ValidationError
 
+from service import durations
 from service.jobs import commands
 from service.jobs.choice import How
 from service.jobs.commands import Job
@@ -52,6 +53,13 @@ def _tell(text: str) -> None:
     sys.stderr.write(f"riacho: {' '.join(text.split())}\n")
 
 
+def _seconds(text: str) -> float:
+    try:
+        return durations.seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _settings(given: argparse.Namespace) -> Settings:
     names = ("data", "zones", "metadata")
     return Settings(**{name: getattr(given, name) for name in names if getattr(given, name)})
@@ -81,7 +89,7 @@ def _job(given: argparse.Namespace, settings: Settings) -> Job:
                 commands.sweep,
                 settings,
                 how,
-                min_age_ms=int(given.min_age * 1000),
+                min_age_ms=round(given.min_age * 1000),
                 limit=given.limit,
                 unsafe=given.unsafe,
                 dry_run=given.dry_run,
@@ -121,7 +129,9 @@ def _parser() -> argparse.ArgumentParser:
     compact.add_argument("--force", action="store_true", help="though little is new")
     add("retention", "Hide what is too old or too much.", topics=True)
     sweep = add("sweep", "Remove what nothing refers to.")
-    sweep.add_argument("--min-age", type=float, default=MIN_AGE_MS / 1000, help="in seconds")
+    sweep.add_argument(
+        "--min-age", type=_seconds, default=MIN_AGE_MS / 1000, help="like 90s, 30m or 2d"
+    )
     sweep.add_argument("--limit", type=_count, help="objects to remove at most")
     sweep.add_argument("--unsafe", action="store_true", help="also what may be in flight")
     fsck = add("fsck", "Check that zones hold what they should.", topics=True, dry=False)

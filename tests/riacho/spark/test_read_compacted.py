@@ -54,7 +54,7 @@ def test_plans_outlive_the_objects_they_name(tmp_path: Path) -> None:
         assert isinstance(old, SpanPartition)
 
         job(tmp_path, "compact", "--force", "t")
-        job(tmp_path, "sweep", "--min-age", "0", "--unsafe")
+        job(tmp_path, "sweep", "--min-age", "0s", "--unsafe")
         # What is new is beside what is compacted.
         produce(gateway, RECORDS, RECORDS + 20)
 
