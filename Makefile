@@ -10,10 +10,11 @@ install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
-.PHONY: help setup serve test lint bench sim clean
+.PHONY: help setup serve aws test lint bench sim clean
 
 help:
 	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
+	@echo "make aws     the same on a local S3 and DynamoDB (ON=localstack, ON=minio: in docker)"
 	@echo "make test    the whole suite          make lint    format, style, types"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200)"
 	@echo "make setup   .venv with everything    make clean   remove what was made"
@@ -35,6 +36,9 @@ $(VENV)/.all: $(VENV)/.dev
 
 serve: $(VENV)/.base
 	$(BIN)/riacho serve $(ARGS)
+
+aws: $(VENV)/.dev
+	localstack/run $(ARGS)
 
 test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)

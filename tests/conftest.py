@@ -1,10 +1,12 @@
 """What every test may use: asyncio for async tests, and local servers that start on demand."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from tests.local_aws import VARIABLE, LocalAws, find
 from tests.storage import servers
 
 # The same examples in every run, and no deadlines: a busy machine is not a fault.
@@ -33,6 +35,18 @@ def moto() -> Iterator[str]:
 def seaweed() -> Iterator[str]:
     with servers.seaweed() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def minio() -> Iterator[str]:
+    with servers.minio() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def local_aws(request: pytest.FixtureRequest) -> LocalAws:
+    """What the end-to-end suite runs on."""
+    return find(os.environ.get(VARIABLE, ""), request.getfixturevalue)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`localstack/run` gives a gateway on S3 and DynamoDB, and leaves nothing behind."""
+"""A local AWS: `localstack/run` gives a gateway on one, and leaves nothing behind."""
 
 import json
 import os
@@ -9,12 +9,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import httpx
 import pytest
+import yaml
 
 from storage import dynamodb_failures
 from tests.docs.markdown import ROOT, blocks
 from tests.gateway import free_port
+from tests.local_aws import LocalAws, find
 
 START_S_MAX = 90
 
@@ -68,6 +71,59 @@ def test_run_serves_from_s3_and_dynamodb(
     for address in (url, aws):
         with pytest.raises(httpx.ConnectError):
             httpx.get(address, timeout=2)
+
+
+@pytest.mark.aws
+def test_init_makes_what_is_missing(ministack: str) -> None:
+    aws = LocalAws(ministack, ministack)
+    zones = "a=s3://init-a/log,b=s3://init-b,c=s3://init-a/other,d=file:///tmp/d"
+    for _ in range(2):
+        env = aws.prepare(zones, "dynamodb://init")
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=env["AWS_ENDPOINT_URL_S3"],
+        aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+    )
+    names = {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}
+    s3.close()
+    assert {"init-a", "init-b"} <= names
+    assert "d" not in names
+
+
+@pytest.mark.parametrize("name", ["localstack", "minio"])
+def test_compose_files_are_pinned_and_stay_on_this_machine(name: str) -> None:
+    services = yaml.safe_load((ROOT / f"localstack/{name}.yaml").read_text())["services"]
+    run = (ROOT / "localstack/run").read_text()
+    for service in services.values():
+        tag = service["image"].partition(":")[2]
+        assert any(letter.isdigit() for letter in tag), service["image"]
+        assert service["ports"]
+        for port in service["ports"]:
+            assert port.startswith("127.0.0.1:"), port
+        for credential in ("ROOT_USER", "ROOT_PASSWORD"):
+            assert service.get("environment", {}).get(f"MINIO_{credential}", "riacho") in run
+    assert f"ON={name} " in run
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ("started ministack", "started ministack")),
+        ("seaweedfs+ministack", ("started seaweed", "started ministack")),
+        ("http://one", ("http://one", "http://one")),
+        ("http://one+https://other", ("http://one", "https://other")),
+    ],
+)
+def test_one_variable_says_where_the_suite_runs(text: str, found: tuple[str, str]) -> None:
+    aws = find(text, lambda fixture: f"started {fixture}")
+    assert (aws.s3, aws.dynamodb) == found
+
+
+@pytest.mark.parametrize("text", ["seaweedfs", "minio", "localstack", "ministack+minio", "a+b+c"])
+def test_what_is_no_local_aws_is_refused(text: str) -> None:
+    with pytest.raises(pytest.UsageError, match="RIACHO_TEST_AWS="):
+        find(text, str)
 
 
 def test_the_policy_names_what_the_errors_ask_for() -> None:

@@ -15,7 +15,7 @@ def deployment(
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "embedded":
         return embedded(folder)
-    return cloud(folder, request.getfixturevalue("ministack"))
+    return cloud(folder, request.getfixturevalue("local_aws"))
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ started on one, at once or after each other:
         httpx.get(gateway.url + "/v1/topics")
 """
 
-import asyncio
-import contextlib
 import itertools
 import json
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +17,9 @@ from typing import Any, Final, TypeAlias
 
 import httpx
 import pyarrow as pa
-import pytest
 
-from storage.dynamodb import DynamoMetadata
 from tests.gateway import GatewayProcess, start_gateway
-from tests.storage import servers
+from tests.local_aws import LocalAws
 
 Json: TypeAlias = Any
 
@@ -56,37 +53,10 @@ def embedded(folder: Path) -> Deployment:
     return Deployment("embedded", folder)
 
 
-def cloud(folder: Path, ministack: str) -> Deployment:
+def cloud(folder: Path, aws: LocalAws) -> Deployment:
     """A bucket and a DynamoDB table of their own, on a local AWS."""
-    name = f"riacho-{folder.name.lower().replace('_', '-')}-{next(_numbers)}"
-    aws = {
-        "AWS_ENDPOINT_URL": ministack,
-        "AWS_ACCESS_KEY_ID": servers.ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": servers.SECRET_KEY,
-        "AWS_REGION": servers.REGION,
-        "AWS_DEFAULT_REGION": servers.REGION,
-    }
-    servers.make_bucket(ministack, name)
-    with _environment(aws):
-        asyncio.run(_make_table(name))
-    stores = {"RIACHO_ZONES": f"a=s3://{name}/log", "RIACHO_METADATA": f"dynamodb://{name}"}
-    return Deployment("cloud", folder, {**aws, **stores})
-
-
-async def _make_table(name: str) -> None:
-    table = DynamoMetadata(name, new_version=lambda: "unused")
-    try:
-        await table.create_table()
-    finally:
-        await table.close()
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        yield
+    name = f"riacho-{folder.name.lower().replace('_', '-')}-{secrets.token_hex(4)}"
+    return Deployment("cloud", folder, aws.prepare(f"a=s3://{name}/log", f"dynamodb://{name}"))
 
 
 class Api:

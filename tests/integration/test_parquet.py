@@ -27,6 +27,7 @@ from tests.integration.processes import (
     cloud,
     embedded,
 )
+from tests.local_aws import LocalAws
 from tests.storage import servers
 
 PARTITIONS: Final = 2
@@ -166,9 +167,9 @@ def test_pandas_reads_a_topic_from_the_directory(
 @pytest.mark.aws
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrow_and_duckdb_read_a_topic_from_the_bucket(
-    tmp_path: Path, ministack: str, kind: str
+    tmp_path: Path, local_aws: LocalAws, kind: str
 ) -> None:
-    deployment = cloud(tmp_path, ministack)
+    deployment = cloud(tmp_path, local_aws)
     with deployment.start() as gateway, Api(gateway.url) as api:
         tidied = Tidied(deployment, api, kind, KINDS[kind])
     bucket = deployment.env["RIACHO_ZONES"].removeprefix("a=s3://")
@@ -176,7 +177,7 @@ def test_arrow_and_duckdb_read_a_topic_from_the_bucket(
         access_key=servers.ACCESS_KEY,
         secret_key=servers.SECRET_KEY,
         region=servers.REGION,
-        endpoint_override=ministack,
+        endpoint_override=local_aws.s3,
     )
     everything = store.get_file_info(s3fs.FileSelector(bucket, recursive=True))
     for partition in range(PARTITIONS):

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(1800)
 def zoned(request: pytest.FixtureRequest, tmp_path: Path) -> Zoned:
     if request.param == "directories":
         return Zoned(tmp_path)
-    return Buckets(tmp_path, url=request.getfixturevalue("ministack"))
+    return Buckets(tmp_path, aws=request.getfixturevalue("local_aws"))
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(1800)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "embedded":
         return Place(embedded(tmp_path))
-    return Place(cloud(tmp_path, request.getfixturevalue("ministack")))
+    return Place(cloud(tmp_path, request.getfixturevalue("local_aws")))
 
 
 class Scene:

@@ -1,35 +1,30 @@
 """Zones that are buckets of a local S3, which a test can break and heal."""
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 
 from tests.integration.zoned import ZONES, Failure, Zoned
+from tests.local_aws import LocalAws
 from tests.storage import servers
 
 
 class Buckets(Zoned):
     """A bucket for each zone; the table is where it always is."""
 
-    def __init__(self, folder: Path, *, url: str) -> None:
-        self._prefix = f"riacho-{folder.name.lower().replace('_', '-')}"
+    def __init__(self, folder: Path, *, aws: LocalAws) -> None:
+        name = folder.name.lower().replace("_", "-")
+        self._prefix = f"riacho-{name}-{secrets.token_hex(4)}"
         self._s3 = boto3.client(
             "s3",
-            endpoint_url=url,
+            endpoint_url=aws.s3,
             aws_access_key_id=servers.ACCESS_KEY,
             aws_secret_access_key=servers.SECRET_KEY,
             region_name=servers.REGION,
         )
-        for name in ZONES:
-            servers.make_bucket(url, self._bucket(name))
-        env = {
-            "AWS_ENDPOINT_URL": url,
-            "AWS_ACCESS_KEY_ID": servers.ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": servers.SECRET_KEY,
-            "AWS_REGION": servers.REGION,
-            "RIACHO_ZONES": ",".join(f"{n}=s3://{self._bucket(n)}/log" for n in ZONES),
-        }
+        env = aws.prepare(",".join(f"{name}=s3://{self._bucket(name)}/log" for name in ZONES))
         super().__init__(folder, env)
 
     def _bucket(self, name: str) -> str:

@@ -1,12 +1,13 @@
 """Real local servers, started as subprocesses on loopback and killed afterwards.
 
 Each is a context manager that yields the URL of an endpoint, once the endpoint answers. The
-credentials are `ACCESS_KEY` and `SECRET_KEY` everywhere; SeaweedFS checks them, and ministack
-those of presigned URLs.
+credentials are `ACCESS_KEY` and `SECRET_KEY` everywhere; SeaweedFS and MinIO check them, and
+ministack those of presigned URLs.
 """
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Final
 
 import boto3
 import httpx
+import pytest
 
 ACCESS_KEY: Final = "riacho"
 SECRET_KEY: Final = "riacho-secret"
@@ -87,6 +89,25 @@ def seaweed() -> Iterator[str]:
         # One volume at a time, because each new bucket would otherwise grow seven.
         environment = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
         with _running(command, environment, f"http://127.0.0.1:{s3}") as url:
+            yield url
+
+
+@contextmanager
+def minio() -> Iterator[str]:
+    """A real S3 server that checks signatures; skips the test where it is not installed."""
+    program = shutil.which("minio", path=f"{_BIN}:{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("there is no minio here; localstack/install-minio builds one")
+    [port] = free_ports(1)
+    with tempfile.TemporaryDirectory(prefix="minio") as folder:
+        command = [program, "server", "--quiet", f"--address=127.0.0.1:{port}", folder]
+        environment = {
+            "MINIO_ROOT_USER": ACCESS_KEY,
+            "MINIO_ROOT_PASSWORD": SECRET_KEY,
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+        }
+        with _running(command, environment, f"http://127.0.0.1:{port}") as url:
             yield url
 
 

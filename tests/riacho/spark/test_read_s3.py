@@ -13,14 +13,17 @@ from riacho.spark.reading import RiachoReader, SpanPartition
 from riacho.spark.spans import SpanReader, Wishes
 from tests.gateway import GatewayProcess
 from tests.integration.processes import cloud
+from tests.local_aws import LocalAws
 from tests.riacho.spark.reads import ALL, columns, produce, table
 
 pytestmark = pytest.mark.aws
 
 
 @pytest.fixture(scope="module")
-def gateway(ministack: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with cloud(tmp_path_factory.mktemp("spark"), ministack).start() as process:
+def gateway(
+    local_aws: LocalAws, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    with cloud(tmp_path_factory.mktemp("spark"), local_aws).start() as process:
         yield process
 
 

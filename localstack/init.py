@@ -1,0 +1,84 @@
+"""Make the buckets and the table that `RIACHO_ZONES` and `RIACHO_METADATA` name.
+
+    python localstack/init.py
+
+What exists already stays as it is. Where S3 and DynamoDB are, and who asks, is in the variables
+of AWS (`AWS_ENDPOINT_URL` and the like); servers that are still starting are waited for. Every
+local AWS is prepared by this file, those of the tests too.
+"""
+
+# ruff: noqa: T201, TID251 (A script that makes what the service may not.)
+
+import asyncio
+import sys
+import time
+from typing import Final
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from service.clock import real_world
+from service.settings import Settings
+from service.stores import open_table
+from storage.dynamodb import DynamoMetadata
+from storage.errors import StoreUnavailable
+
+START_S_MAX: Final = 120
+POLL_S: Final = 0.2
+
+_ONCE: Final = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=30)
+_THERE_ALREADY: Final = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+
+
+def make_buckets(zones: str) -> list[str]:
+    """Make the buckets of all zones that are in S3; return their names."""
+    urls = [urlsplit(zone.partition("=")[2]) for zone in zones.split(",")]
+    names = sorted({url.netloc for url in urls if url.scheme == "s3"})
+    client = boto3.client("s3", config=_ONCE)
+    try:
+        for name in names:
+            try:
+                client.create_bucket(Bucket=name)
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in _THERE_ALREADY:
+                    raise
+    finally:
+        client.close()
+    return names
+
+
+async def make_table(metadata: str) -> bool:
+    """Make the table, if it is one of DynamoDB; return whether it is."""
+    table = open_table(Settings(metadata=metadata), real_world())
+    try:
+        if not isinstance(table, DynamoMetadata):
+            return False
+        await table.create_table()
+        return True
+    finally:
+        await table.close()
+
+
+def main() -> int:
+    settings = Settings()
+    give_up_s = time.monotonic() + START_S_MAX
+    while True:
+        try:
+            buckets = make_buckets(settings.zones)
+            table = asyncio.run(make_table(settings.metadata))
+            break
+        except (BotoCoreError, ClientError, StoreUnavailable) as error:
+            if time.monotonic() > give_up_s:
+                print(f"init: {error}", file=sys.stderr)
+                return 1
+            time.sleep(POLL_S)
+    print(
+        f"buckets: {', '.join(buckets) or 'none'}; table: {settings.metadata if table else 'none'}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
