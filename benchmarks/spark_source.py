@@ -151,7 +151,7 @@ def in_spark(server: Server, count: int) -> list[Rate]:
     from riacho.spark import RiachoDataSource
     from service.jobs.spark import session
 
-    with session("local[2]") as spark:
+    with session("local[2]", computes=True) as spark:
         spark.dataSource.register(RiachoDataSource)
         read = spark.read.format("riacho").option("url", server.url).option("subscribe", TOPIC)
 

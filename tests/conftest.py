@@ -6,12 +6,16 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from service.jobs.spark import QUICK_START
 from tests.local_aws import VARIABLE, LocalAws, find
 from tests.storage import servers
 
 # The same examples in every run, and no deadlines: a busy machine is not a fault.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
+
+# A dozen JVMs are started, by `spark-submit` and `riacho sql` too, and none has much to compute.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
 
 
 @pytest.fixture

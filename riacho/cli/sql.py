@@ -171,7 +171,7 @@ def _topics(
             note("starting Spark, which takes some 10 to 20 seconds …")
         from service.jobs.spark import session
 
-        with session(master, name="riacho sql", config=_config()) as spark:
+        with session(master, name="riacho sql", config=_config(), computes=True) as spark:
             from riacho.spark.sql import Topics
 
             _hush()

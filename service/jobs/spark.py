@@ -36,6 +36,9 @@ STOP_S_MAX: Final = 20.0
 
 JAVA_MIN: Final = 17
 
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Halves the CPU time until a JVM is ready; what it compiles is slower, and the heap is small."""
+
 _TAIL_LINES: Final = 5
 
 
@@ -45,10 +48,12 @@ def session(
     *,
     name: str = "riacho",
     config: dict[str, str] | None = None,
+    computes: bool = False,
     started: Callable[[str], None] = lambda _: None,
 ) -> "Iterator[SparkSession]":
     """Yield the session that was submitted, or one of our own with a JVM that ends with it.
 
+    One that `computes`, as for queries of people, takes longer to start and is faster then.
     `started` hears that a JVM is started, which takes some seconds.
 
     Raises `NotSupported` if there is no PySpark or no Java, with what to install.
@@ -67,7 +72,8 @@ def session(
     else:
         check_java()
         started(f"starting Spark on {master}")
-        with _started(master, name, config or {}) as own:
+        quick = "" if computes or not master.startswith("local") else QUICK_START
+        with _started(master, name, quick, config or {}) as own:
             yield own
 
 
@@ -87,7 +93,9 @@ def _sessions() -> Any:
 
 
 @contextmanager
-def _started(master: str, name: str, config: dict[str, str]) -> "Iterator[SparkSession]":
+def _started(
+    master: str, name: str, java_options: str, config: dict[str, str]
+) -> "Iterator[SparkSession]":
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -96,7 +104,7 @@ def _started(master: str, name: str, config: dict[str, str]) -> "Iterator[SparkS
     if master.startswith("local") or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="riacho-spark-") as scratch:
-        given = _config(master, name, Path(scratch)) | config
+        given = _config(master, name, Path(scratch), java_options) | config
         conf = SparkConf().setAll(list(given.items()))
         with (Path(scratch) / "jvm.log").open("w+b") as noise:
             try:
@@ -117,15 +125,16 @@ def _started(master: str, name: str, config: dict[str, str]) -> "Iterator[SparkS
                 _end(gateway)
 
 
-def _config(master: str, name: str, scratch: Path) -> dict[str, str]:
+def _config(master: str, name: str, scratch: Path, java_options: str) -> dict[str, str]:
     quiet = scratch / "log4j2.properties"
     quiet.write_text("rootLogger.level = off\n")
+    java_options = f"-Dlog4j2.configurationFile={quiet.as_uri()} {java_options}".strip()
     return {
         "spark.master": master,
         "spark.app.name": name,
         "spark.driver.memory": JVM_MEMORY,
         "spark.executor.memory": JVM_MEMORY,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS_MAX),
