@@ -49,6 +49,8 @@ class BatchLimits:
     linger_max_s: float
     flights_max: int
     linger_min_s: float = 0.0
+    table_batch_bytes_max: int = 0
+    """Flushes of one lane go into the table up to here; 0: never."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +74,8 @@ class Batcher:
     ) -> None:
         self._lanes = lanes
         self._limits = limits
-        self._writer = SegmentWriter(zones, reader, new_id)
+        batches, batch_bytes_max = reader.batches, limits.table_batch_bytes_max
+        self._writer = SegmentWriter(zones, reader, new_id, batches, batch_bytes_max)
         self._sequences = sequences or Sequences(lanes)
         self._open: _Buffer | None = None
         self._sealed: deque[_Buffer] = deque()
@@ -86,6 +89,11 @@ class Batcher:
     @property
     def flush_count(self) -> int:
         return self._writer.count
+
+    @property
+    def batch_count(self) -> int:
+        """How many of the flushes went into the table."""
+        return self._writer.batch_count
 
     @property
     def flushed_bytes(self) -> int:
@@ -171,7 +179,7 @@ class Batcher:
         if not buffers:
             return []
         lanes = list(buffers.values())
-        written = await self._writer.write(lanes, size_bytes)
+        written = await self._writer.write(lanes, size_bytes, is_staged=True)
         pairs = zip(lanes, written.segment.runs, strict=True)
         found = await asyncio.gather(*(written.placed(waiting, run) for waiting, run in pairs))
         self._writer.leave_behind(written)

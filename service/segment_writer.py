@@ -4,20 +4,25 @@ The object goes to all zones at once. Each lane in it waits for its own: with `a
 zone in sync, with `acks=1` for the zones that lead its partitions. A zone that refuses, or takes
 longer than `replica.lag.time.max.ms`, is named as failed, and leaves the ISR with the commit. So
 one slow zone cannot hold up a partition for longer than that, and not again after it.
+
+A flush of one lane that is small enough goes into the metadata table instead, if that is wanted
+(storage/table_batches.py, docs/decisions/0024). There is no zone to wait for then.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
 from service.lane_buffers import LaneBuffer, Placed
 from storage import keys, replication, writer
+from storage.entries import Kind
 from storage.errors import StoreUnavailable
 from storage.head import Head, Run
 from storage.reader import LogReader
+from storage.table_batches import EVERYWHERE, TableBatches
 from storage.writer import BuiltSegment
 from storage.zones import Puts, Zones
 
@@ -33,7 +38,7 @@ class Written:
     heads: Mapping[LaneBuffer, Head]
     """By which it was decided where to write."""
     puts: Puts | None
-    """None: there is only one zone, and it holds the segment already."""
+    """None: there is only one zone, or it is in the table; it is durable already."""
 
     async def placed(self, waiting: LaneBuffer, run: Run) -> Placed:
         """Return where the run of a lane is, once that is enough for those who wait.
@@ -92,17 +97,31 @@ class Written:
 
 
 class SegmentWriter:
-    def __init__(self, zones: Zones, reader: LogReader, new_id: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        zones: Zones,
+        reader: LogReader,
+        new_id: Callable[[], bytes],
+        batches: TableBatches | None = None,
+        batch_bytes_max: int = 0,
+    ) -> None:
+        """Write to `zones`; of one lane, slices of up to `batch_bytes_max` to `batches`."""
         self._zones = zones
         self._reader = reader
         self._new_id = new_id
+        self._batches = batches
+        self._batch_bytes_max = batch_bytes_max
         self.count = 0
+        self.batch_count = 0
         self.size_bytes = 0
 
-    async def write(self, lanes: Sequence[LaneBuffer], size_bytes: int) -> Written:
+    async def write(
+        self, lanes: Sequence[LaneBuffer], size_bytes: int, *, is_staged: bool = False
+    ) -> Written:
         """Encode what the lanes hold and begin to write it; with one zone, return when it is.
 
-        Raises what that one zone raised.
+        What `is_staged` may be committed much later, and is an object in any case. Raises what
+        that one zone, or the table, raised.
         """
         object_id = self._new_id()
         chosen = {waiting: waiting.look_again() for waiting in lanes}
@@ -111,6 +130,9 @@ class SegmentWriter:
             segment = writer.build(object_id, parts)
         else:
             segment = await asyncio.to_thread(writer.build, object_id, parts)
+        if not is_staged and self._is_small(segment):
+            segment = await self._write_batch(object_id, segment)
+            return Written(segment, chosen, None)
         names = list(dict.fromkeys(name for head in chosen.values() for name in self._names(head)))
         key = keys.hot_segment(object_id)
         puts = None
@@ -119,11 +141,28 @@ class SegmentWriter:
             await self._zones.put(key, segment.pieces, names)
         else:
             puts = self._zones.start(key, segment.pieces, names)
+        self._written(object_id, segment)
+        return Written(segment, chosen, puts)
+
+    def _is_small(self, segment: BuiltSegment) -> bool:
+        size_bytes = sum(len(data) for _, data in segment.stored)
+        return len(segment.runs) == 1 and size_bytes <= self._batch_bytes_max
+
+    async def _write_batch(self, object_id: bytes, segment: BuiltSegment) -> BuiltSegment:
+        """Write the segment to the table; return it with its run as it is then."""
+        assert self._batches is not None, "a limit, and nowhere to write to"
+        await self._batches.write(object_id, b"".join(segment.pieces))
+        self._written(object_id, segment)
+        self.batch_count += 1
+        [run] = segment.runs
+        run = msgspec.structs.replace(run, kind=int(Kind.TABLE), zones=EVERYWHERE)
+        return replace(segment, runs=[run])
+
+    def _written(self, object_id: bytes, segment: BuiltSegment) -> None:
         self.count += 1
         for position, data in segment.stored:
             self.size_bytes += len(data)
             self._reader.remember(object_id, position, data)
-        return Written(segment, chosen, puts)
 
     def leave_behind(self, written: Written) -> None:
         """Say that nobody waits for the rest of the zones."""

@@ -10,10 +10,12 @@ from typing import Final, Literal
 import msgspec
 from pydantic import BaseModel, Field
 
-from service.gateway import Gateway, Located
+from service.gateway import Gateway
+from service.locating import Located
 from storage import keys
 from storage.catalog import ENTRIES_MAX
 from storage.entries import Entry, Kind
+from storage.fetched import Data
 from storage.head import Head
 from storage.replication import read_names
 from storage.slices import SCHEMA_MESSAGE
@@ -36,7 +38,10 @@ class StoredRange(BaseModel):
         description="arrow: one Arrow IPC record-batch message, whose offsets are dense;"
         " parquet: one row group of a Parquet file with a column offset"
     )
-    url: str = Field(description="of the object; the Parquet file for parquet")
+    url: str = Field(
+        description="of the object; the Parquet file for parquet; a data: URL (RFC 2397) with the"
+        " bytes themselves if they are in no bucket yet"
+    )
     start: int = Field(description="first byte of the range")
     end: int = Field(description="byte behind the range")
     crc32c: int = Field(description="of the range")
@@ -87,6 +92,11 @@ async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
     urls: dict[bytes, str] = {}
     ranges: list[_Range] = []
     for entry in located.entries:
+        if entry.kind == Kind.TABLE:
+            data = located.in_table[entry.object_id, entry.position]
+            # The URL is the range.
+            ranges.append(_range(entry._replace(position=0), _data_url(data)))
+            continue
         if entry.object_id not in urls:
             urls[entry.object_id] = await _url(gateway, head, entry)
         ranges.append(_range(entry, urls[entry.object_id]))
@@ -109,6 +119,10 @@ async def _url(gateway: Gateway, head: Head, entry: Entry) -> str:
     names = read_names(head, entry.zones, entry.partition)
     name = min(names, key=gateway.zones.is_avoided)
     return await gateway.zones.store(name).presign(key, gateway.settings.presign_expires_s)
+
+
+def _data_url(data: Data) -> str:
+    return f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}"
 
 
 def _range(entry: Entry, url: str) -> _Range:

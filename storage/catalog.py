@@ -28,9 +28,11 @@ from storage.entries import Entry, Kind
 from storage.errors import Corrupt, NotEnoughReplicas
 from storage.head import Head
 from storage.index import FANOUT, Members, Page, Ref
+from storage.metadata import Delete
 from storage.replication import complete_runs, mask_of, read_names, targets, zone_names
 from storage.roots import Roll, SavedRoot
 from storage.segment_list import Segment, SegmentList
+from storage.table_batches import EVERYWHERE, TableBatches
 from storage.zones import Zones
 
 __all__ = ["ENTRIES_MAX", "Catalog", "zone_names"]
@@ -52,7 +54,15 @@ Write: TypeAlias = tuple[bytes, keys.IndexKind, bytes]
 
 
 class Catalog:
-    def __init__(self, zones: Zones, new_id: Callable[[], bytes], cache_bytes_max: int) -> None:
+    def __init__(
+        self,
+        zones: Zones,
+        new_id: Callable[[], bytes],
+        cache_bytes_max: int,
+        batches: TableBatches | None = None,
+    ) -> None:
+        """Read and write index objects; `batches` is needed where runs are in the table."""
+        self.batches = batches
         self._zones = zones
         self._new_id = new_id
         part = cache_bytes_max // 4
@@ -213,15 +223,17 @@ class Catalog:
     async def roll(self, head: Head) -> Roll:
         """Write what is inline in `head` into the index; `Lane` commits the result.
 
-        Runs that zones in sync do not hold yet stay, and so do those behind them. Raises
-        `NotEnoughReplicas` if that is all of them.
+        Slices in the table go into a segment. Runs that zones in sync do not hold yet stay, and
+        so do those behind them. Raises `NotEnoughReplicas` if that is all of them, and
+        `Overtaken` if somebody else was seen to have done it.
         """
         count = complete_runs(head)
         if head.runs and not count:
             raise NotEnoughReplicas("the oldest records are still on their way to some zones")
         if count < len(head.runs):
             head = _first_runs(head, count)
-        page = Page.of(heads.all_entries(head))
+        entries, moved_zones, removals = await self._moved(head)
+        page = Page.of(entries)
         writes: list[Write] = []
         members = await self.root(head)
         refs = members.level(0)
@@ -242,8 +254,21 @@ class Catalog:
                 whole = msgspec.structs.replace(whole, entry_count=len(merged))
                 members = self._with_member(members, 1, whole, writes)
         root_id = self._save_members(members, "root", writes)
-        zones = await self._write(head, writes)
-        return Roll(head.root, root_id, head.run_count, zones)
+        zones = moved_zones & await self._write(head, writes)
+        return Roll(head.root, root_id, head.run_count, zones, removals)
+
+    async def _moved(self, head: Head) -> tuple[list[Entry], int, tuple[Delete, ...]]:
+        """Return the inline entries with nothing in the table, who holds what was, and its end."""
+        entries = heads.all_entries(head)
+        if all(entry.kind != Kind.TABLE for entry in entries):
+            return entries, EVERYWHERE, ()
+        assert self.batches is not None, "whoever rolls must be able to read the table"
+        move = await self.batches.move(head, entries)
+        object_id, zones = self._new_id(), head.isr
+        if move.pieces:
+            # Before the page, which says who holds it.
+            zones = await self._put(head, keys.hot_segment(object_id), b"".join(move.pieces))
+        return move.listed(entries, object_id, zones), zones, move.removals
 
     async def save_root(
         self, head: Head, members: Members, lists: Mapping[int, SegmentList]

@@ -25,7 +25,7 @@ import msgspec
 
 from storage import head as heads
 from storage import keys, producers, replication, segments
-from storage.entries import Kind
+from storage.entries import Entry, Kind
 from storage.errors import (
     MetadataConflict,
     NotEnoughReplicas,
@@ -230,7 +230,7 @@ class CommittingHead(WatchedHead):
         in between: it must hold everything. Those that are `awaited` get it anyway. If it
         `is_old`, zones are asked whether they still have it.
         """
-        if is_old and head.isr.bit_count() > 1:
+        if is_old and head.isr.bit_count() > 1 and run.kind != Kind.TABLE:
             run = await self._found(head, run)
         missing = head.isr & ~run.zones & ~awaited
         if not missing:
@@ -263,9 +263,26 @@ class CommittingHead(WatchedHead):
         if now.next_offsets[piece.partition] <= base:
             return False
         found = await self._runtime.catalog.after(now, piece.partition, base)
-        if not found or found[0].kind != Kind.ARROW or found[0].base_offset != base:
+        if not found or found[0].kind == Kind.PARQUET or found[0].base_offset != base:
             raise OutcomeUnknown("the log was rewritten before the commit could be recognised")
-        return found[0].object_id == runs[0].object_id
+        if found[0].object_id == runs[0].object_id:
+            return True
+        is_rolled = base < heads.inline_start(now, piece.partition)
+        may_have_moved = runs[0].kind == Kind.TABLE and is_rolled
+        return may_have_moved and await self._has_moved(found[0], runs[0])
+
+    async def _has_moved(self, found: Entry, run: Run) -> bool:
+        """Whether what a roll lists now in the place of a run of the table is that run, moved."""
+        piece = run.slices[0]
+        if (found.record_count, found.length, found.crc) != (piece.count, piece.length, piece.crc):
+            return False
+        batches = self._runtime.catalog.batches
+        assert batches is not None, run
+        if await batches.is_there(run.object_id):
+            # Somebody else may have written the same bytes; or it was not removed yet.
+            raise OutcomeUnknown("the log was rolled before the commit could be recognised")
+        # Only who moved it removes it.
+        return True
 
     async def ready(self, head: Head) -> Head:
         """Return `head` as it may be appended to: with room, if it had too little."""
@@ -277,6 +294,7 @@ class CommittingHead(WatchedHead):
         """Take note of a commit by this process."""
         self._know(view)
         self._followers.committed(view.head)
+        self._rolls.committed(view.head)
         self._rolls.begin_if_large(before, view.head)
         self._spills.begin_if_large(before, view.head)
 
@@ -298,6 +316,7 @@ class CommittingHead(WatchedHead):
         versions = await self._runtime.metadata.transact([put])
         self._know(LaneView(new, versions[self.key], self._runtime.monotonic_s()))
         self._followers.committed(new)
+        self._rolls.committed(new)
 
     def learn(self, object_id: bytes, held: int, failed: int) -> None:
         """Take note of what became of a run's object in zones that its commit did not wait for."""

@@ -11,6 +11,8 @@ class Kind(IntEnum):
 
     ARROW = 0
     PARQUET = 1
+    TABLE = 2
+    """An Arrow slice in the metadata table (storage/table_batches.py); only in a head."""
 
 
 class Entry(NamedTuple):

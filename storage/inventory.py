@@ -236,6 +236,9 @@ def _slices_of(floors: Sequence[int], object_id: bytes, entries: Iterable[Entry]
     needed = [entry for entry in entries if entry.end_offset > floors[entry.partition]]
     by_object: dict[bytes, list[Entry]] = {}
     for entry in needed:
+        if entry.kind == Kind.TABLE and object_id == INLINE:
+            # No object at all: every zone has it, and none.
+            continue
         by_object.setdefault(entry.object_id, []).append(entry)
     return Shelf(
         object_id=object_id,

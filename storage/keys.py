@@ -45,6 +45,12 @@ def zone_probe(probe: str) -> str:
     return f"{probe[-1]}/zone/{probe}.probe"
 
 
+def table_batch(object_id: bytes) -> str:
+    """Return the key of a small segment in the table; by digit, to spread and to list them."""
+    name = object_id.hex()
+    return f"batch/{name[-1]}/{name}"
+
+
 def topic(name: str) -> str:
     return f"topic/{name}"
 

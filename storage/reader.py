@@ -3,7 +3,8 @@
 A fetch asks the catalog which entries follow an offset, takes as many as its budget allows,
 and reads their bytes: from the slice cache, where this process put what it wrote itself, else
 by range requests, one per object, many at a time, each slice at most once however many readers
-want it. Checksums are compared when bytes come out of a store, not again when out of the cache.
+want it; those in the table with one request for all (storage/table_batches.py). Checksums are
+compared when bytes come out of a store, not again when out of the cache.
 
 An entry says which zones held its object when it was committed. Zones that were brought in sync
 later hold it too, so those in the entry are asked first, and the others when these fail: because
@@ -28,6 +29,7 @@ from storage.fetched import Budget, Data, Fetched, StoredSlice, rows_within
 from storage.head import Head
 from storage.replication import read_names
 from storage.row_groups import Pieces
+from storage.table_batches import TableBatches
 from storage.tasks import shared
 from storage.zones import Zones
 
@@ -57,6 +59,12 @@ class LogReader:
         self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
         self._decoding = asyncio.Semaphore(ROW_GROUPS_AT_ONCE_MAX)
         self.store_reads = 0
+        self.table_reads = 0
+
+    @property
+    def batches(self) -> TableBatches | None:
+        """Where small flushes are, if this process can read the table."""
+        return self._catalog.batches
 
     def remember(self, object_id: bytes, position: int, data: Data) -> None:
         """Keep a slice that this process wrote: whoever tails the log wants it next."""
@@ -173,6 +181,12 @@ class LogReader:
             position = found[-1].end_offset
         return found, position
 
+    async def in_table(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
+        """Return the bytes of those slices that are in the table, and so have no address."""
+        inside = [entry for entry in entries if entry.kind == Kind.TABLE]
+        found = await self._read(head, inside)
+        return {_key(entry): data for entry, data in zip(inside, found, strict=True)}
+
     async def _row_group(self, head: Head, entry: Entry) -> Pieces:
         """Return a row group as slices, read and decoded once for all who want it."""
 
@@ -212,7 +226,9 @@ class LogReader:
         by_object: dict[bytes, list[Entry]] = {}
         for entry in entries:
             if _key(entry) not in self._reading:
-                by_object.setdefault(entry.object_id, []).append(entry)
+                # What is in the table is had by one request, whatever it belongs to.
+                place = b"" if entry.kind == Kind.TABLE else entry.object_id
+                by_object.setdefault(place, []).append(entry)
         for group in by_object.values():
             self._start_reading(head, group)
         reads = dict.fromkeys(self._reading[_key(entry)] for entry in entries)
@@ -236,7 +252,7 @@ class LogReader:
         try:
             return await self._load_slices(head, entries)
         except Corrupt:
-            if len(entries) == 1:
+            if len(entries) == 1 or entries[0].kind == Kind.TABLE:
                 raise
         # No zone holds all of them whole, but each may be whole in some zone.
         results: dict[SliceKey, Data] = {}
@@ -245,12 +261,21 @@ class LogReader:
         return results
 
     async def _load_slices(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
-        pieces = await self._get(head, keys.hot_segment(entries[0].object_id), entries)
+        pieces = await self._stored(head, entries)
         results: dict[SliceKey, Data] = {}
         for entry, piece in zip(entries, pieces, strict=True):
             results[_key(entry)] = piece
             self.cache.put(_key(entry), piece)
         return results
+
+    async def _stored(self, head: Head, entries: Sequence[Entry]) -> list[bytes]:
+        """Return the bytes of slices, which are in one object or all in the table."""
+        if entries[0].kind != Kind.TABLE:
+            return await self._get(head, keys.hot_segment(entries[0].object_id), entries)
+        assert self.batches is not None, "who reads such a head must be able to read the table"
+        async with self._gate:
+            self.table_reads += 1
+            return await self.batches.read(entries)
 
     async def _get(self, head: Head, key: str, entries: Sequence[Entry]) -> list[bytes]:
         """Return the bytes of entries of one object, as they were stored."""

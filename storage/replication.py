@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from storage.entries import Kind
 from storage.errors import NotEnoughReplicas
 from storage.head import Head, Run, all_entries
 from storage.keys import ID_BYTES
@@ -168,7 +169,8 @@ def lacks(head: Head, zone: int, held: Held) -> bool:
         return True
     first = head.run_count - len(head.runs)
     return not all(
-        run.object_id in held.objects
+        run.kind == Kind.TABLE
+        or run.object_id in held.objects
         or (run.zones >> zone & 1 and number >= held.trusted_from)
         or (not run.zones & head.isr and run.object_id in held.out_of_reach)
         for number, run in enumerate(head.runs, first)

@@ -11,13 +11,14 @@ if it fails, whoever comes next does.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from storage import head as heads
 from storage import replication
 from storage.errors import RiachoError
 from storage.head import Head
-from storage.roots import Roll
+from storage.roots import Overtaken, Roll
 from storage.watch import LaneRuntime
 
 FLIGHT_MAX_S: Final = 600.0
@@ -85,7 +86,9 @@ class Rolls:
             if self.applied(head) is head:
                 # Zones that the oldest run has not reached by now are not in sync.
                 head = replication.without_laggards(head)
-                self._done = await self._rolled(head)
+                # Who was overtaken knows an old head. Its commit will be told the new one.
+                with suppress(Overtaken):
+                    self._done = await self._rolled(head)
         return self.applied(head)
 
     def applied(self, head: Head) -> Head:
@@ -95,7 +98,18 @@ class Rolls:
         roll, born_s = self._done
         new = roll.applied_to(head)
         if new is None or self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S:
-            # Ours stays an orphan.
+            # Ours stays an orphan, unless it counts already.
+            self.committed(head)
             self._done = None
             return head
         return new
+
+    def committed(self, head: Head) -> None:
+        """Take note of a committed head: if the roll counts, what it moved can go."""
+        if self._done is None or self._done[0].new_root != head.root:
+            return
+        roll, _ = self._done
+        self._done = None
+        if roll.removals:
+            assert self._runtime.catalog.batches is not None
+            self._runtime.spawn(self._runtime.catalog.batches.remove(roll.removals))

@@ -6,7 +6,13 @@ What a head names must be in every zone in sync with it, and must list what its 
 from dataclasses import dataclass
 
 from storage import head as heads
+from storage.errors import Contended
 from storage.head import Head
+from storage.metadata import Delete
+
+
+class Overtaken(Contended):
+    """Somebody else has rolled the lane meanwhile: look at its head again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,8 @@ class Roll:
     """The runs up to this one (counted over the life of the lane) are in the new root."""
     zones: int
     """Which zones hold all of it. A head with others in its ISR must not name the new root."""
+    removals: tuple[Delete, ...] = ()
+    """What was in the table and is in a segment now: to be removed when a head names the root."""
 
     def applied_to(self, head: Head) -> Head | None:
         """Return `head` with the roll applied; None if it does not fit (any more).

@@ -16,6 +16,7 @@ from storage.compaction.summary import Left, Progress, Summary
 from storage.compaction.survey import LanePlan
 from storage.compaction.swap import Swapper
 from storage.metadata import Op
+from storage.table_batches import TableBatches
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Index objects that a survey keeps."""
@@ -63,7 +64,7 @@ def _swapper(work: Work) -> Swapper:
         raise AssertionError("a dry run changes nothing")
 
     return Swapper(
-        Catalog(stores.zones, stores.world.new_id, CACHE_BYTES),
+        Catalog(stores.zones, stores.world.new_id, CACHE_BYTES, TableBatches(stores.metadata)),
         stores.zones,
         stores.metadata,
         held.transact if held is not None else refused,

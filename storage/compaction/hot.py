@@ -116,7 +116,8 @@ class Hot:
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Hot":
         """Return `entries`, which are slices of one partition in order; `Corrupt` if not."""
-        if any(entry.kind != Kind.ARROW for entry in entries):
+        # Those in the table can be planned with; before anything is read they are rolled.
+        if any(entry.kind not in (Kind.ARROW, Kind.TABLE) for entry in entries):
             raise Corrupt("a page lists something that is not a slice")
         columns = list(zip(*entries, strict=True)) if entries else [()] * len(Entry._fields)
         arrays = [

@@ -40,7 +40,7 @@ from storage.head_changes import Transact, found_instead
 from storage.index import Members
 from storage.metadata import MetadataStore, Put, Versioned
 from storage.replication import mask_of, read_names, zone_names
-from storage.roots import SavedRoot
+from storage.roots import Overtaken, Roll, SavedRoot
 from storage.segment_list import Segment
 from storage.zones import Zones
 
@@ -128,18 +128,17 @@ class Swapper:
         again; `Contended` if that goes on and on.
         """
         item = await self.metadata.get(key)
-        roll = None
+        roll: Roll | None = None
         for _ in range(ATTEMPTS_MAX):
             head = _decoded(key, item)
-            if roll is None or roll.old_root != head.root:
-                try:
-                    if not head.runs:
-                        return head
-                    roll = await self.catalog.roll(head)
-                except NotEnoughReplicas:
-                    return head
-            rolled = roll.applied_to(head)
-            if rolled is None:
+            try:
+                if roll is None or roll.old_root != head.root:
+                    roll = await self._rolled(head)
+            except Overtaken:
+                item = await self.metadata.get(key)
+                continue
+            rolled = None if roll is None else roll.applied_to(head)
+            if roll is None or rolled is None:
                 return head
             new = heads.append(rolled, [])
             assert item is not None
@@ -150,10 +149,25 @@ class Swapper:
             except OutcomeUnknown:
                 item = await self.metadata.get(key)
             else:
+                await self._remove(roll)
                 return new
             if item is not None and heads.decode(item.value).root == roll.new_root:
+                await self._remove(roll)
                 return heads.decode(item.value)
         raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+
+    async def _rolled(self, head: Head) -> Roll | None:
+        """Return a roll that waits to be committed; None: there is nothing that could be rolled."""
+        try:
+            return await self.catalog.roll(head) if head.runs else None
+        except NotEnoughReplicas:
+            return None
+
+    async def _remove(self, roll: Roll) -> None:
+        """Remove what a roll that counts has moved."""
+        if roll.removals:
+            assert self.catalog.batches is not None
+            await self.catalog.batches.remove(roll.removals)
 
     async def _landed(
         self, head: Head, root: Members, sent: SavedRoot, partitions: frozenset[int]

@@ -30,6 +30,7 @@ from storage.leases import LeaseLost
 from storage.metadata import MetadataStore
 from storage.objects import ObjectStore
 from storage.records import record_batch
+from storage.table_batches import TableBatches
 from storage.zones import Zones
 from tests.simulation.keyed_rules import KeyedHistory, Look, Record, Written
 from tests.simulation.world import (
@@ -242,7 +243,7 @@ class Janitors:
 
     async def _compact(self, stores: Stores, held: Held) -> None:
         world = stores.world
-        catalog = Catalog(stores.zones, world.new_id, 1 << 20)
+        catalog = Catalog(stores.zones, world.new_id, 1 << 20, TableBatches(stores.metadata))
         swapper = Swapper(
             catalog, stores.zones, stores.metadata, held.transact, world.sleep, world.random
         )
