@@ -16,6 +16,7 @@ import pyarrow as pa
 from service.admission import Admission
 from service.batcher import Batcher, BatchLimits
 from service.clock import World
+from service.locating import Located, locate
 from service.numbering import Numbered, claims_of
 from service.partition_info import PartitionInfo, partition_info
 from service.rereading import reread
@@ -23,14 +24,13 @@ from service.settings import Settings
 from service.shares import Share, Shares
 from storage.atomic import AtomicCommits
 from storage.catalog import ENTRIES_MAX, Catalog
-from storage.entries import Entry
 from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
-from storage.head import Head
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
 from storage.metadata import MetadataStore
 from storage.partitioner import Keeper, Spreader, assign
 from storage.reader import Budget, Fetched, LogReader
 from storage.records import RECORD_SCHEMA
+from storage.table_batches import TableBatches
 from storage.topics import Topic, Topics
 from storage.windows import WindowPages
 from storage.zones import Zones
@@ -75,16 +75,6 @@ class FetchResult:
     """How many bytes the response may have, and who counts them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    entries: list[Entry]
-    next_offset: int
-    """Where to ask on; behind `end`, or the end of the log, if there is no more."""
-    head: Head
-    local: int
-    """The partition within its lane."""
-
-
 class Gateway:
     def __init__(
         self, settings: Settings, zones: Zones, metadata: MetadataStore, world: World
@@ -96,7 +86,8 @@ class Gateway:
         self.admission = Admission(settings.held_bytes_max)
         self.outgoing = Shares(settings.fetch_held_bytes_max)
         self.topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
-        self.catalog = catalog = Catalog(zones, world.new_id, settings.index_cache_bytes)
+        batches = TableBatches(metadata)
+        self.catalog = catalog = Catalog(zones, world.new_id, settings.index_cache_bytes, batches)
         self._lane_runtime = LaneRuntime(
             metadata=metadata,
             zones=zones,
@@ -121,6 +112,7 @@ class Gateway:
                 linger_min_s=settings.linger_min_ms / 1000,
                 linger_max_s=settings.linger_max_ms / 1000,
                 flights_max=settings.flights_max,
+                table_batch_bytes_max=settings.table_batch_bytes_max,
             ),
             world.new_id,
         )
@@ -323,14 +315,9 @@ class Gateway:
             lane, local = self._lane(topic, partition)
             view = await lane.view(0)
             _check_width(view, local)
-
-            async def read(head: Head) -> tuple[list[Entry], int]:
-                start = head.log_starts[local] if offset is None else offset
-                stop = head.next_offsets[local] if end is None else end
-                return await self.reader.locate(head, local, start, stop, limit)
-
-            (entries, next_offset), view = await reread(lane, view, read)
-            return Located(entries, next_offset, view.head, local)
+            read = partial(locate, self.reader, local=local, offset=offset, end=end, limit=limit)
+            found, _ = await reread(lane, view, read)
+            return found
 
         if end is not None and offset is not None and end < offset:
             raise InvalidRequest(f"end: {end} is before offset {offset}")
