@@ -29,6 +29,7 @@ from service.group_routes import GroupRoutes
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.groups.upkeep import GroupUpkeep
+from service.hosted import Hosted
 from service.hot_paths import Endpoint, HotPaths
 from service.json_requests import check_json
 from service.logs import AccessLines, configure_logging
@@ -135,10 +136,14 @@ class App:
         bounded = _BoundedBodies(self.fastapi)
         hot = HotPaths(bounded, endpoints)
         self._lines = lines
-        self._asgi: ASGIApp = AccessLog(Heads(hot), metrics, gateway.world, lines)
+        self._asgi: ASGIApp = AccessLog(
+            _hosted(Heads(hot), gateway.settings, gateway.world), metrics, gateway.world, lines
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._asgi(scope, receive, send)
+        if self._lines is not None and self.gateway.settings.freezes:
+            self._lines.flush()
 
     def _fastapi(self, endpoints: dict[tuple[str, str], Endpoint], metrics: Metrics) -> FastAPI:
         app = FastAPI(
@@ -188,6 +193,17 @@ class App:
         await self.gateway.aclose()
         if self._lines is not None:
             self._lines.flush()
+
+
+def _hosted(app: ASGIApp, settings: Settings, world: World) -> ASGIApp:
+    if not settings.freezes and not settings.answer_s_max:
+        return app
+    return Hosted(
+        app,
+        answer_s_max=settings.answer_s_max,
+        freezes=settings.freezes,
+        monotonic_s=world.monotonic_s,
+    )
 
 
 def describe(settings: Settings) -> str:

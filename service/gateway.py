@@ -32,6 +32,7 @@ from storage.reader import Budget, Fetched, LogReader
 from storage.records import RECORD_SCHEMA
 from storage.table_batches import TableBatches
 from storage.topics import Topic, Topics
+from storage.watch import NEWS_S
 from storage.windows import WindowPages
 from storage.zones import Zones
 
@@ -99,6 +100,7 @@ class Gateway:
             window_pages=WindowPages(zones, world.new_id, settings.index_cache_bytes // 4),
             now_ms=world.now_ms,
             producer_expiration_ms=settings.producer_id_expiration_ms,
+            news_s=0.0 if settings.freezes else NEWS_S,
         )
         self.lanes = Lanes(self._lane_runtime)
         self.atomic = AtomicCommits(self.lanes, self._lane_runtime)

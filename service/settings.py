@@ -7,7 +7,14 @@ Settings are values. Components (stores, clocks, identifiers) are arguments of t
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import durations
@@ -70,6 +77,17 @@ class Settings(BaseSettings):
     fetch_partitions_max: PositiveInt = 1_000
     wait_ms_max: PositiveInt = 60_000
     """Longest a fetch may wait for records. Proxies like to hang up after a minute."""
+
+    answer_bytes_max: NonNegativeInt = 0
+    """Where a host gathers each answer and refuses larger ones: records that do not fit are left
+    for the next request, and a tail ends as soon as it has something to say. 0: any size."""
+
+    answer_s_max: NonNegativeFloat = 0
+    """A request is answered after this long in any case; waits are cut to stay below. 0: never."""
+
+    freezes: bool = False
+    """Whether the host lets this process stand still between answers, as Lambda does: then each
+    answer waits for what its request has begun."""
 
     sse_heartbeat_s: PositiveFloat = 10
 

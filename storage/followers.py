@@ -8,15 +8,11 @@ If the process dies before, the head says less than is true, and the controller 
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
 
 from storage import replication
 from storage.errors import NotEnoughReplicas
 from storage.head import Head
 from storage.watch import LaneRuntime
-
-NEWS_S: Final = 0.5
-"""News waits so long for a commit that takes it along."""
 
 
 class Followers:
@@ -59,7 +55,7 @@ class Followers:
             self._runtime.spawn(self._tell())
 
     async def _tell(self) -> None:
-        await self._runtime.sleep(NEWS_S)
+        await self._runtime.sleep(self._runtime.news_s)
         self._is_waiting = False
         await self._finished()
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 BACK_OFF_S_MAX: Final = 0.05
 
+NEWS_S: Final = 0.5
+"""News of zones that catch up waits so long for a commit that takes it along."""
+
+POLLER: Final = "riacho.poller"
+"""The name of tasks that only look for commits of others."""
+
 COMMIT_S_MAX: Final = 15.0
 """How long a commit goes on losing races before it gives up. One of n writers wins each round,
 so a time limit is what a caller feels; a number of attempts would only punish the unlucky."""
@@ -62,6 +68,7 @@ class LaneRuntime:
     now_ms: Callable[[], int]
     producer_expiration_ms: int = 86_400_000
     """A producer that wrote nothing for so long is forgotten: Kafka's day."""
+    news_s: float = NEWS_S
     inline_bytes_max: int = field(default_factory=lambda: heads.INLINE_BYTES_MAX)
     """Runs beyond about this size leave the head, and so do windows of producers."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -158,6 +165,7 @@ class WatchedHead:
         self._waiters.add(waiter)
         if self._poller is None:
             self._poller = self._runtime.spawn(self._poll())
+            self._poller.set_name(POLLER)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

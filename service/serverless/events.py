@@ -1,0 +1,102 @@
+"""Events of HTTP front doors, where Mangum is not exact enough.
+
+    version 2.0   HTTP APIs and Function URLs
+    version 1.0   REST APIs, and HTTP APIs that are set so: Mangum's own way
+
+- An HTTP API hands on a path that it has decoded; that of a Function URL is still encoded. To
+  decode either a second time, or not at all, would make another name of `a%25b`.
+- The name of a stage is in front of the path, except for `$default`.
+- Text is sent as a string of JSON, in which every quote and every letter beyond ASCII takes more
+  room. Base64 always takes four thirds, so large answers go that way: then one limit is enough.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+from mangum.handlers.api_gateway import HTTPGateway
+from mangum.types import LambdaConfig, LambdaContext, LambdaEvent, Response, Scope
+
+TEXT: Final = (
+    "text/",
+    "application/json",
+    "application/problem+json",
+    "application/x-ndjson",
+)
+
+TEXT_BYTES_MAX: Final = 64 * 1024
+"""Larger answers are sent as base64, whatever they are."""
+
+EVENT_BYTES_MAX: Final = 6_291_556
+"""As large may be what a function returns: Lambda's 6 MB."""
+
+ANSWER_BYTES_MAX: Final = 4_600_000
+"""So many bytes fit in there as base64, and headers beside them."""
+
+assert ANSWER_BYTES_MAX * 4 // 3 + 64 * 1024 < EVENT_BYTES_MAX
+
+
+class HttpEvent(HTTPGateway):
+    """An event of version 2.0."""
+
+    @classmethod
+    def infer(cls, event: LambdaEvent, _context: LambdaContext, _config: LambdaConfig) -> bool:
+        return event.get("version") == "2.0" and "http" in event.get("requestContext", {})
+
+    @property
+    def scope(self) -> Scope:
+        scope = super().scope
+        scope["path"] = path_of(self.event)
+        return scope
+
+    def __call__(self, response: Response) -> dict[str, Any]:
+        headers, cookies = _headers(response["headers"])
+        body = response["body"]
+        is_text = _is_text(headers, body)
+        answer = {
+            "statusCode": int(response["status"]),
+            "headers": headers,
+            "body": body.decode() if is_text else base64.b64encode(body).decode(),
+            "isBase64Encoded": not is_text,
+        }
+        return {**answer, "cookies": cookies} if cookies else answer
+
+
+def path_of(event: LambdaEvent) -> str:
+    """Return the path of an event of version 2.0, decoded once, without the stage."""
+    context = event["requestContext"]
+    path: str = event.get("rawPath") or context["http"]["path"]
+    if ".lambda-url." in context.get("domainName", ""):
+        path = unquote(path)
+    stage = context.get("stage", "$default")
+    if stage != "$default":
+        path = path.removeprefix(f"/{stage}")
+    return path or "/"
+
+
+def _headers(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], list[str]]:
+    """Return headers, each once, and cookies, which have a place of their own."""
+    headers: dict[str, str] = {}
+    cookies: list[str] = []
+    for raw_name, raw_value in pairs:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name == "set-cookie":
+            cookies.append(value)
+        else:
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers, cookies
+
+
+def _is_text(headers: dict[str, str], body: bytes) -> bool:
+    if not body:
+        return True
+    if len(body) > TEXT_BYTES_MAX or "content-encoding" in headers:
+        return False
+    if not headers.get("content-type", "").startswith(TEXT):
+        return False
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

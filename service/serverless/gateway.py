@@ -1,0 +1,61 @@
+"""The gateway in Lambda: one event loop and one application for the life of an environment.
+
+Nothing runs in the background here: no beats, no upkeep, no controller, which a schedule calls
+instead (`service/serverless/controller.py`). What a request has begun ends before it is answered
+(`service/hosted.py`), since the process stands still from then on, and may never wake up.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+
+from mangum import Mangum
+from starlette.types import Receive, Scope, Send
+
+from service.app import create_app
+from service.clock import World, real_world
+from service.hosted import UNTIL
+from service.serverless.clock import ThawingClock
+from service.serverless.events import TEXT, HttpEvent
+from service.serverless.settings import gateway_settings
+from service.settings import Settings
+
+MARGIN_S: Final = 0.5
+"""So long before Lambda ends the function the answer is on its way."""
+
+
+class ServerlessGateway:
+    """Answers events, one after the other."""
+
+    def __init__(self, settings: Settings | None = None, world: World | None = None) -> None:
+        world = world or real_world()
+        self._clock = ThawingClock(world.monotonic_s, world.now_ms)
+        # Mangum takes the loop that is set.
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self.app = create_app(
+            settings or gateway_settings(), replace(world, monotonic_s=self._clock.monotonic_s)
+        )
+        self._mangum = Mangum(
+            self._serve,
+            lifespan="off",
+            custom_handlers=[HttpEvent],
+            text_mime_types=list(TEXT),
+        )
+
+    def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
+        """Answer one event of an HTTP API, a Function URL or a REST API."""
+        self._clock.thaw()
+        answer: dict[str, Any] = self._mangum(event, context)
+        return answer
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left_s = scope["aws.context"].get_remaining_time_in_millis() / 1000 - MARGIN_S
+        scope[UNTIL] = self._clock.monotonic_s() + left_s
+        await self.app(scope, receive, send)
+
+    def close(self) -> None:
+        """Let go of the stores. Lambda never does this; tests do."""
+        self._loop.run_until_complete(self.app.gateway.aclose())
+        self._loop.close()
+        asyncio.set_event_loop(None)

@@ -1,0 +1,47 @@
+"""Settings of functions: what differs from a gateway that is always there.
+
+A variable in the environment wins over what is said here.
+"""
+
+import os
+from typing import Any, Final
+
+from service.serverless.events import ANSWER_BYTES_MAX
+from service.settings import MIB, Settings
+
+QUIET: Final[dict[str, Any]] = {
+    "gateway_heartbeat_s": 0,
+    "group_upkeep_s": 0,
+    "controller_interval_s": 0,
+}
+"""Nothing runs by itself where nothing runs between calls."""
+
+GATEWAY: Final[dict[str, Any]] = {
+    **QUIET,
+    "freezes": True,
+    "answer_bytes_max": ANSWER_BYTES_MAX,
+    "answer_s_max": 28,  # API Gateway gives up after 29 s.
+    "fetch_bytes_default": 4 * MIB,
+    "fetch_bytes_max": 4 * MIB,
+    "head_poll_ms": 100,
+    "table_batch_bytes_max": 4096,
+    "log_format": "json",
+}
+
+
+def gateway_settings() -> Settings:
+    return _settings(GATEWAY)
+
+
+def controller_settings() -> Settings:
+    return _settings({**QUIET, "log_format": "json"})
+
+
+def _settings(defaults: dict[str, Any]) -> Settings:
+    return Settings(
+        **{
+            name: value
+            for name, value in defaults.items()
+            if f"RIACHO_{name.upper()}" not in os.environ
+        }
+    )
