@@ -10,12 +10,13 @@ install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
-.PHONY: help setup serve aws test lint bench sim clean
+.PHONY: help setup serve aws test e2e lint bench sim clean
 
 help:
 	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
 	@echo "make aws     the same on a local S3 and DynamoDB (ON=localstack, ON=minio: in docker)"
 	@echo "make test    the whole suite          make lint    format, style, types"
+	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200)"
 	@echo "make setup   .venv with everything    make clean   remove what was made"
 
@@ -42,6 +43,11 @@ aws: $(VENV)/.dev
 
 test: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+# RIACHO_TEST_AWS=seaweedfs+ministack make e2e: on another local AWS; localstack/README.md has all.
+e2e: $(VENV)/.all
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'aws and not slow' $(ARGS) \
+		$(addprefix tests/integration/test_,http_contract.py two_gateways.py transactions.py groups.py)
 
 lint: $(VENV)/.all
 	$(BIN)/ruff format --check .
