@@ -24,6 +24,7 @@ from storage import keys
 from storage.fsck import Finding, LaneReport, ZoneReport, check_steadily
 from storage.head import Head
 from storage.metadata import MetadataStore
+from storage.table_batches import TableBatches
 from storage.topics import Topic
 from storage.zones import Zones
 
@@ -109,7 +110,8 @@ async def _checked(
         item = await metadata.get(key)
         return None if item is None else heads.decode(item.value)
 
-    return await check_steadily(zones, read, sizes_only=sizes_only, seen=seen)
+    batches = TableBatches(metadata)
+    return await check_steadily(zones, read, batches=batches, sizes_only=sizes_only, seen=seen)
 
 
 class _Zone(msgspec.Struct, array_like=True):

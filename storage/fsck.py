@@ -7,6 +7,7 @@ any number of them may be checked at once, anywhere.
   and is not wrong.
 - Every object is as large in each zone as in the others and, unless only sizes were asked for,
   every stretch that the index refers to has its checksum.
+- Slices in the metadata table are there, and have their checksums, too.
 - A compacted segment is what its list says, and so is each of its row groups, which tile it.
   They are read some at a time, so memory is bounded whatever the segment's size.
 - Offsets are dense: each slice begins where the one before ended, up to the head's end; the first
@@ -20,11 +21,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from storage import compacted, inventory
+from storage import compacted, inventory, keys
+from storage.entries import Entry, Kind
 from storage.errors import Corrupt, ObjectMissing, RiachoError, StoreUnavailable
 from storage.head import Head
 from storage.inventory import Reference, Shelf
 from storage.replication import replica_mask, zone_names
+from storage.table_batches import TableBatches
 from storage.zones import Zones
 
 FINDINGS_MAX: Final = 1000
@@ -94,15 +97,21 @@ async def check_lane(
     zones: Zones,
     head: Head,
     *,
+    batches: TableBatches | None = None,
     sizes_only: bool = False,
     seen: Callable[[int], None] = lambda _: None,
 ) -> LaneReport:
-    """Return what was found; `seen` is told after every few objects how many they were."""
+    """Return what was found; `seen` is told after every few objects how many they were.
+
+    Without `batches`, slices in the table are taken for whole.
+    """
     check = _LaneCheck(zones, head, sizes_only)
     try:
         async for shelf in inventory.walk(zones, head, broken=check.broken):
             check.offsets(shelf)
             await check.objects(shelf, seen)
+            if batches is not None:
+                await check.table(shelf, batches)
     except StoreUnavailable as error:
         check.unreachable(error)
     else:
@@ -179,6 +188,27 @@ class _LaneCheck:
             await asyncio.gather(*(self._object(ref) for ref in chunk))
             seen(len(chunk))
 
+    async def table(self, shelf: Shelf, batches: TableBatches) -> None:
+        """Look at the slices that are in no zone."""
+        entries = [entry for entry in shelf.entries if entry.kind == Kind.TABLE]
+        for start in range(0, len(entries), _CHUNK):
+            try:
+                await batches.read(entries[start : start + _CHUNK])
+            except Corrupt:
+                for entry in entries[start : start + _CHUNK]:
+                    await self._batch(entry, batches)
+
+    async def _batch(self, entry: Entry, batches: TableBatches) -> None:
+        key = keys.table_batch(entry.object_id)
+        try:
+            await batches.read([entry])
+        except ObjectMissing as error:
+            found = Finding(problem="missing", zone=None, key=key, detail=str(error))
+            self.report.found(found)
+        except Corrupt as error:
+            found = Finding(problem="checksum", zone=None, key=key, detail=str(error))
+            self.report.found(found)
+
     async def _object(self, ref: Reference) -> None:
         sizes = dict(
             zip(
@@ -254,6 +284,7 @@ async def check_steadily(
     zones: Zones,
     read: Callable[[], Awaitable[Head | None]],
     *,
+    batches: TableBatches | None = None,
     sizes_only: bool = False,
     seen: Callable[[int], None] = lambda _: None,
     attempts: int = 3,
@@ -269,7 +300,9 @@ async def check_steadily(
         if head is None:
             return LaneReport()
         try:
-            report = await check_lane(zones, head, sizes_only=sizes_only, seen=seen)
+            report = await check_lane(
+                zones, head, batches=batches, sizes_only=sizes_only, seen=seen
+            )
         except RiachoError as error:
             report = LaneReport()
             key = f"{head.topic_id.hex()}/{head.lane}"

@@ -11,12 +11,12 @@ The table counts as every zone, those to come included (`EVERYWHERE`): all depen
 A roll copies the batches of a head into one segment in the zones, and the commit that makes it
 count is their end (`Catalog.roll`, `Rolls`). Who reads with an older head finds them missing, and
 looks at the head again. What nobody removed, because the process died or its commit came to
-nothing, is swept (`old`, `mentioned`).
+nothing, is swept (`old`, `mentioned`; service/jobs/sweep_batches.py).
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -173,6 +173,41 @@ class TableBatches:
         """Whether the lane was rolled since `head`, or is gone."""
         item = await self._metadata.get(keys.head(head.topic_id, head.lane))
         return item is None or heads.decode(item.value).root != head.root
+
+
+@dataclass(frozen=True, slots=True)
+class OldBatch:
+    """A batch that is garbage unless a head mentions it."""
+
+    object_id: bytes
+    size_bytes: int
+    removal: Delete
+
+
+async def old(metadata: MetadataStore, cutoff_ms: int) -> AsyncIterator[list[OldBatch]]:
+    """Yield the batches that were named at `cutoff_ms` or before.
+
+    Only the clock of whoever wrote one tells its age: there is none in the table.
+    """
+    for digit in _DIGITS:
+        after = None
+        while True:
+            page = await metadata.list(f"batch/{digit}/", after=after, limit=_LISTED_AT_ONCE)
+            found = [_old(key, item) for key, item in page]
+            yield [batch for batch in found if int.from_bytes(batch.object_id[:6]) <= cutoff_ms]
+            if len(page) < _LISTED_AT_ONCE:
+                break
+            after = page[-1][0]
+
+
+def _old(key: str, item: Versioned) -> OldBatch:
+    object_id = bytes.fromhex(key.rpartition("/")[2])
+    return OldBatch(object_id, len(item.value), Delete(key, item.version))
+
+
+def mentioned(head: Head) -> set[bytes]:
+    """Return the batches of a head; also those before the log start, as a roll reads them all."""
+    return {run.object_id for run in head.runs if run.kind == Kind.TABLE}
 
 
 def _slice(entry: Entry, item: Versioned | None) -> bytes:

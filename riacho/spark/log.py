@@ -36,6 +36,9 @@ RANGES_MAX: Final = 20_000
 """As many ranges the driver asks for, a few gigabytes of slices; of what is behind them the tasks
 find out themselves, so that a plan stays small."""
 
+DATA_BYTES_MAX: Final = 8 * 1024 * 1024
+"""As much of what is in no bucket yet is in a plan, about."""
+
 _APPEND_TIME: Final = "LogAppendTime"
 _BACKOFF: Final = Backoff(first_ms=100, most_ms=5000)
 
@@ -148,14 +151,14 @@ class Log(Synchronous):
         return int(config.get("message.timestamp.type") == _APPEND_TIME)
 
     async def _located(self, spans: Sequence[Span], bounds: Bounds) -> list[Span]:
-        left = RANGES_MAX
+        left, left_bytes = RANGES_MAX, DATA_BYTES_MAX
 
         async def locate(number: int) -> list[Span]:
-            nonlocal left
+            nonlocal left, left_bytes
             span = spans[number]
             ranges: list[StoredRange] = []
             position = span.start
-            while position < span.end and left > 0:
+            while position < span.end and left > 0 and left_bytes > 0:
                 try:
                     located = await self._locate(span.partition, position, span.end)
                 except OffsetOutOfRange:
@@ -165,6 +168,7 @@ class Log(Synchronous):
                     break
                 ranges += located.segments
                 left -= len(located.segments)
+                left_bytes -= sum(each.size_bytes for each in located.segments if each.is_in_url)
                 position = located.next_offset
             known = Span(
                 partition=span.partition,

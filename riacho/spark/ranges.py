@@ -44,6 +44,11 @@ class StoredRange(msgspec.Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         return self.end - self.start
 
+    @property
+    def is_in_url(self) -> bool:
+        """Whether the bytes are in the URL: they were written last, and are in no bucket yet."""
+        return self.url.startswith("data:")
+
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored from an offset up to `next_offset`."""

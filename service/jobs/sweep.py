@@ -10,16 +10,18 @@ together.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from service.jobs import sweep_tasks
+from service.jobs import sweep_batches, sweep_tasks
 from service.jobs.lease import NAME
 from service.jobs.progress import size
 from service.jobs.runners import Gather, Runner, Spread, ThreadRunner, beside
 from service.jobs.spark import is_submitted
 from service.jobs.stores import Stores
+from service.jobs.sweep_batches import CLOCKS_DIFFER_MS
+from service.jobs.sweep_report import SweepReport, outcome
 from service.jobs.sweep_tasks import Removal
 from service.jobs.work import Outcome, Work
 from service.transactions import state
@@ -30,7 +32,7 @@ from storage.errors import MetadataConflict, ObjectMissing, Rejected, StoreUnava
 from storage.head import Head
 from storage.leases import LeaseLost
 from storage.metadata import MetadataStore, Op
-from storage.sweep import KINDS, Candidate, Count, TooMany, ZoneTally
+from storage.sweep import Candidate, Count, TooMany, ZoneTally
 
 MIN_AGE_MS: Final = 3_600_000
 SAFE_AGE_MS_MIN: Final = 900_000
@@ -77,13 +79,19 @@ async def sweep(
         removed.add(objects, size_bytes)
         work.meter.done(objects, f"{removed.objects} objects removed, {size(removed.size_bytes)}")
 
-    options = Options(min_age_ms=min_age_ms, limit=limit, is_unsafe=is_unsafe, removed=told)
+    options = Options(
+        min_age_ms=min_age_ms,
+        limit=limit,
+        is_unsafe=is_unsafe,
+        clocks_differ_ms=0 if is_unsafe else CLOCKS_DIFFER_MS,
+        removed=told,
+    )
     job = Sweep(work.stores, work.held, options)
     if spark or (spark is None and is_submitted()):
         report = await job.run_with(await work.runners.for_bytes(_MANY))
     else:
         report = await _swept(work, job, spark)
-    return _outcome(report, is_dry=work.held is None)
+    return outcome(report, is_dry=work.held is None)
 
 
 async def _swept(work: Work, job: "Sweep", spark: bool | None) -> "SweepReport":
@@ -101,38 +109,10 @@ class Options:
     limit: int | None = None
     """As many objects are removed at most."""
     is_unsafe: bool = False
+    clocks_differ_ms: int = CLOCKS_DIFFER_MS
+    """Batches in the table must be older by so much."""
     removed: Callable[[int, int], None] = lambda _objects, _bytes: None
     """Told of objects and bytes, batch by batch."""
-
-
-@dataclass(slots=True, kw_only=True)
-class SweepReport:
-    zones: dict[str, ZoneTally] = field(default_factory=dict)
-    heads_removed: int = 0
-    """What interrupted calls left of topics that are gone."""
-    is_complete: bool = True
-    """False: the limit came first, or a zone could not be swept."""
-
-    @property
-    def problems(self) -> dict[str, str]:
-        return {name: zone.problem for name, zone in self.zones.items() if zone.problem}
-
-    @property
-    def removed(self) -> Count:
-        total = Count()
-        for zone in self.zones.values():
-            total.add(zone.removed.objects, zone.removed.size_bytes)
-        return total
-
-    def add(self, tallies: Mapping[str, ZoneTally]) -> None:
-        for name, tally in tallies.items():
-            mine = self.zones.setdefault(name, ZoneTally())
-            mine.seen.add(tally.seen.objects, tally.seen.size_bytes)
-            mine.unknown.add(tally.unknown.objects, tally.unknown.size_bytes)
-            mine.removed.add(tally.removed.objects, tally.removed.size_bytes)
-            for kind, count in tally.orphans.items():
-                mine.orphans.setdefault(kind, Count()).add(count.objects, count.size_bytes)
-            mine.problem = mine.problem or tally.problem
 
 
 class Sweep:
@@ -206,7 +186,7 @@ class Sweep:
             holder=lease.holder,
             epoch=lease.epoch,
             lease=NAME,
-            limit=self._options.limit,
+            limit=None if self.left is None else max(0, self.left),
             first_group=int(self._stores.world.random() * sweep_tasks.GROUPS),
         )
 
@@ -229,10 +209,25 @@ class Sweep:
             )
         if self._held is not None:
             await self._remove_heads(self._held)
+        await self._sweep_batches()
         self.report.zones = {name: ZoneTally() for name in self._stores.zones.names}
         for name, item in await self._markers():
             await self._check_marker(name, item)
         return [name for name, tally in self.report.zones.items() if not tally.problem]
+
+    async def _sweep_batches(self) -> None:
+        metadata, report = self._stores.metadata, self.report
+        cutoff_ms = self.cutoff_ms - self._options.clocks_differ_ms
+        found = await sweep_batches.orphans(metadata, cutoff_ms, lambda: read_heads(self._stores))
+        report.batches = Count(len(found), sum(batch.size_bytes for batch in found))
+        if self._held is None:
+            return
+
+        def removed(count: int, size_bytes: int) -> None:
+            report.batches_removed.add(count, size_bytes)
+            self._count(count, size_bytes)
+
+        await sweep_batches.remove(metadata, found[: self.left], self._held.check, removed)
 
     async def _markers(self) -> list[tuple[str, str]]:
         found = []
@@ -314,58 +309,3 @@ async def read_heads(stores: Stores) -> AsyncIterator[Head]:
             names = [keys.head(topic.topic_id, lane) for lane in lanes]
             for item in (await stores.metadata.get_many(names)).values():
                 yield heads.decode(item.value)
-
-
-def _outcome(report: SweepReport, *, is_dry: bool) -> Outcome:
-    document: dict[str, Any] = {
-        "ok": not report.problems,
-        "dry_run": is_dry,
-        "complete": report.is_complete,
-        "objects_removed": report.removed.objects,
-        "bytes_removed": report.removed.size_bytes,
-        "heads_removed": report.heads_removed,
-        "zones": {name: _zone_document(zone) for name, zone in sorted(report.zones.items())},
-    }
-    lines = [line for name, zone in sorted(report.zones.items()) for line in _lines(name, zone)]
-    if is_dry:
-        found = Count()
-        for zone in report.zones.values():
-            found.add(zone.orphan_count, sum(each.size_bytes for each in zone.orphans.values()))
-        lines.append(f"{found.objects} objects would be removed, {size(found.size_bytes)}")
-    else:
-        removed = report.removed
-        lines.append(f"removed {removed.objects} objects, {size(removed.size_bytes)}")
-        if report.heads_removed:
-            lines.append(f"removed {report.heads_removed} heads of topics that are gone")
-        if not report.is_complete and not report.problems:
-            lines.append("there is more: run it again")
-    return Outcome(ok=not report.problems, document=document, lines=lines)
-
-
-def _zone_document(zone: ZoneTally) -> dict[str, Any]:
-    return {
-        "objects": zone.seen.objects,
-        "bytes": zone.seen.size_bytes,
-        "orphans": {
-            kind: {"objects": zone.orphans[kind].objects, "bytes": zone.orphans[kind].size_bytes}
-            for kind in KINDS
-            if kind in zone.orphans
-        },
-        "unknown": {"objects": zone.unknown.objects, "bytes": zone.unknown.size_bytes},
-        "objects_removed": zone.removed.objects,
-        "bytes_removed": zone.removed.size_bytes,
-        "problem": zone.problem or None,
-    }
-
-
-def _lines(name: str, zone: ZoneTally) -> list[str]:
-    if zone.problem:
-        return [f"zone {name} was not swept to the end: {zone.problem}"]
-    lines = [f"zone {name} has {zone.seen.objects} objects, {size(zone.seen.size_bytes)}"]
-    for kind in KINDS:
-        if kind in zone.orphans:
-            count = zone.orphans[kind]
-            lines.append(f"  {kind}: {count.objects} without use, {size(count.size_bytes)}")
-    if zone.unknown.objects:
-        lines.append(f"  {zone.unknown.objects} have names that are not ours and are left alone")
-    return lines

@@ -50,6 +50,9 @@ FLIGHT_S = 40.0
 MIN_AGE_MS = 80_000
 """Objects must be older to be swept. Clocks may differ, and an attempt takes time, too."""
 
+CLOCKS_DIFFER_MS = 310_000
+"""Those of gateways are wrong by five minutes at most, those of jobs by ten seconds."""
+
 BREAK_S = 200.0
 """Nobody writes for so long, in the middle; so there is something old enough to be swept."""
 
@@ -265,10 +268,16 @@ class Janitors:
         )
 
     async def _sweep(self, stores: Stores, held: Held) -> None:
-        options = SweepOptions(min_age_ms=MIN_AGE_MS, is_unsafe=True)
+        options = SweepOptions(
+            min_age_ms=MIN_AGE_MS, is_unsafe=True, clocks_differ_ms=CLOCKS_DIFFER_MS
+        )
         report = await Sweep(stores, held, options).run()
         self.history.swept += report.removed.objects
-        self._trace.append(f"{self._loop.now_s:.6f} swept {report.removed.objects}")
+        self.history.swept_batches += report.batches_removed.objects
+        self._trace.append(
+            f"{self._loop.now_s:.6f} swept {report.removed.objects},"
+            f" {report.batches_removed.objects} of the table"
+        )
 
     # Those who use the topic
 

@@ -50,6 +50,7 @@ class KeyedHistory:
     """After a last compaction, when nothing fails any more."""
     compacted: int = 0
     swept: int = 0
+    swept_batches: int = 0
     lost_leases: int = 0
     killed: int = 0
     tombstone_s: float = 0

@@ -114,6 +114,9 @@ class Simulation:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.plan = Plan.of(self.chance)
+        self.table_chance = random.Random(self.seed + 6)
+        # In most worlds small flushes are in the table, though not by all gateways.
+        self.table_limits = self.table_chance.choice([[0], [0, 900, 65_536], [65_536]])
         store_chance = random.Random(self.seed + 1)
         self.objects = MemoryObjects(world_of(self.loop, store_chance).now_ms)
         self.metadata = WatchedMetadata(lambda: store_chance.randbytes(12).hex())
@@ -166,6 +169,7 @@ class Simulation:
             flights_max=3,
             head_poll_ms=200,
             group_upkeep_s=5,
+            table_batch_bytes_max=self.table_chance.choice(self.table_limits),
         )
         metadata = FaultyMetadata(self.metadata, link)
         zones = Zones({"a": FaultyObjects(self.objects, link)})

@@ -14,6 +14,7 @@ from storage.lanes import LaneRuntime
 from storage.memory import MemoryMetadata, MemoryObjects
 from storage.metadata import MetadataStore, Put
 from storage.objects import ObjectStore
+from storage.table_batches import TableBatches
 from storage.windows import WindowPages
 from storage.zones import Zones
 
@@ -91,7 +92,7 @@ def new_runtime(
     return LaneRuntime(
         metadata=metadata,
         zones=zones,
-        catalog=Catalog(zones, new_ids(seed), index_cache_bytes),
+        catalog=Catalog(zones, new_ids(seed), index_cache_bytes, TableBatches(metadata)),
         monotonic_s=clock.monotonic_s,
         sleep=clock.sleep,
         random=random.Random(seed).random,
