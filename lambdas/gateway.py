@@ -1,5 +1,10 @@
 """Function of the gateway, behind an HTTP API or a Function URL."""
 
-from service.serverless.gateway import ServerlessGateway
+# Before anything that would import them, where they are installed, and not use them.
+from service.without_pandas import refuse
+
+refuse("httpx", "pandas")
+
+from service.serverless.gateway import ServerlessGateway  # noqa: E402
 
 handler = ServerlessGateway()

@@ -6,25 +6,18 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from http import HTTPStatus
+from functools import cached_property
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import cluster_routes, delete_routes, topic_routes
-from service.access_log import AccessLog, request_id_of
+from service.access_log import AccessLog
 from service.clock import World, real_world
 from service.controller import Controller
 from service.fetch_routes import FetchRoutes
 from service.gateway import Gateway
-from service.group_openapi import GROUP_OPERATIONS
 from service.group_routes import GroupRoutes
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
@@ -33,16 +26,13 @@ from service.hosted import Hosted
 from service.hot_paths import Endpoint, HotPaths
 from service.json_requests import check_json
 from service.logs import AccessLines, configure_logging
-from service.methods import Heads, allowed
-from service.metrics import Metrics
+from service.methods import Heads
+from service.metrics import Metrics, Uncounted
 from service.multi_fetch import MultiFetch
-from service.openapi import HOT_OPERATIONS, RESPONSES
-from service.problems import response_to
 from service.produce_routes import ProduceRoutes
 from service.registry import Registry, stop
 from service.settings import Settings
 from service.stores import DEFAULT_ZONE, open_table, open_zones
-from service.transaction_openapi import TRANSACTION_OPERATIONS
 from service.transaction_routes import TransactionRoutes
 from service.transactions.atomic import Atomic
 from service.transactions.fences import Fences
@@ -53,7 +43,10 @@ from service.transactions.transactions import Transactions
 from service.transactions.upkeep import TransactionUpkeep
 from service.version import VERSION
 from service.without_pandas import refuse_pandas
-from storage.errors import RequestTooLarge, RiachoError
+from storage.errors import RequestTooLarge
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 log = logging.getLogger("riacho.app")
 
@@ -131,9 +124,10 @@ class App:
             gateway.world,
             registry.gateway_id,
         )
-        self.fastapi = self._fastapi(endpoints, metrics)
+        self._endpoints = endpoints
+        self._metrics = metrics
         metrics.watch(gateway)
-        bounded = _BoundedBodies(self.fastapi)
+        bounded = _BoundedBodies(self._administer)
         hot = HotPaths(bounded, endpoints)
         self._lines = lines
         self._asgi: ASGIApp = AccessLog(
@@ -145,33 +139,20 @@ class App:
         if self._lines is not None and self.gateway.settings.freezes:
             self._lines.flush()
 
-    def _fastapi(self, endpoints: dict[tuple[str, str], Endpoint], metrics: Metrics) -> FastAPI:
-        app = FastAPI(
-            title="Riacho",
-            version=VERSION,
-            description="Event streaming without brokers: a Kafka-class log over HTTP.",
-            lifespan=self._lifespan,
-            responses=RESPONSES,
+    @cached_property
+    def fastapi(self) -> "FastAPI":
+        """The administrative half, made when somebody asks for it: a cold start can do without."""
+        from service.administration import administration
+
+        return administration(
+            self.gateway, self._registry, self._metrics, self._endpoints, self._lifespan
         )
-        for kind in (RiachoError, RequestValidationError, HTTPException):
-            app.add_exception_handler(kind, _problem)
-        app.add_exception_handler(HTTPStatus.METHOD_NOT_ALLOWED, _other_method)
-        operations = {**HOT_OPERATIONS, **GROUP_OPERATIONS, **TRANSACTION_OPERATIONS}
-        for (method, path), endpoint in endpoints.items():
-            app.add_api_route(
-                path,
-                _described(endpoint),
-                methods=[method],
-                tags=[_tag(path)],
-                **operations[method, path],
-            )
-        app.include_router(topic_routes.router(self.gateway))
-        app.include_router(delete_routes.router(self.gateway))
-        app.include_router(cluster_routes.router(self.gateway, self._registry, metrics))
-        return app
+
+    async def _administer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.fastapi(scope, receive, send)
 
     @asynccontextmanager
-    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+    async def _lifespan(self, _: object) -> AsyncIterator[None]:
         drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
         upkeep = asyncio.create_task(self._upkeep.run())
@@ -234,33 +215,6 @@ def drain_on_signal(drain: Callable[[], None]) -> None:
         signal.signal(number, handle)
 
 
-async def _problem(request: Request, error: Exception) -> Response:
-    return response_to(error, request_id_of(request))
-
-
-async def _other_method(request: Request, _: Exception) -> Response:
-    headers = {"allow": ", ".join(allowed(request.app, request.scope))}
-    if request.method == "OPTIONS":
-        return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
-    error = HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers=headers)
-    return response_to(error, request_id_of(request))
-
-
-def _tag(path: str) -> str:
-    if path.startswith("/v1/groups"):
-        return "groups"
-    is_of_transactions = path.startswith(("/v1/producers", "/v1/transactions", "/v1/atomic"))
-    return "transactions" if is_of_transactions else "records"
-
-
-def _described(endpoint: Endpoint) -> Any:
-    async def serve(request: Request) -> Response:
-        return await endpoint(request)
-
-    serve.__name__ = endpoint.__name__
-    return serve
-
-
 class _BoundedBodies:
     """Takes only JSON for the body of an administrative call, and only up to a limit."""
 
@@ -294,4 +248,4 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     metadata = open_table(settings, world)
     gateway = Gateway(settings, open_zones(settings), metadata, world)
     registry = Registry(settings, metadata, world, gateway.zones)
-    return App(gateway, registry, Metrics(), lines)
+    return App(gateway, registry, Uncounted() if settings.freezes else Metrics(), lines)

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
 if TYPE_CHECKING:
+    from prometheus_client import Counter
+
     from service.gateway import Gateway
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -14,6 +14,8 @@ class Metrics:
     """The counters of one process. With several workers each has its own."""
 
     def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Histogram
+
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "riacho_requests",
@@ -34,11 +36,15 @@ class Metrics:
         self._fetched_records = self._counter("riacho_fetched_records", "Records returned")
         self._fetched_bytes = self._counter("riacho_fetched_bytes", "Bytes of these responses")
 
-    def _counter(self, name: str, about: str) -> Counter:
+    def _counter(self, name: str, about: str) -> "Counter":
+        from prometheus_client import Counter
+
         return Counter(name, about, registry=self._registry)
 
     def watch(self, gateway: "Gateway") -> None:
         """Show what the parts of `gateway` count themselves."""
+        from prometheus_client import Gauge
+
         values = {
             "riacho_held_bytes": ("Bytes not yet durable", lambda: gateway.admission.held_bytes),
             "riacho_outgoing_bytes": (
@@ -80,4 +86,28 @@ class Metrics:
         self._fetched_bytes.inc(size_bytes)
 
     def render(self) -> bytes:
+        from prometheus_client import generate_latest
+
         return generate_latest(self._registry)
+
+
+class Uncounted(Metrics):
+    """Counts nothing: of a process that stands still between answers nobody can ask a number."""
+
+    def __init__(self) -> None:
+        pass
+
+    def watch(self, gateway: "Gateway") -> None:
+        pass
+
+    def answered(self, method: str, route: str, status: int, took_s: float) -> None:
+        pass
+
+    def produced(self, records: int, size_bytes: int) -> None:
+        pass
+
+    def fetched(self, records: int, size_bytes: int) -> None:
+        pass
+
+    def render(self) -> bytes:
+        return b""

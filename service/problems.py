@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -94,9 +93,6 @@ def response_to(error: Exception, request_id: str) -> Response:
         if isinstance(error, Unavailable):
             headers["retry-after"] = "0" if isinstance(error, Contended) else str(RETRY_AFTER_S)
         return _response(body, headers)
-    if isinstance(error, RequestValidationError):
-        body = document(InvalidRequest(_explain(error)), request_id)
-        return _response(body, {})
     if isinstance(error, HTTPException):
         status = HTTPStatus(error.status_code)
         detail = error.detail if error.detail != status.phrase else _hint(status)
@@ -143,14 +139,6 @@ def _response(body: dict[str, Any], headers: dict[str, str]) -> Response:
         media_type=MEDIA_TYPE,
         headers=headers,
     )
-
-
-def _explain(error: RequestValidationError) -> str:
-    """Return the first thing that is wrong, and where."""
-    first = error.errors()[0]
-    place, *inside = first["loc"]
-    where = ".".join(map(str, inside)) or place
-    return f"{where}: {first['msg']}"
 
 
 def _hint(status: HTTPStatus) -> str:

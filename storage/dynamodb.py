@@ -1,4 +1,4 @@
-"""The metadata table in DynamoDB, through aioboto3.
+"""The metadata table in DynamoDB, through aiobotocore.
 
 - Reads are always consistent.
 - One op is one conditional request; several are one transaction of DynamoDB.
@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aioboto3
+from aiobotocore.session import get_session
 from aiohttp import ClientConnectorError
 from botocore.config import Config
 from botocore.exceptions import (
@@ -254,7 +254,7 @@ class DynamoMetadata:
         async with self._opening:
             if self._client is None:
                 region = _region(self._endpoint)
-                client = aioboto3.Session().client(
+                client = get_session().create_client(
                     "dynamodb", endpoint_url=self._endpoint, region_name=region, config=_CONFIG
                 )
                 self._client = await self._open.enter_async_context(client)

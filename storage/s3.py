@@ -24,10 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
-import boto3
 import obstore
-from botocore.exceptions import BotoCoreError
-from obstore.auth.boto3 import Boto3CredentialProvider
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -41,6 +38,8 @@ from storage.objects import Body, ObjectInfo, check_key
 from storage.ranges import Range, cut, merged
 
 if TYPE_CHECKING:
+    import boto3
+    from obstore.auth.boto3 import Boto3CredentialProvider
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 T = TypeVar("T")
@@ -352,14 +351,21 @@ def _region(endpoint: str | None, profile: str | None) -> str:
     return named or _REGION_DEFAULT
 
 
-def _session(profile: str | None) -> boto3.Session:
+def _session(profile: str | None) -> "boto3.Session":
+    # A function in Lambda, which has all in its environment, shall not wait for these.
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
     try:
         return boto3.Session(profile_name=profile)
     except BotoCoreError as error:
         raise StoreUnavailable(f"AWS profile {profile!r} cannot be used: {error}") from error
 
 
-def _credential_provider(profile: str | None) -> Boto3CredentialProvider:
+def _credential_provider(profile: str | None) -> "Boto3CredentialProvider":
+    from botocore.exceptions import BotoCoreError
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
     try:
         return Boto3CredentialProvider(_session(profile), ttl=_CREDENTIALS_KEPT)
     except (BotoCoreError, ValueError) as error:
