@@ -1,0 +1,42 @@
+# A gateway in a container. Nothing is written to its root: run it with --read-only --tmpfs /tmp.
+#
+#   docker build -t riacho .
+#   docker run --read-only --tmpfs /tmp -v riacho:/data -p 8080:8080 riacho
+
+ARG PYTHON=3.11
+
+FROM python:${PYTHON}-slim-bookworm AS build
+WORKDIR /build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN python -m venv /opt/riacho
+# What is imported changes seldom, so it has a layer of its own.
+COPY pyproject.toml ./
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+        > requirements.txt \
+    && /opt/riacho/bin/pip install --only-binary :all: --requirement requirements.txt
+COPY README.md LICENSE ./
+COPY lambdas lambdas
+COPY riacho riacho
+COPY service service
+COPY storage storage
+RUN /opt/riacho/bin/pip install --no-deps . \
+    && /opt/riacho/bin/pip check \
+    && /opt/riacho/bin/python -m compileall -q /opt/riacho/lib \
+    && /opt/riacho/bin/riacho version
+
+FROM python:${PYTHON}-slim-bookworm
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin riacho \
+    && install --directory --owner=riacho --group=riacho /data
+COPY --from=build /opt/riacho /opt/riacho
+ENV PATH=/opt/riacho/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    RIACHO_DATA=/data \
+    RIACHO_HOST=0.0.0.0
+USER 10001
+WORKDIR /data
+VOLUME /data
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
+    CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f\"http://127.0.0.1:{os.environ.get('RIACHO_PORT', 8080)}/ready\", timeout=4)"]
+ENTRYPOINT ["riacho"]
+CMD ["serve"]

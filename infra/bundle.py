@@ -1,0 +1,213 @@
+"""Builds what is deployed: a directory for the functions, an archive for the Spark job.
+
+    python -m infra.bundle              both, into build/
+    python -m infra.bundle functions --python 3.13 --architecture arm64
+
+Only wheels are used, for the machines that will run them and not for this one, so neither docker
+nor a compiler is needed. A function may have 250 MB, unzipped and with its layers. All wheels
+together have more, so what no gateway can reach is left out: Arrow's Flight, S3 and header files,
+the AWS SDK's models of other services, tests.
+"""
+
+import argparse
+import gzip
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Final, get_args
+
+from infra.parameters import ROOT, Architecture, Parameters
+
+PACKAGES: Final = ("lambdas", "riacho", "service", "storage")
+UNZIPPED_BYTES_MAX: Final = 250 * 1024 * 1024
+ADAPTER_BYTES: Final = 10 * 1024 * 1024
+"""More than the layer of the Lambda Web Adapter has."""
+
+GLIBC: Final = "2_28"
+"""Arrow's wheels ask for it. Amazon Linux 2023 has 2.34."""
+
+SPARK_NEEDS: Final = ("pandas>=2.2,<3",)
+"""Spark itself is where the job runs."""
+
+SERVICES: Final = frozenset(
+    {"dynamodb", "emr-serverless", "s3", "signin", "sso", "sso-oidc", "sts"}
+)
+"""The services whose models are kept: those we call, and those that give credentials."""
+
+UNREACHABLE: Final = (
+    "pyarrow/include",
+    "pyarrow/includes",
+    "pyarrow/src",
+    "pyarrow/_flight.*",
+    "pyarrow/libarrow_flight.so.*",
+    "pyarrow/libarrow_python_flight.so*",
+    "pyarrow/_s3fs.*",
+    "pyarrow/libarrow_s3.so.*",
+    "pyarrow/_pyarrow_cpp_tests.*",
+    "pyarrow/libarrow_python.so",  # Two names of one library, which a wheel stores three times.
+    "pyarrow/libarrow_python.so.*.*.*",
+    "pyarrow/libarrow_python_parquet_encryption.so",
+    "pyarrow/libarrow_python_parquet_encryption.so.*.*.*",
+    "numpy/_core/include",
+    "numpy/_core/lib",
+    "numpy/f2py",
+    "boto3/examples",
+    "pygments/lexers/[!_p]*.py",  # Of those that colour languages, Python's colours tracebacks.
+    "bin",
+    "**/tests",
+    "**/*.pxd",
+    "**/*.pxi",
+    "**/*.pyi",
+    "**/*.pyx",
+    "**/__pycache__",
+)
+
+
+class TooLarge(Exception):
+    """The package does not fit into a function."""
+
+
+def build_functions(target: Path, *, python: str, architecture: Architecture) -> int:
+    """Fill `target` with the package of the functions; return its size in bytes.
+
+    Raises `TooLarge` if Lambda would refuse it.
+    """
+    _install(target, (), python=python, architecture=architecture)
+    trim(target)
+    _compile(target, python)
+    size = size_of(target)
+    if size + ADAPTER_BYTES > UNZIPPED_BYTES_MAX:
+        raise TooLarge(f"{target} has {size} bytes, and there is room for {UNZIPPED_BYTES_MAX}")
+    return size
+
+
+def build_job(target: Path, *, python: str, architecture: Architecture) -> int:
+    """Write the archive of the Spark job to `target`; return its size in bytes."""
+    folder = target.with_name(target.name.split(".")[0])
+    _install(folder, SPARK_NEEDS, python=python, architecture=architecture)
+    trim(folder)
+    pack(folder, target)
+    shutil.rmtree(folder)
+    return target.stat().st_size
+
+
+def trim(folder: Path) -> None:
+    """Remove from `folder`, which holds installed wheels, what is never imported."""
+    for pattern in UNREACHABLE:
+        for path in list(folder.glob(pattern)):
+            _remove(path)
+    models = folder / "botocore" / "data"
+    for path in models.iterdir() if models.exists() else ():
+        if path.is_dir() and path.name not in SERVICES:
+            _remove(path)
+
+
+def pack(folder: Path, target: Path) -> None:
+    """Write `folder` as a .tgz: the same bytes for the same files, whenever it is done."""
+    with (
+        target.open("wb") as sink,
+        gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0, compresslevel=6) as zipped,
+        tarfile.open(fileobj=_stream(zipped), mode="w") as archive,
+    ):
+        for path in sorted(_files(folder)):
+            archive.add(path, path.relative_to(folder), filter=_anonymous)
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in _files(folder))
+
+
+def _install(
+    folder: Path, more: tuple[str, ...], *, python: str, architecture: Architecture
+) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    machine = "aarch64" if architecture == "arm64" else "x86_64"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(folder)),
+            *("--python-version", python, "--python-platform", f"{machine}-manylinux_{GLIBC}"),
+            *("--only-binary", ":all:", "--requirement", str(ROOT / "pyproject.toml"), *more),
+        ],
+        check=True,
+    )
+    for package in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+
+
+def _compile(folder: Path, python: str) -> None:
+    """Compile the package, if this machine has the very Python, which spares cold starts that.
+
+    The archive that is uploaded changes the times of files, so those are not to be compared.
+    """
+    found = _interpreter(python)
+    if found is None:
+        sys.stderr.write(f"no python{python} here: functions will start more slowly\n")
+        return
+    mode = ("--invalidation-mode", "unchecked-hash")
+    command = [found, "-m", "compileall", "-q", "-j", "0", *mode, str(folder)]
+    subprocess.run(command, check=True)
+
+
+def _interpreter(python: str) -> str | None:
+    """Return a Python of that version; uv finds it, or fetches it if it can."""
+    uv = (sys.executable, "-m", "uv", "python")
+    for prepare in ((), ("install", "--quiet", python)):
+        if prepare:
+            subprocess.run([*uv, *prepare], capture_output=True, check=False)
+        found = subprocess.run([*uv, "find", python], capture_output=True, text=True, check=False)
+        if found.returncode == 0:
+            return found.stdout.strip()
+    return None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _stream(zipped: gzip.GzipFile) -> IO[bytes]:
+    return zipped  # type: ignore[return-value]
+
+
+def main() -> None:
+    """Build what the arguments say."""
+    defaults = Parameters()
+    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Build packages.")
+    parser.add_argument("what", nargs="*", help="functions, job; none: both")
+    parser.add_argument(
+        "--architecture", choices=get_args(Architecture), default=defaults.architecture
+    )
+    parser.add_argument("--python", default=defaults.python, help="of the functions")
+    parser.add_argument("--emr-python", default=defaults.emr_python, help="of the job")
+    given = parser.parse_args()
+    builders: dict[str, Callable[[], int]] = {
+        "functions": lambda: build_functions(
+            defaults.function_package, python=given.python, architecture=given.architecture
+        ),
+        "job": lambda: build_job(
+            defaults.job_package, python=given.emr_python, architecture=given.architecture
+        ),
+    }
+    for what in given.what or builders:
+        sys.stdout.write(f"{what}: {builders[what]() / 1e6:.1f} MB\n")
+
+
+if __name__ == "__main__":
+    main()

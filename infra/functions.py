@@ -1,0 +1,198 @@
+"""The three functions, and a fourth that streams: the same package, a role of its own for each.
+
+    gateway      answers HTTP; writes objects and table, removes no object
+    controller   once a minute: probes zones, brings them back in sync
+    compaction   starts the maintenance job on EMR Serverless, and hears how it ended
+    streaming    `riacho serve` behind the Lambda Web Adapter, if asked for
+
+A role is written out instead of taking a managed policy: those allow every log group there is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as aws_lambda
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.parameters import LOG_DAYS, Parameters
+from infra.reasons import accept
+from infra.stores import READ_AND_WRITE, REMOVE, Stores
+
+GATEWAY_TIMEOUT_S: Final = 29
+"""API Gateway waits no longer; the gateway's own limits stay below."""
+
+CONTROLLER_TIMEOUT_S: Final = 55
+COMPACTION_TIMEOUT_S: Final = 60
+SMALL_MEMORY_MB: Final = 512
+
+ADAPTER_ACCOUNT: Final = "753240598075"
+"""AWS's own, which publishes the Lambda Web Adapter."""
+
+
+class Functions(Construct):
+    """Everything that runs on Lambda."""
+
+    def __init__(self, scope: Construct, name: str, parameters: Parameters, stores: Stores) -> None:
+        super().__init__(scope, name)
+        self._parameters = parameters
+        self._code = aws_lambda.Code.from_asset(str(parameters.function_package))
+        gateway_environment = {
+            **stores.environment,
+            "RIACHO_TABLE_BATCH_BYTES_MAX": str(parameters.table_batch_bytes_max),
+        }
+
+        self.gateway = self._function(
+            "Gateway",
+            handler="lambdas.gateway.handler",
+            description="Riacho over HTTP",
+            environment=gateway_environment,
+            memory_mb=parameters.memory_mb,
+            timeout_s=GATEWAY_TIMEOUT_S,
+            concurrency=parameters.concurrency or None,
+        )
+        stores.grant(_role(self.gateway), READ_AND_WRITE)
+
+        self.controller = self._function(
+            "Controller",
+            handler="lambdas.controller.handler",
+            description="Probes zones and brings them back in sync",
+            environment=stores.environment,
+            timeout_s=CONTROLLER_TIMEOUT_S,
+        )
+        stores.grant(_role(self.controller), (*READ_AND_WRITE, *REMOVE))
+
+        self.compaction = self._function(
+            "Compaction",
+            handler="lambdas.compaction.handler",
+            description="Starts maintenance on EMR Serverless, and reports its end",
+            environment=stores.environment,
+            timeout_s=COMPACTION_TIMEOUT_S,
+        )
+
+        self.streaming: aws_lambda.Function | None = None
+        if parameters.streaming:
+            self.streaming = self._function(
+                "Streaming",
+                handler="lambdas/web",
+                description="Riacho over HTTP, with streamed answers",
+                environment={**gateway_environment, **_adapter_environment()},
+                memory_mb=parameters.memory_mb,
+                timeout_s=GATEWAY_TIMEOUT_S,
+                concurrency=parameters.concurrency or None,
+                layers=[self._adapter()],
+            )
+            stores.grant(_role(self.streaming), READ_AND_WRITE)
+
+    @property
+    def all(self) -> Mapping[str, aws_lambda.Function]:
+        named = {
+            "gateway": self.gateway,
+            "controller": self.controller,
+            "compaction": self.compaction,
+        }
+        return named | ({"streaming": self.streaming} if self.streaming else {})
+
+    def _function(
+        self,
+        name: str,
+        *,
+        handler: str,
+        description: str,
+        environment: Mapping[str, str],
+        timeout_s: int,
+        memory_mb: int = SMALL_MEMORY_MB,
+        concurrency: int | None = None,
+        layers: Sequence[aws_lambda.ILayerVersion] = (),
+    ) -> aws_lambda.Function:
+        arm = self._parameters.architecture == "arm64"
+        log_group = logs.LogGroup(
+            self,
+            f"{name}Log",
+            retention=retention(self._parameters.log_days),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        role = iam.Role(
+            self, f"{name}Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com")
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="Log",
+                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+                resources=[log_group.log_group_arn],
+            )
+        )
+        function = aws_lambda.Function(
+            self,
+            name,
+            description=description,
+            code=self._code,
+            handler=handler,
+            runtime=aws_lambda.Runtime(
+                f"python{self._parameters.python}", aws_lambda.RuntimeFamily.PYTHON
+            ),
+            architecture=(
+                aws_lambda.Architecture.ARM_64 if arm else aws_lambda.Architecture.X86_64
+            ),
+            role=role,
+            log_group=log_group,
+            environment=dict(environment),
+            memory_size=memory_mb,
+            timeout=Duration.seconds(timeout_s),
+            reserved_concurrent_executions=concurrency,
+            layers=list(layers),
+        )
+        accept(function, "AwsSolutions-L1", "latest python")
+        return function
+
+    def _adapter(self) -> aws_lambda.ILayerVersion:
+        kind = "Arm64" if self._parameters.architecture == "arm64" else "X86"
+        region = Stack.of(self).region
+        return aws_lambda.LayerVersion.from_layer_version_arn(
+            self,
+            "Adapter",
+            f"arn:aws:lambda:{region}:{ADAPTER_ACCOUNT}:layer:LambdaAdapterLayer{kind}"
+            f":{self._parameters.adapter_layer}",
+        )
+
+
+def logical_id(construct: Construct) -> str:
+    """Return the name in the template of what `construct` mainly is."""
+    return Stack.of(construct).get_logical_id(construct.node.default_child)  # type: ignore[arg-type]
+
+
+def retention(days: int) -> logs.RetentionDays:
+    """Return the member that stands for `days`, one of `LOG_DAYS`."""
+    members = (
+        logs.RetentionDays.ONE_DAY,
+        logs.RetentionDays.THREE_DAYS,
+        logs.RetentionDays.FIVE_DAYS,
+        logs.RetentionDays.ONE_WEEK,
+        logs.RetentionDays.TWO_WEEKS,
+        logs.RetentionDays.ONE_MONTH,
+        logs.RetentionDays.TWO_MONTHS,
+        logs.RetentionDays.THREE_MONTHS,
+        logs.RetentionDays.SIX_MONTHS,
+        logs.RetentionDays.ONE_YEAR,
+        logs.RetentionDays.THIRTEEN_MONTHS,
+        logs.RetentionDays.TWO_YEARS,
+        logs.RetentionDays.FIVE_YEARS,
+        logs.RetentionDays.TEN_YEARS,
+    )
+    return dict(zip(LOG_DAYS, members, strict=True))[days]
+
+
+def _adapter_environment() -> dict[str, str]:
+    return {
+        "AWS_LAMBDA_EXEC_WRAPPER": "/opt/bootstrap",
+        "AWS_LWA_INVOKE_MODE": "response_stream",
+        "AWS_LWA_PORT": "8080",
+        "AWS_LWA_READINESS_CHECK_PATH": "/ready",
+    }
+
+
+def _role(function: aws_lambda.Function) -> iam.Role:
+    assert isinstance(function.role, iam.Role)
+    return function.role

@@ -1,0 +1,158 @@
+"""What a deployment can be told, read from the CDK context (`-c name=value`, or cdk.json).
+
+Values arrive as text from the command line and as JSON from a file; both are taken. A name that
+is not known is refused, because a misspelt one would be ignored in silence.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+Auth = Literal["iam", "jwt", "none"]
+Architecture = Literal["x86_64", "arm64"]
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+ZONES_MAX: Final = 8
+MEMORY_MB_MIN, MEMORY_MB_MAX = 512, 10_240
+LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 400, 731, 1827, 3653)
+"""What CloudWatch accepts, as far as anybody wants it."""
+
+
+class WrongParameter(ValueError):
+    """A parameter that is unknown, or whose value makes no sense."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """One deployment."""
+
+    name: str = "Riacho"
+    """Of the stack. Two of them make two deployments in one account."""
+
+    zones: tuple[str, ...] = ("a",)
+    """Names of zones, a bucket each. They are stored with the data: add, never rename."""
+
+    auth: Auth = "iam"
+    """Who may call: signed requests, tokens (HTTP API only; the URL stays signed), or anybody."""
+
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+
+    memory_mb: int = 1769
+    """Of the gateway. Lambda gives a whole core from 1769 on, and fewer cycles below."""
+
+    concurrency: int = 0
+    """Gateways at once at most, taken from what the account has; 0: as many as the account has."""
+
+    table_batch_bytes_max: int = 4096
+    """Batches up to this size go to the table first."""
+
+    log_days: int = 30
+    kms: bool = False
+    """A key of our own for buckets and table, instead of those of S3 and DynamoDB."""
+
+    keep: bool = True
+    """Whether buckets and table outlive the stack."""
+
+    streaming: bool = False
+    """Whether the Function URL streams: `riacho serve` behind the Lambda Web Adapter."""
+
+    adapter_layer: int = 25
+    """Version of the adapter's layer."""
+
+    architecture: Architecture = "x86_64"
+    python: str = "3.13"
+
+    controller_minutes: int = 1
+    maintain_minutes: int = 60
+    emr_release: str = "emr-spark-8.1.0"
+    emr_python: str = "3.11"
+    emr_cores_max: int = 16
+
+    containers: int = 0
+    """Tasks of a Fargate service beside the functions; 0: no service, no network."""
+
+    certificate: str = ""
+    """ARN of a certificate: the load balancer then speaks HTTPS, to the internet."""
+
+    alarms: bool = True
+    alarm_email: str = ""
+
+    function_package: Path = ROOT / "build" / "lambda"
+    job_package: Path = ROOT / "build" / "riacho-job.tgz"
+
+    def __post_init__(self) -> None:
+        _check(re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,40}", self.name), "name", self.name)
+        _check(0 < len(set(self.zones)) == len(self.zones) <= ZONES_MAX, "zones", self.zones)
+        for zone in self.zones:
+            _check(re.fullmatch(r"[a-z0-9][a-z0-9-]{0,19}", zone), "zones", zone)
+        _check(self.auth in ("iam", "jwt", "none"), "auth", self.auth)
+        if self.auth == "jwt":
+            _check(self.jwt_issuer.startswith("https://"), "jwt_issuer", self.jwt_issuer)
+            _check(self.jwt_audience, "jwt_audience", self.jwt_audience)
+        _check(MEMORY_MB_MIN <= self.memory_mb <= MEMORY_MB_MAX, "memory_mb", self.memory_mb)
+        _check(self.log_days in LOG_DAYS, "log_days", self.log_days)
+        _check(self.architecture in ("x86_64", "arm64"), "architecture", self.architecture)
+        # Older runtimes are on Amazon Linux 2, whose C library is too old for Arrow's wheels.
+        _check(re.fullmatch(r"3\.1[2-9]", self.python), "python", self.python)
+        _check(re.fullmatch(r"3\.1[1-9]", self.emr_python), "emr_python", self.emr_python)
+        _check(0 <= self.table_batch_bytes_max <= 65_536, "table_batch_bytes_max", "")
+        for name in ("controller_minutes", "maintain_minutes", "emr_cores_max"):
+            _check(getattr(self, name) > 0, name, getattr(self, name))
+        for name in ("containers", "concurrency"):
+            _check(getattr(self, name) >= 0, name, getattr(self, name))
+
+    @classmethod
+    def from_context(cls, context: Callable[[str], Any]) -> Self:
+        """Return what `context` (as `node.try_get_context`) says, defaults for the rest.
+
+        Raises `WrongParameter`.
+        """
+        return cls.of({name: context(name) for name in names()})
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return parameters of text or values; `None` is the default."""
+        unknown = sorted(given.keys() - names())
+        if unknown:
+            raise WrongParameter(f"there is no parameter {', '.join(unknown)}")
+        defaults = {each.name: each.default for each in fields(cls)}
+        read = {
+            name: _read(name, value, defaults[name])
+            for name, value in given.items()
+            if value is not None
+        }
+        return cls(**read)
+
+
+def names() -> frozenset[str]:
+    return frozenset(each.name for each in fields(Parameters))
+
+
+def _check(holds: object, name: str, value: object) -> None:
+    if not holds:
+        raise WrongParameter(f"{name} cannot be {value!r}")
+
+
+def _read(name: str, value: Any, default: Any) -> Any:
+    try:
+        match default:
+            case bool():
+                return _truth(value)
+            case int():
+                return int(value)
+            case tuple():
+                return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+            case Path():
+                return Path(value)
+            case _:
+                return str(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WrongParameter(f"{name} cannot be {value!r}") from error
+
+
+def _truth(value: Any) -> bool:
+    return {"true": True, "false": False, "on": True, "off": False}[str(value).lower()]

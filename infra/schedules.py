@@ -1,0 +1,73 @@
+"""The clocks: what EventBridge calls, and how often."""
+
+from aws_cdk import Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from constructs import Construct
+
+from infra.functions import Functions
+from infra.parameters import Parameters
+from infra.spark_jobs import SparkJobs
+
+JOB: str = "maintain"
+ENDED = ("SUCCESS", "FAILED", "CANCELLED")
+
+
+class Schedules(Construct):
+    """A tick for the controller, a run of maintenance, and news of how runs ended."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        name: str,
+        parameters: Parameters,
+        functions: Functions,
+        jobs: SparkJobs,
+    ) -> None:
+        super().__init__(scope, name)
+        tick = Duration.minutes(parameters.controller_minutes)
+        # A tick that could not be delivered is not worth more than the next one.
+        events.Rule(
+            self,
+            "ControllerTick",
+            description="The controller looks at zones",
+            schedule=events.Schedule.rate(tick),
+            targets=[
+                targets.LambdaFunction(
+                    functions.controller,
+                    retry_attempts=0,
+                    max_event_age=Duration.minutes(1),
+                )
+            ],
+        )
+        events.Rule(
+            self,
+            "Maintain",
+            description="Retention, compaction and sweep",
+            schedule=events.Schedule.rate(Duration.minutes(parameters.maintain_minutes)),
+            targets=[
+                targets.LambdaFunction(
+                    functions.compaction,
+                    event=events.RuleTargetInput.from_object({"job": JOB}),
+                    retry_attempts=2,
+                    max_event_age=Duration.minutes(15),
+                )
+            ],
+        )
+        events.Rule(
+            self,
+            "JobEnded",
+            description="A job of this deployment has ended",
+            event_pattern=events.EventPattern(
+                source=["aws.emr-serverless"],
+                detail_type=["EMR Serverless Job Run State Change"],
+                detail={"applicationId": [jobs.application_id], "state": list(ENDED)},
+            ),
+            targets=[
+                targets.LambdaFunction(
+                    functions.compaction,
+                    retry_attempts=2,
+                    max_event_age=Duration.minutes(15),
+                )
+            ],
+        )

@@ -1,0 +1,144 @@
+"""Where everything is: a bucket for each zone, the table, and what may be done with them.
+
+- No lifecycle rule touches an object that was written: what is not needed any more is known to
+  the index alone, and a sweep removes it. Only parts of uploads that never ended are cleared.
+- Versions of objects would keep what a sweep removes. An object is never overwritten anyway.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.parameters import Parameters
+from infra.reasons import accept
+
+READ_AND_WRITE: Final = ("s3:GetObject", "s3:PutObject")
+REMOVE: Final = ("s3:DeleteObject",)
+UPLOAD_IN_PARTS: Final = ("s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
+
+TABLE_ACTIONS: Final = (
+    "dynamodb:GetItem",
+    "dynamodb:BatchGetItem",
+    "dynamodb:Query",
+    "dynamodb:PutItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:ConditionCheckItem",
+)
+"""Transactions need no permission of their own: DynamoDB asks for those of the actions in them."""
+
+KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:DescribeKey")
+
+
+class Stores(Construct):
+    """The state of a deployment; everything else can be thrown away."""
+
+    def __init__(self, scope: Construct, name: str, parameters: Parameters) -> None:
+        super().__init__(scope, name)
+        self._kept = RemovalPolicy.RETAIN if parameters.keep else RemovalPolicy.DESTROY
+        self._log_days = parameters.log_days
+        self.key = self._key() if parameters.kms else None
+        self.buckets = {zone: self._bucket(zone) for zone in parameters.zones}
+        self.table = self._table(protected=parameters.keep)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What tells a process where its stores are."""
+        zones = ",".join(f"{zone}=s3://{b.bucket_name}" for zone, b in self.buckets.items())
+        return {"RIACHO_ZONES": zones, "RIACHO_METADATA": f"dynamodb://{self.table.table_name}"}
+
+    def grant(self, role: iam.Role, actions: Sequence[str]) -> None:
+        """Let `role` use the table, list the buckets, and do `actions` with their objects."""
+        every_object = [bucket.arn_for_objects("*") for bucket in self.buckets.values()]
+        buckets = [bucket.bucket_arn for bucket in self.buckets.values()]
+        statements = [
+            iam.PolicyStatement(sid="Objects", actions=list(actions), resources=every_object),
+            # Serving lists nothing. Without it S3 says "denied" of objects that do not exist.
+            iam.PolicyStatement(sid="Buckets", actions=["s3:ListBucket"], resources=buckets),
+            iam.PolicyStatement(
+                sid="Table", actions=list(TABLE_ACTIONS), resources=[self.table.table_arn]
+            ),
+        ]
+        if self.key is not None:
+            statements.append(
+                iam.PolicyStatement(
+                    sid="Key", actions=list(KEY_ACTIONS), resources=[self.key.key_arn]
+                )
+            )
+        for statement in statements:
+            role.add_to_policy(statement)
+        for bucket in self.buckets.values():
+            accept(role, f"AwsSolutions-IAM5[Resource::<{_id(bucket)}.Arn>/*]", "object keys")
+
+    def log_bucket(self, scope: Construct, name: str) -> s3.Bucket:
+        """Return a bucket for logs of jobs, which expire."""
+        bucket = s3.Bucket(
+            scope,
+            name,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            removal_policy=self._kept,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    expiration=Duration.days(self._log_days),
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
+        )
+        accept(bucket, "AwsSolutions-S1", "access logs")
+        return bucket
+
+    def _key(self) -> kms.Key:
+        return kms.Key(
+            self,
+            "Key",
+            description="Records, index and table of a Riacho deployment",
+            enable_key_rotation=True,
+            removal_policy=self._kept,
+        )
+
+    def _bucket(self, zone: str) -> s3.Bucket:
+        bucket = s3.Bucket(
+            self,
+            f"Zone-{zone}",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            encryption=s3.BucketEncryption.KMS if self.key else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=self.key,
+            bucket_key_enabled=True if self.key else None,
+            enforce_ssl=True,
+            versioned=False,
+            removal_policy=self._kept,
+            lifecycle_rules=[
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1))
+            ],
+        )
+        accept(bucket, "AwsSolutions-S1", "access logs")
+        return bucket
+
+    def _table(self, *, protected: bool) -> dynamodb.Table:
+        encryption = dynamodb.TableEncryption
+        return dynamodb.Table(
+            self,
+            "Table",
+            partition_key=dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
+            sort_key=dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            encryption=encryption.CUSTOMER_MANAGED if self.key else encryption.DEFAULT,
+            encryption_key=self.key,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=protected,
+            removal_policy=self._kept,
+        )
+
+
+def _id(bucket: s3.Bucket) -> str:
+    return bucket.stack.get_logical_id(bucket.node.default_child)  # type: ignore[arg-type]
