@@ -125,6 +125,7 @@ class Sweep:
         self.cutoff_ms = stores.world.now_ms() - options.min_age_ms
         self.report = SweepReport()
         self._removed = 0
+        self._batches_left = 0
 
     async def run(self, *, divides: bool = True) -> SweepReport:
         """Sweep in this process; in parts if there are too many objects, or raise `TooMany`."""
@@ -227,7 +228,9 @@ class Sweep:
             report.batches_removed.add(count, size_bytes)
             self._count(count, size_bytes)
 
-        await sweep_batches.remove(metadata, found[: self.left], self._held.check, removed)
+        going = found[: self.left]
+        self._batches_left = len(found) - len(going)
+        await sweep_batches.remove(metadata, going, self._held.check, removed)
 
     async def _markers(self) -> list[tuple[str, str]]:
         found = []
@@ -273,8 +276,11 @@ class Sweep:
 
     @property
     def _is_all_removed(self) -> bool:
-        return self._held is None or all(
-            zone.orphan_count == zone.removed.objects for zone in self.report.zones.values()
+        return self._held is None or (
+            not self._batches_left
+            and all(
+                zone.orphan_count == zone.removed.objects for zone in self.report.zones.values()
+            )
         )
 
     async def _remove(self, name: str, orphans: Sequence[Candidate], tally: ZoneTally) -> None:

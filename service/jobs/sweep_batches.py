@@ -7,7 +7,7 @@ heads are read: what was committed meanwhile is there, and so is what was not mo
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from storage.errors import MetadataConflict
+from storage.errors import MetadataConflict, OutcomeUnknown
 from storage.head import Head
 from storage.metadata import MetadataStore
 from storage.table_batches import OldBatch, mentioned, old
@@ -45,6 +45,6 @@ async def remove(
             await check()
         try:
             await metadata.transact([batch.removal])
-        except MetadataConflict:
-            continue  # Somebody else was first.
+        except (MetadataConflict, OutcomeUnknown):
+            continue  # Somebody else was first; or the next sweep finds it gone, or not.
         removed(1, batch.size_bytes)

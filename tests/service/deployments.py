@@ -15,6 +15,7 @@ from storage.errors import RiachoError
 from storage.fsck import LaneReport, check_lane
 from storage.head import Head
 from storage.reader import Budget
+from storage.table_batches import TableBatches
 from storage.topics import Topics
 from storage.zone_items import ZoneItem
 from storage.zones import Zones
@@ -69,11 +70,11 @@ class Deployment:
             name,
         )
 
-    def gateway(self) -> Gateway:
+    def gateway(self, **settings: object) -> Gateway:
         # With its own view of how the zones are.
         zones = Zones(self.zones.failing)
-        settings = Settings.model_validate({"linger_max_ms": 3_600_000})
-        return Gateway(settings, zones, self.metadata, self.world())
+        given = {"linger_max_ms": 3_600_000, **settings}
+        return Gateway(Settings.model_validate(given), zones, self.metadata, self.world())
 
     async def produce(self, gateway: Gateway, *values: bytes, partition: int = 0) -> None:
         batch = batch_of(*values)
@@ -128,5 +129,5 @@ class Deployment:
     async def fsck(self) -> LaneReport:
         total = LaneReport()
         for head in await self.heads():
-            total.add(await check_lane(self.zones, head))
+            total.add(await check_lane(self.zones, head, batches=TableBatches(self.metadata)))
         return total

@@ -95,7 +95,7 @@ class Cluster:
         self.now_s = 1_000_000.0
         self._seeds = itertools.count()
 
-    def process(self) -> Process:
+    def process(self, **settings: object) -> Process:
         chance = random.Random(next(self._seeds))
         world = World(
             now_ms=lambda: int(self.now_s * 1000),
@@ -104,8 +104,8 @@ class Cluster:
             random=chance.random,
             random_bytes=chance.randbytes,
         )
-        settings = Settings.model_validate({"linger_max_ms": 3_600_000})
-        gateway = Gateway(settings, Zones({"a": self.objects}), self.metadata, world)
+        given = Settings.model_validate({"linger_max_ms": 3_600_000, **settings})
+        gateway = Gateway(given, Zones({"a": self.objects}), self.metadata, world)
         coordinator = Coordinator(gateway.metadata, gateway.topics, world)
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, world)
         ids = ProducerIds(gateway.metadata, world)
@@ -120,7 +120,7 @@ class Cluster:
             fences=Fences(ids, items),
             transactions=Transactions(gateway, offsets, ids, items),
             atomic=Atomic(gateway, offsets),
-            upkeep=TransactionUpkeep(gateway.metadata, items, settings, world),
+            upkeep=TransactionUpkeep(gateway.metadata, items, given, world),
         )
 
     async def _sleep(self, seconds: float) -> None:
