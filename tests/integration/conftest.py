@@ -21,7 +21,11 @@ def deployment(
 @pytest.fixture(scope="module")
 def gateway(deployment: Deployment) -> Iterator[GatewayProcess]:
     """One gateway for all the tests of a module that do it no harm."""
-    with deployment.start(env={"RIACHO_SSE_HEARTBEAT_S": "0.2"}) as gateway:
+    env = {"RIACHO_SSE_HEARTBEAT_S": "0.2"}
+    if deployment.kind == "cloud":
+        # As in Lambda: small flushes are in the table at first. To clients it is all the same.
+        env["RIACHO_TABLE_BATCH_BYTES_MAX"] = "4096"
+    with deployment.start(env=env) as gateway:
         yield gateway
 
 

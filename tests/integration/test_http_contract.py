@@ -979,6 +979,8 @@ def read_range(url: str, start: int, end: int) -> bytes:
         with open(url2pathname(urlsplit(url).path), "rb") as file:
             file.seek(start)
             return file.read(end - start)
+    if url.startswith("data:"):
+        return base64.b64decode(url.partition(",")[2])[start:end]
     response = httpx.get(url, headers={"range": f"bytes={start}-{end - 1}"}, timeout=TIMEOUT_S)
     assert response.status_code == 206, response.text
     return response.content
