@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from service.fitting import Body
 from storage import slices
 from storage.fetched import Fetched, rows_within
 from storage.records import RECORD_SCHEMA
@@ -50,6 +51,10 @@ class _Part:
     def is_dense(self) -> bool:
         return self.offsets[-1] - self.offsets[0] == len(self.offsets) - 1
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data) if self.data is not None else int(self.batch().nbytes)
+
     def batch(self) -> pa.RecordBatch:
         if self.data is not None:
             return slices.decode_unchecked(self.data)
@@ -57,14 +62,7 @@ class _Part:
         return self.records
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowBody:
-    body: bytes
-    next_offset: int
-    record_count: int
-
-
-async def arrow_body(fetched: Fetched, bytes_max: int, form: OffsetsForm) -> ArrowBody:
+async def arrow_body(fetched: Fetched, bytes_max: int, form: OffsetsForm) -> Body:
     """Return the records as a stream, without those that `bytes_max` has no room for."""
     parts = [*_parts(fetched, bytes_max)]
     is_dense = all(part.is_dense for part in parts)
@@ -77,13 +75,14 @@ async def arrow_body(fetched: Fetched, bytes_max: int, form: OffsetsForm) -> Arr
         parts = await asyncio.to_thread(_cut_at_gaps, parts)
         body = await asyncio.to_thread(_with_bases, parts)
     count = sum(len(part.offsets) for part in parts)
-    if count == fetched.record_count:
-        return ArrowBody(body, fetched.end_offset, count)
-    return ArrowBody(body, parts[-1].offsets[-1] + 1, count)
+    is_all = count == fetched.record_count
+    next_offset = fetched.end_offset if is_all else parts[-1].offsets[-1] + 1
+    return Body(body, next_offset, count, sum(part.size_bytes for part in parts))
 
 
 def _parts(fetched: Fetched, bytes_max: int) -> Iterator[_Part]:
     fits = fetched.size_bytes <= bytes_max
+    left_bytes, least = bytes_max, 1
     for piece in fetched.slices:
         first, end = piece.rows(fetched.start_offset, fetched.end_offset)
         offsets = piece.offsets_of(first, end)
@@ -92,7 +91,10 @@ def _parts(fetched: Fetched, bytes_max: int) -> Iterator[_Part]:
             continue
         batch = piece.records().slice(first, end - first)
         if not fits:
-            batch = batch.slice(0, max(1, rows_within(batch, bytes_max)))
+            batch = batch.slice(0, max(least, rows_within(batch, left_bytes)))
+            left_bytes, least = left_bytes - batch.nbytes, 0
+            if not batch.num_rows:
+                return
         yield _Part(None, batch, offsets[: batch.num_rows])
         if batch.num_rows < end - first:
             return

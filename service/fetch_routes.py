@@ -1,6 +1,6 @@
 """`GET …/records` and `POST /v1/fetch`: from offsets to bodies."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -8,9 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from service.access_log import request_id_of
-from service.arrow_fetch import OffsetsForm, arrow_body
+from service.arrow_fetch import arrow_body
 from service.fetch_bodies import encode_ndjson
+from service.fitting import Body, body_of, fitted
 from service.gateway import FetchResult, Gateway, Position, Wait
+from service.hosted import wait_s
 from service.json_requests import read_json
 from service.methods import is_head
 from service.metrics import Metrics
@@ -23,11 +25,10 @@ from service.requests import (
     OFFSET_MAX,
     SSE,
     Query,
-    ValueFormat,
     accepted,
     partition_of,
 )
-from service.tail import tail
+from service.tail import limits_of, tail
 from storage.errors import InvalidRequest
 from storage.reader import Budget
 
@@ -58,12 +59,22 @@ class FetchRoutes:
         topic, partition = request.path_params["topic"], partition_of(request)
         if media_type == SSE:
             return await self._tail(request, query, topic, partition)
-        budget, wait = self._budget(query), self._wait(query)
+        budget, wait = self._budget(query), self._wait(request, query)
         value_format, form = query.value_format(), query.offsets_form()
         result = await self._gateway.fetch(topic, partition, query.position(), budget, wait)
-        if media_type == ARROW:
-            return await self._arrow(result, form)
-        return self._text(result, media_type, value_format)
+
+        async def arrow(bytes_max: int) -> Body:
+            return await arrow_body(result.fetched, bytes_max, form)
+
+        async def text(bytes_max: int) -> Body:
+            batches = result.fetched.batches(bytes_max)
+            if media_type == NDJSON:
+                data = encode_ndjson(batches, value_format=value_format)
+            else:
+                data = fetched_json(result, batches, value_format)
+            return body_of(result, batches, data)
+
+        return await self._answer(result, media_type, arrow if media_type == ARROW else text)
 
     def _budget(self, query: Query) -> Budget:
         settings = self._gateway.settings
@@ -76,28 +87,23 @@ class FetchRoutes:
             ),
         )
 
-    def _wait(self, query: Query) -> Wait:
+    def _wait(self, request: Request, query: Query) -> Wait:
         longest = self._gateway.settings.wait_ms_max
+        wanted_s = (query.integer("max_wait_ms", 0, longest) or 0) / 1000
         return Wait(
             min_bytes=query.up_to("min_bytes", 1, OFFSET_MAX, low=0),
-            max_wait_s=(query.integer("max_wait_ms", 0, longest) or 0) / 1000,
+            max_wait_s=wait_s(request, wanted_s, self._gateway.world.monotonic_s()),
         )
 
-    def _text(self, result: FetchResult, media_type: str, value_format: ValueFormat) -> Response:
-        batches = result.fetched.batches(result.share.size_bytes)
-        headers = _headers(result, result.fetched.end_of(batches))
-        if media_type == NDJSON:
-            body = encode_ndjson(batches, value_format=value_format)
-        else:
-            body = fetched_json(result, batches, value_format)
-        self._metrics.fetched(sum(batch.num_rows for _, batch in batches), len(body))
-        return RecordsResponse(body, media_type, [result.share], headers)
-
-    async def _arrow(self, result: FetchResult, form: OffsetsForm) -> Response:
-        found = await arrow_body(result.fetched, result.share.size_bytes, form)
+    async def _answer(
+        self, result: FetchResult, media_type: str, encode: Callable[[int], Awaitable[Body]]
+    ) -> Response:
+        found = await fitted(
+            encode, result.share.size_bytes, self._gateway.settings.answer_bytes_max, result
+        )
         self._metrics.fetched(found.record_count, len(found.body))
         headers = _headers(result, found.next_offset)
-        return RecordsResponse(found.body, ARROW, [result.share], headers)
+        return RecordsResponse(found.body, media_type, [result.share], headers)
 
     async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
         position = query.position()
@@ -111,7 +117,14 @@ class FetchRoutes:
         value_format = query.value_format()
         # The first look happens here, so that a bad request is refused by its status.
         first = await self._gateway.fetch(topic, partition, position, budget, Wait())
-        events = tail(self._gateway, first, budget, value_format, stop_after)
+        events = tail(
+            self._gateway,
+            first,
+            budget,
+            value_format,
+            stop_after,
+            limits_of(request, self._gateway),
+        )
         if is_head(request):
             events = _nothing()
         return StreamingResponse(
@@ -135,6 +148,8 @@ class FetchRoutes:
             raise InvalidRequest(
                 f"max_wait_ms: must be from 0 to {settings.wait_ms_max}, not {body.max_wait_ms}"
             )
+        wanted_s = wait_s(request, body.max_wait_ms / 1000, self._gateway.world.monotonic_s())
+        body.max_wait_ms = int(wanted_s * 1000)
         items, shares = await self._several.fetch(body, request_id_of(request))
         return RecordsResponse(b'{"partitions":' + items + b"}", JSON, shares)
 

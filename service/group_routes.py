@@ -20,6 +20,7 @@ from service.groups.coordinator import (
 from service.groups.offsets import Commit, Committer, Offsets
 from service.groups.progress import Progress, Reset, ResetTo
 from service.groups.state import Group, Member
+from service.hosted import wait_s
 from service.json_requests import read_json
 from service.multi_fetch import FetchBody, MultiFetch, Wanted
 from service.records_response import RecordsResponse
@@ -173,6 +174,7 @@ class GroupRoutes:
         items: bytes = b"[]"
         shares: list[Share] = []
         wait_ms = min(body.max_wait_ms, beat.session_timeout_ms // POLL_WAIT_SHARE)
+        wait_ms = int(1000 * wait_s(request, wait_ms / 1000, self._gateway.world.monotonic_s()))
         if beat.assignment:
             wanted, resets = await self._wanted(group_id, beat.assignment, body)
             fetch = FetchBody(

@@ -2,22 +2,27 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
 
 from service import problems
 from service.fetch_bodies import encode_json
+from service.fitting import Body, body_of, fitted
 from service.gateway import FetchResult, Gateway, Position, Wait
 from service.metrics import Metrics
 from service.requests import OFFSET_MAX, ValueFormat, parse_place
 from service.shares import Share
-from storage.errors import InvalidRequest, OffsetOutOfRange, RiachoError
+from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, RiachoError
 from storage.fetched import Batches, Budget
 
 FETCHES_AT_ONCE: Final = 16
 """Partitions of one `POST /v1/fetch` that are read at the same time. More would read beyond
 the budget, fewer would wait for the store more often."""
+
+ITEM_BYTES: Final = 1024
+"""What a partition takes in an answer besides its records, at most: names, offsets, an error."""
 
 NO_RESETS: Final[Mapping[tuple[str, int], Position]] = {}
 
@@ -83,7 +88,8 @@ class MultiFetch:
                 or left_s <= 0
                 or self._gateway.draining.is_set()
             ):
-                return self._json(body, results, request_id), [result.share for result in good]
+                items = await self._json(body, results, request_id)
+                return items, [result.share for result in good]
             await self._gateway.changed([result.watch for result in good], left_s)
 
     async def _fetch_each(
@@ -132,34 +138,77 @@ class MultiFetch:
         except RiachoError as error:
             return error
 
-    def _json(
+    async def _json(
         self, body: FetchBody, results: Sequence[FetchResult | RiachoError], request_id: str
     ) -> bytes:
         settings = self._gateway.settings
-        left = min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
-        records = min(
-            body.max_records or settings.fetch_records_default, settings.fetch_records_max
+        left = _Left(
+            bytes=min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max),
+            records=min(
+                body.max_records or settings.fetch_records_default, settings.fetch_records_max
+            ),
         )
+        if settings.answer_bytes_max:
+            left.room_bytes = settings.answer_bytes_max - ITEM_BYTES * len(results)
         items: list[bytes] = []
         for wanted, result in zip(body.partitions, results, strict=True):
             place = {"topic": wanted.topic, "partition": wanted.partition}
-            if isinstance(result, RiachoError):
-                error = problems.document(result, request_id)
-                items.append(msgspec.json.encode({**place, "error": error}))
-                continue
-            affordable = min(left, wanted.max_bytes or left, result.share.size_bytes)
-            # What will not be sent need not be decoded either.
-            batches: Batches = []
-            if left > 0 and records > 0:
-                batches = _first_records(result.fetched.batches(affordable), records)
-            for _, batch in batches:
-                left -= batch.nbytes
-                records -= batch.num_rows
-            item = fetched_json(result, batches, body.value_format)
-            items.append(msgspec.json.encode(place)[:-1] + b"," + item[1:])
+            try:
+                if isinstance(result, RiachoError):
+                    raise result
+                found = await _item(result, wanted, left, body.value_format)
+            except RiachoError as error:
+                document = problems.document(error, request_id)
+                items.append(msgspec.json.encode({**place, "error": document}))
+            else:
+                left.take(found)
+                items.append(msgspec.json.encode(place)[:-1] + b"," + found.body[1:])
         data = b"[" + b",".join(items) + b"]"
         self._metrics.fetched(0, len(data))
         return data
+
+
+@dataclass(slots=True)
+class _Left:
+    """What an answer still takes."""
+
+    bytes: int
+    records: int
+    room_bytes: int = 0
+    """Of JSON; 0: any size."""
+    is_empty: bool = True
+
+    def take(self, body: Body) -> None:
+        if body.record_count:
+            self.is_empty = False
+            self.bytes -= body.size_bytes
+            self.records -= body.record_count
+            if self.room_bytes:
+                self.room_bytes = max(1, self.room_bytes - len(body.body))
+
+
+async def _item(
+    result: FetchResult, wanted: Wanted, left: _Left, value_format: ValueFormat
+) -> Body:
+    """Return what one partition has, as far as the answer takes it.
+
+    Raises `RecordTooLarge` if not even an answer of its own would take its first record.
+    """
+
+    async def encode(bytes_max: int) -> Body:
+        batches: Batches = []
+        # What will not be sent need not be decoded either.
+        if bytes_max > 0 and left.records > 0:
+            batches = _first_records(result.fetched.batches(bytes_max), left.records)
+        return body_of(result, batches, fetched_json(result, batches, value_format))
+
+    affordable = min(left.bytes, wanted.max_bytes or left.bytes, result.share.size_bytes)
+    try:
+        return await fitted(encode, affordable, left.room_bytes, result)
+    except RecordTooLarge:
+        if left.is_empty:
+            raise
+        return await encode(0)
 
 
 def _first_records(batches: Batches, count: int) -> Batches:

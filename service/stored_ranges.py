@@ -86,6 +86,18 @@ class _Ranges(msgspec.Struct):
     log_start_offset: int
 
 
+async def located_ranges(
+    gateway: Gateway, place: tuple[str, int], offset: int | None, end: int | None, limit: int
+) -> bytes:
+    """Return the JSON of ranges that hold `offset` to `end`; fewer where that would not fit."""
+    while True:
+        located = await gateway.locate(*place, offset, end, limit)
+        body = await stored_ranges(gateway, located)
+        if limit == 1 or not 0 < gateway.settings.answer_bytes_max < len(body):
+            return body
+        limit //= 2
+
+
 async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
     """Return the JSON of what was located, with URLs."""
     head, local = located.head, located.local

@@ -19,7 +19,7 @@ from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter, problem_respon
 from service.partition_info import PartitionInfo
 from service.record_limits import PARTITION_MAX
 from service.requests import JSON, OFFSET_MAX, Query, parse_partition, parse_place
-from service.stored_ranges import RANGES, RANGES_MAX, StoredRanges, stored_ranges
+from service.stored_ranges import RANGES, RANGES_MAX, StoredRanges, located_ranges
 from storage.errors import InvalidRequest
 from storage.topic_config import SETTINGS
 from storage.topics import PARTITIONS_MAX, Topic
@@ -192,8 +192,8 @@ def router(gateway: Gateway) -> APIRouter:
         offset = query.integer("offset", 0, OFFSET_MAX)
         end = query.integer("end", 0, OFFSET_MAX)
         limit = query.integer("limit", 1, RANGES_MAX)
-        located = await gateway.locate(topic, partition, offset, end, limit or RANGES)
-        return Response(await stored_ranges(gateway, located), media_type=JSON)
+        body = await located_ranges(gateway, (topic, partition), offset, end, limit or RANGES)
+        return Response(body, media_type=JSON)
 
     return routes
 

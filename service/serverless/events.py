@@ -18,6 +18,9 @@ from urllib.parse import unquote
 from mangum.handlers.api_gateway import HTTPGateway
 from mangum.types import LambdaConfig, LambdaContext, LambdaEvent, Response, Scope
 
+from service.problems import response_to
+from storage.errors import NotSupported
+
 TEXT: Final = (
     "text/",
     "application/json",
@@ -51,6 +54,8 @@ class HttpEvent(HTTPGateway):
         return scope
 
     def __call__(self, response: Response) -> dict[str, Any]:
+        if len(response["body"]) > ANSWER_BYTES_MAX:
+            response = _too_large(len(response["body"]))
         headers, cookies = _headers(response["headers"])
         body = response["body"]
         is_text = _is_text(headers, body)
@@ -73,6 +78,22 @@ def path_of(event: LambdaEvent) -> str:
     if stage != "$default":
         path = path.removeprefix(f"/{stage}")
     return path or "/"
+
+
+def _too_large(size_bytes: int) -> Response:
+    """Return what is said instead of an answer that Lambda would refuse."""
+    found = response_to(
+        NotSupported(
+            f"the answer has {size_bytes} bytes, and a function may return {ANSWER_BYTES_MAX};"
+            " ask for less, or ask a gateway that runs in a container"
+        ),
+        "",
+    )
+    return {
+        "status": found.status_code,
+        "headers": [list(pair) for pair in found.raw_headers],
+        "body": bytes(found.body),
+    }
 
 
 def _headers(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], list[str]]:
