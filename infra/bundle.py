@@ -5,8 +5,8 @@
 
 Only wheels are used, for the machines that will run them and not for this one, so neither docker
 nor a compiler is needed. A function may have 250 MB, unzipped and with its layers. All wheels
-together have more, so what no gateway can reach is left out: Arrow's Flight, S3 and header files,
-the AWS SDK's models of other services, tests.
+together have more, so what no gateway needs is left out: Arrow's Flight, S3 and header files, the
+AWS SDK's models of other services, a faster event loop, tests.
 """
 
 import argparse
@@ -56,7 +56,9 @@ UNREACHABLE: Final = (
     "numpy/f2py",
     "boto3/examples",
     "pygments/lexers/[!_p]*.py",  # Of those that colour languages, Python's colours tracebacks.
+    "uvloop*",  # uvicorn takes asyncio's loop where this is missing.
     "bin",
+    ".lock",
     "**/tests",
     "**/*.pxd",
     "**/*.pxi",

@@ -42,13 +42,13 @@ _SEAWEED_IDENTITIES: Final = {
 
 
 @contextmanager
-def ministack() -> Iterator[str]:
+def ministack(services: str = "s3,dynamodb") -> Iterator[str]:
     """S3 and DynamoDB in one process, right about conditions, transactions and their tokens."""
     [port] = free_ports(1)
     environment = {
         "BIND_HOST": "127.0.0.1",
         "GATEWAY_PORT": str(port),
-        "SERVICES": "s3,dynamodb",
+        "SERVICES": services,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,  # What it checks presigned URLs with.
     }
     with _running([str(_BIN / "ministack")], environment, f"http://127.0.0.1:{port}") as url:

@@ -1,0 +1,55 @@
+"""What a deployment is told is read as it is meant, or refused."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.parameters import Parameters, WrongParameter, names
+
+
+def test_nothing_said_is_the_default() -> None:
+    assert Parameters.from_context(lambda _: None) == Parameters()
+
+
+def test_text_of_a_command_line_and_values_of_a_file_mean_the_same() -> None:
+    text = {"zones": "a,b", "kms": "true", "memory_mb": "3008", "job_package": "/tmp/j.tgz"}
+    values = {"zones": ["a", "b"], "kms": True, "memory_mb": 3008, "job_package": "/tmp/j.tgz"}
+
+    read = Parameters.of(text)
+
+    assert read == Parameters.of(values)
+    assert read.zones == ("a", "b")
+    assert read.kms is True
+    assert read.job_package == Path("/tmp/j.tgz")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("zones", ""),
+        ("zones", "a,a"),
+        ("zones", "A b"),
+        ("auth", "basic"),
+        ("auth", "jwt"),  # Without an issuer nobody could be let in.
+        ("memory_mb", "128"),
+        ("memory_mb", "much"),
+        ("log_days", "31"),
+        ("kms", "perhaps"),
+        ("python", "3.11"),
+        ("architecture", "sparc"),
+        ("table_batch_bytes_max", "65537"),
+        ("controller_minutes", "0"),
+        ("containers", "-1"),
+        ("name", "Ri acho"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(WrongParameter, match=r"cannot be") as caught:
+        Parameters.of({name: value})
+    assert str(caught.value).startswith(("jwt_issuer", name))
+
+
+def test_a_misspelt_name_is_refused() -> None:
+    with pytest.raises(WrongParameter, match="memroy"):
+        Parameters.of({"memroy": "1"})
+    assert "memory_mb" in names()
