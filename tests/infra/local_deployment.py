@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import boto3
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
 
 from tests.storage import servers
 
-SERVICES: Final = (
-    "apigateway,cloudformation,cloudwatch,dynamodb,events,iam,lambda,logs,s3,ssm,sts"
-)
+SERVICES: Final = "apigateway,cloudformation,cloudwatch,dynamodb,events,iam,lambda,logs,s3,ssm,sts"
 MISSING: Final = frozenset({"AWS::EMRServerless::Application"})
 """What ministack does not know. docs/deploy.md says so, too."""
 
@@ -37,6 +37,13 @@ class LocalAws:
             made = self._session.client(service, endpoint_url=self.url)  # type: ignore[call-overload]
             self._clients[service] = made
         return self._clients[service]
+
+    def signature(self, method: str, url: str) -> dict[str, str]:
+        """Return the headers that let a request without a body through a Function URL."""
+        request = AWSRequest(method=method, url=url)
+        signer = SigV4Auth(self._session.get_credentials(), "lambda", servers.REGION)
+        signer.add_auth(request)
+        return dict(request.headers.items())
 
     def close(self) -> None:
         for client in self._clients.values():
