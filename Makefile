@@ -10,7 +10,7 @@ install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
-.PHONY: help setup serve aws test e2e lint bench sim clean
+.PHONY: help setup serve aws test e2e lint bench sim synth deploy image clean
 
 help:
 	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
@@ -18,6 +18,7 @@ help:
 	@echo "make test    the whole suite          make lint    format, style, types"
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200)"
+	@echo "make synth   what AWS would run, into cdk.out (SET='zones=a,b,c ...'); make deploy"
 	@echo "make setup   .venv with everything    make clean   remove what was made"
 
 setup: $(VENV)/.all
@@ -33,6 +34,10 @@ $(VENV)/.dev: $(VENV)/.base
 
 $(VENV)/.all: $(VENV)/.dev
 	$(call install,.[all])
+	@touch $@
+
+$(VENV)/.infra: $(VENV)/.base
+	$(call install,.[infra])
 	@touch $@
 
 serve: $(VENV)/.base
@@ -60,5 +65,16 @@ bench: $(VENV)/.all
 sim: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation.simulator --seeds $(or $(SEEDS),200) $(ARGS)
 
+# docs/deploy.md has the parameters. Neither docker nor an account is needed.
+synth: $(VENV)/.infra
+	$(BIN)/python -m infra $(SET)
+
+# The CDK's own command line, on the node that the CDK runs on.
+deploy: synth
+	PATH=$$($(BIN)/python -m infra.node_runtime):$$PATH npx --yes aws-cdk@2 deploy --app cdk.out $(ARGS)
+
+image:
+	docker build --tag riacho $(ARGS) .
+
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf cdk.out $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

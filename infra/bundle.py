@@ -1,25 +1,21 @@
 """Builds what is deployed: a directory for the functions, an archive for the Spark job.
 
-    python -m infra.bundle              both, into build/
-    python -m infra.bundle functions --python 3.13 --architecture arm64
-
 Only wheels are used, for the machines that will run them and not for this one, so neither docker
 nor a compiler is needed. A function may have 250 MB, unzipped and with its layers. All wheels
 together have more, so what no gateway needs is left out: Arrow's Flight, S3 and header files, the
 AWS SDK's models of other services, a faster event loop, tests.
 """
 
-import argparse
 import gzip
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, get_args
+from typing import IO, Final
 
-from infra.parameters import ROOT, Architecture, Parameters
+from infra.parameters import ROOT, Architecture
 
 PACKAGES: Final = ("lambdas", "riacho", "service", "storage")
 UNZIPPED_BYTES_MAX: Final = 250 * 1024 * 1024
@@ -186,30 +182,3 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def _stream(zipped: gzip.GzipFile) -> IO[bytes]:
     return zipped  # type: ignore[return-value]
-
-
-def main() -> None:
-    """Build what the arguments say."""
-    defaults = Parameters()
-    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Build packages.")
-    parser.add_argument("what", nargs="*", help="functions, job; none: both")
-    parser.add_argument(
-        "--architecture", choices=get_args(Architecture), default=defaults.architecture
-    )
-    parser.add_argument("--python", default=defaults.python, help="of the functions")
-    parser.add_argument("--emr-python", default=defaults.emr_python, help="of the job")
-    given = parser.parse_args()
-    builders: dict[str, Callable[[], int]] = {
-        "functions": lambda: build_functions(
-            defaults.function_package, python=given.python, architecture=given.architecture
-        ),
-        "job": lambda: build_job(
-            defaults.job_package, python=given.emr_python, architecture=given.architecture
-        ),
-    }
-    for what in given.what or builders:
-        sys.stdout.write(f"{what}: {builders[what]() / 1e6:.1f} MB\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,8 @@ The one from PyPI is preferred to the machine's because it is of a version that 
 """
 
 import os
+import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,3 +20,9 @@ def choose() -> None:
     node = Path(package.origin).parent / "bin" / "node"
     if node.exists():
         os.environ["JSII_NODE"] = str(node)
+
+
+if __name__ == "__main__":  # The folder, for other programs that run on it.
+    choose()
+    node = os.environ.get("JSII_NODE") or shutil.which("node") or ""
+    sys.stdout.write(f"{Path(node).parent}\n")

@@ -60,7 +60,7 @@ class Parameters:
     streaming: bool = False
     """Whether the Function URL streams: `riacho serve` behind the Lambda Web Adapter."""
 
-    adapter_layer: int = 25
+    adapter_layer: int = 26
     """Version of the adapter's layer."""
 
     architecture: Architecture = "x86_64"

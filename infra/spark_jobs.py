@@ -57,7 +57,7 @@ class SparkJobs(Construct):
         role.add_to_policy(
             iam.PolicyStatement(
                 sid="Run",
-                actions=["emr-serverless:GetJobRun"],
+                actions=["emr-serverless:GetJobRun", "emr-serverless:TagResource"],
                 resources=[f"{application}/jobruns/*"],
             )
         )
@@ -169,7 +169,8 @@ def spark_parameters(python: str) -> str:
         "spark.executor.cores": "2",
         "spark.executor.memory": "2g",
         "spark.executor.memoryOverhead": "4g",
-        "spark.dynamicAllocation.initialExecutors": "1",
+        # With nothing to do, a run is a driver of one core for a minute or two.
+        "spark.dynamicAllocation.initialExecutors": "0",
         "spark.dynamicAllocation.minExecutors": "0",
     }
     return " ".join(f"--conf {name}={value}" for name, value in settings.items())

@@ -26,6 +26,8 @@ NAMESPACE: Final = "Riacho"
 PERIOD: Final = Duration.minutes(5)
 MISSED_TICKS_MAX: Final = 5
 MISSED_RUNS_MAX: Final = 3
+PERIOD_MINUTES_MAX: Final = 24 * 60
+"""CloudWatch looks back no further at once."""
 
 
 class Watching(Construct):
@@ -50,12 +52,14 @@ class Watching(Construct):
             _controller_tick(parameters),
             f"No tick of the controller ended well for {MISSED_TICKS_MAX} of its turns",
             below=1,
+            must_report=True,
         )
         self._alarm(
             "MaintenanceIsLate",
             _since_success(parameters),
             f"No maintenance run ended well for {MISSED_RUNS_MAX} of its turns",
             above=MISSED_RUNS_MAX * parameters.maintain_minutes * 60,
+            must_report=True,
         )
         self._alarm(
             "ApiFails",
@@ -91,8 +95,9 @@ class Watching(Construct):
         *,
         above: float | None = None,
         below: float | None = None,
+        must_report: bool = False,
     ) -> None:
-        """Raise an alarm outside a bound. What must stay above one may not fall silent either."""
+        """Raise an alarm outside a bound; and, of what must report, if nothing is heard."""
         compared, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
         alarm = cloudwatch.Alarm(
             self,
@@ -106,7 +111,7 @@ class Watching(Construct):
                 if above is not None
                 else compared.LESS_THAN_THRESHOLD
             ),
-            treat_missing_data=(missing.NOT_BREACHING if above is not None else missing.BREACHING),
+            treat_missing_data=missing.BREACHING if must_report else missing.NOT_BREACHING,
         )
         if self._action is not None:
             alarm.add_alarm_action(self._action)
@@ -168,7 +173,9 @@ def _since_success(parameters: Parameters) -> cloudwatch.Metric:
         metric_name="SecondsSinceSuccess",
         dimensions_map={"Job": JOB},
         statistic="Maximum",
-        period=Duration.minutes(parameters.maintain_minutes),
+        period=Duration.minutes(
+            min(MISSED_RUNS_MAX * parameters.maintain_minutes, PERIOD_MINUTES_MAX)
+        ),
     )
 
 

@@ -273,6 +273,8 @@ def test_silence_raises_an_alarm(full: Template) -> None:
             "MetricName": "SecondsSinceSuccess",
             "Dimensions": [{"Name": "Job", "Value": "maintain"}],
             "Threshold": 3 * 3600,
+            "Period": 3 * 3600,
+            "TreatMissingData": "breaching",
         },
     )
     functions = 4
