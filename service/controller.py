@@ -119,6 +119,11 @@ class Controller:
             return False
         return True
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to copy."""
+        return bool(self._behind)
+
     async def leave(self) -> None:
         """Let another one take over at once."""
         await self.lease.release()

@@ -1,0 +1,123 @@
+"""The controller on a schedule: one tick per call, more of them while there is much to copy.
+
+Besides what a controller does, a call does what gateways do beside their requests elsewhere: it
+ends sessions of groups and transactions that nobody's call has met, and once an hour forgets what
+has expired. Its schedule keeps the environment warm, so it remembers what it saw a minute ago.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any, Final
+
+from service.clock import World, real_world
+from service.controller import Controller
+from service.groups.coordinator import Coordinator
+from service.groups.offsets import Offsets
+from service.logs import configure_logging
+from service.serverless.clock import ThawingClock
+from service.serverless.metrics import MetricLog
+from service.serverless.settings import controller_settings
+from service.settings import Settings
+from service.stores import open_table, open_zones
+from service.transactions.ids import ProducerIds
+from service.transactions.items import TransactionItems
+from service.transactions.upkeep import TransactionUpkeep
+from service.without_pandas import refuse_pandas
+from storage.errors import RiachoError
+from storage.topics import Topics
+
+log = logging.getLogger("riacho.controller")
+
+MARGIN_S: Final = 15.0
+"""No further tick begins if the function has less time left: one may copy for a few seconds."""
+
+MINUTES: Final = 60
+
+
+class ScheduledController:
+    """Answers events of a schedule."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        world: World | None = None,
+        metrics: MetricLog | None = None,
+    ) -> None:
+        refuse_pandas()
+        settings = settings or controller_settings()
+        world = world or real_world()
+        configure_logging(settings.log_level, settings.log_format)
+        self._clock = ThawingClock(world.monotonic_s, world.now_ms)
+        world = replace(world, monotonic_s=self._clock.monotonic_s)
+        self._settings = settings
+        self._world = world
+        self._metrics = metrics or MetricLog(world.now_ms)
+        self._loop = asyncio.new_event_loop()
+        self._metadata = metadata = open_table(settings, world)
+        self._zones = zones = open_zones(settings)
+        topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
+        self.controller = Controller(
+            settings, zones, metadata, topics, world, world.random_bytes(6).hex()
+        )
+        self._coordinator = Coordinator(metadata, topics, world)
+        self._offsets = Offsets(metadata, topics, self._coordinator, world)
+        items = TransactionItems(metadata, ProducerIds(metadata, world), world)
+        self._transactions = TransactionUpkeep(metadata, items, settings, world)
+        self._expired_hour = -1
+
+    def __call__(self, _event: object, context: Any) -> dict[str, Any]:
+        """Do what is due, and return a report. Raises what the stores raised."""
+        self._clock.thaw()
+        until_s = (
+            self._clock.monotonic_s() + context.get_remaining_time_in_millis() / 1000 - MARGIN_S
+        )
+        return self._loop.run_until_complete(self._call(until_s))
+
+    async def _call(self, until_s: float) -> dict[str, Any]:
+        ticks, is_controller = 0, False
+        # One that used up the time that it may copy for has more to copy; others are waiting.
+        has_more = True
+        while has_more:
+            began_s = self._clock.monotonic_s()
+            ticks, is_controller = ticks + 1, await self.controller.tick()
+            now_s = self._clock.monotonic_s()
+            has_more = (
+                self.controller.is_behind
+                and now_s - began_s >= self._settings.controller_step_s
+                and now_s < until_s
+            )
+        await self._coordinator.tick()
+        await self._transactions.tick()
+        expired = await self._expire()
+        self._metrics.tell({"ControllerTick": 1})
+        return {
+            "controller": is_controller,
+            "ticks": ticks,
+            "behind": self.controller.is_behind,
+            "expired": expired,
+        }
+
+    async def _expire(self) -> bool:
+        """Forget what has expired, in the first minute of an hour: no memory is needed for that."""
+        hour, minute = divmod(self._world.now_ms() // 60_000, MINUTES)
+        if minute != 0 or hour == self._expired_hour:
+            return False
+        try:
+            await self._offsets.expire(self._settings.offsets_retention_minutes * 60_000)
+            await self._transactions.expire()
+        except RiachoError as error:
+            log.warning("what has expired is still there: %s", error)
+            return False
+        self._expired_hour = hour
+        return True
+
+    def close(self) -> None:
+        """Let go of the lease and the stores. Lambda never does this; tests do."""
+        self._loop.run_until_complete(self._close())
+        self._loop.close()
+
+    async def _close(self) -> None:
+        await self.controller.leave()
+        await self._metadata.close()
+        await self._zones.close()
