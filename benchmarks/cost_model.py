@@ -83,13 +83,34 @@ class CountedTable(MemoryMetadata):
         self.read_units += math.ceil(_item_bytes(key, item.value if item else b"") / 4096)
         return item
 
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Versioned]:
+        items = await super().get_many(keys)
+        self.reads += 1
+        for key in keys:
+            held = items.get(key)
+            self.read_units += math.ceil(_item_bytes(key, held.value if held else b"") / 4096)
+        return items
+
+    async def list(
+        self, prefix: str, *, after: str | None = None, limit: int = 1000
+    ) -> list[tuple[str, Versioned]]:
+        found = await super().list(prefix, after=after, limit=limit)
+        self.reads += 1
+        size_bytes = sum(_item_bytes(key, item.value) for key, item in found)
+        self.read_units += max(1, math.ceil(size_bytes / 4096))
+        return found
+
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        factor = 1 if len(ops) == 1 else 2
+        # A write whose condition fails is paid for, too.
         self.writes += 1
-        self.write_units += factor * sum(
-            math.ceil(_item_bytes(op.key, op.value) / 1024) for op in ops if isinstance(op, Put)
-        )
+        self.write_units += (1 if len(ops) == 1 else 2) * sum(map(self._write_units, ops))
         return await super().transact(ops)
+
+    def _write_units(self, op: Op) -> int:
+        held = self._items.get(op.key)
+        sizes = [len(op.value)] if isinstance(op, Put) else []
+        sizes += [len(held.value)] if held else []
+        return math.ceil(_item_bytes(op.key, b"") / 1024 + max(sizes, default=0) / 1024)
 
 
 def _item_bytes(key: str, value: bytes) -> int:
