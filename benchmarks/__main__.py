@@ -8,6 +8,7 @@ NAMES = (
     "codec",
     "http",
     "slow_store",
+    "small_produce",
     "lanes",
     "index_growth",
     "groups",

@@ -1,10 +1,13 @@
 """Small flushes that live in the metadata table until the index rolls.
 
-    batch/<last digit of id>/<id>     a hot segment with one run, as storage/segments.py has it
+    batch/<last digit of id>/<id>  =  length (u32, little-endian)  zstd(segment), in a frame
 
-An object for a few hundred bytes is slow and dear; an item of the table is neither. A run of kind
-`TABLE` has its slices there, and all else is as if they were in a bucket: data first, sequence
-second; written once, under a name that is never used again; garbage if no head mentions it.
+The segment is what would have been an object (storage/segments.py). Half a kilobyte of it is
+Arrow's and the footer's, mostly zeros; the table charges by the kilobyte, so it is compressed.
+
+A run of kind `TABLE` has its slices here, and all else is as if they were in a bucket: data first,
+sequence second; written once, under a name that is never used again; garbage if no head mentions
+it. It is written in a few milliseconds, and up to some kilobytes for less (docs/decisions/0024).
 
 The table counts as every zone, those to come included (`EVERYWHERE`): all depend on it anyway.
 
@@ -16,15 +19,17 @@ nothing, is swept (`old`, `mentioned`; service/jobs/sweep_batches.py).
 
 import asyncio
 import logging
+import struct
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from crc32c import crc32c
 
+from storage import frames, keys, segments
 from storage import head as heads
-from storage import keys, segments
 from storage.entries import Entry, Kind
 from storage.errors import (
     Corrupt,
@@ -43,6 +48,9 @@ from storage.segments import FooterRow
 from storage.slices import Slice
 
 log = logging.getLogger("riacho")
+
+_MAGIC: Final = b"RTB1"
+_LENGTH: Final = struct.Struct("<I")
 
 EVERYWHERE: Final = -1
 """All bits: the zones of a run that is in the table."""
@@ -91,7 +99,7 @@ class TableBatches:
 
         Raises `StoreUnavailable` if it is not known to be: it may be there, as garbage.
         """
-        put = Put(keys.table_batch(object_id), segment, None)
+        put = Put(keys.table_batch(object_id), encode(segment), None)
         for _ in range(WRITES_MAX):
             try:
                 await self._metadata.transact([put])
@@ -100,7 +108,7 @@ class TableBatches:
             except MetadataConflict as conflict:
                 # Written by an attempt that was not answered.
                 found = conflict.current.get(put.key)
-                if found is None or found.value != segment:
+                if found is None or found.value != put.value:
                     raise ObjectExists(f"{put.key} holds something else") from conflict
             return
         raise StoreUnavailable("the table does not say whether it took this; send it again")
@@ -111,7 +119,8 @@ class TableBatches:
         Raises `ObjectMissing` if a batch is not there, or not any more, and `Corrupt`.
         """
         found = await self._found({entry.object_id for entry in entries})
-        return [_slice(entry, found.get(entry.object_id)) for entry in entries]
+        bodies = {object_id: decode(item.value) for object_id, item in found.items()}
+        return [_slice(entry, bodies.get(entry.object_id)) for entry in entries]
 
     async def is_there(self, object_id: bytes) -> bool:
         return bool(await self._found([object_id]))
@@ -126,14 +135,15 @@ class TableBatches:
         missing = {entry.object_id for entry in inside} - found.keys()
         if missing and await self._is_rolled(head):
             raise Overtaken("somebody else has rolled the lane")
-        footers = {object_id: _footer(item) for object_id, item in found.items()}
+        bodies = {object_id: _body(item) for object_id, item in found.items()}
+        footers = {object_id: _footer(body) for object_id, body in bodies.items()}
         positions: dict[tuple[bytes, int], int] = {}
         parts: list[tuple[bytes, int, Slice]] = []
         position = segments.FIRST_POSITION
         for entry in inside:
             row = footers.get(entry.object_id, {}).get(entry.position)
             try:
-                data = _slice(entry, found.get(entry.object_id))
+                data = _slice(entry, bodies.get(entry.object_id))
                 if row is None:
                     raise Corrupt(f"{keys.table_batch(entry.object_id)} does not list its slices")
             except Corrupt as error:
@@ -210,18 +220,42 @@ def mentioned(head: Head) -> set[bytes]:
     return {run.object_id for run in head.runs if run.kind == Kind.TABLE}
 
 
-def _slice(entry: Entry, item: Versioned | None) -> bytes:
+def encode(segment: bytes) -> bytes:
+    """Return the value of an item that holds a segment."""
+    packed = pa.compress(segment, codec="zstd", asbytes=True)
+    return frames.seal(_MAGIC, _LENGTH.pack(len(segment)) + packed)
+
+
+def decode(value: bytes) -> bytes:
+    """Return the segment that an item holds, or raise `Corrupt`."""
+    payload = frames.unseal(_MAGIC, value)
+    try:
+        [length] = _LENGTH.unpack_from(payload)
+        found: bytes = pa.decompress(payload[_LENGTH.size :], length, "zstd", asbytes=True)
+    except (struct.error, pa.ArrowException, OSError, ValueError) as error:
+        raise Corrupt(f"a batch in the table does not decode: {error}") from error
+    return found
+
+
+def _slice(entry: Entry, segment: bytes | None) -> bytes:
     key = keys.table_batch(entry.object_id)
-    if item is None:
+    if segment is None:
         raise ObjectMissing(f"there is no {key}")
-    data = item.value[entry.position : entry.position + entry.length]
+    data = segment[entry.position : entry.position + entry.length]
     if len(data) != entry.length or crc32c(data) != entry.crc:
         raise Corrupt(f"the slice at {entry.position} of {key} is damaged")
     return data
 
 
-def _footer(item: Versioned) -> Mapping[int, FooterRow]:
-    """Return what a batch says of its slices, by position; nothing if it is damaged."""
+def _body(item: Versioned) -> bytes:
+    """Return the segment in an item; nothing if it is damaged."""
     with suppress(Corrupt):
-        return {row.position: row for row in segments.footer(item.value)}
+        return decode(item.value)
+    return b""
+
+
+def _footer(segment: bytes) -> Mapping[int, FooterRow]:
+    """Return what a segment says of its slices, by position; nothing if it is damaged."""
+    with suppress(Corrupt):
+        return {row.position: row for row in segments.footer(segment)}
     return {}
