@@ -265,9 +265,11 @@ class Batcher:
     def _open_buffer(self) -> _Buffer:
         loop = asyncio.get_running_loop()
         self._open = buffer = _Buffer()
-        buffer.linger = loop.call_later(self._limits.linger_max_s, self._lingered, buffer)
-        if self._limits.linger_min_s:
-            loop.call_later(self._limits.linger_min_s, self._gathered, buffer)
+        least_s = self._limits.linger_min_s
+        longest_s = max(self._limits.linger_max_s, least_s)
+        buffer.linger = loop.call_later(longest_s, self._lingered, buffer)
+        if least_s:
+            loop.call_later(least_s, self._gathered, buffer)
         else:
             # In the next turn of the loop, so that all that is arriving in this one comes along.
             loop.call_soon(self._gathered, buffer)

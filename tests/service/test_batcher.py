@@ -146,6 +146,20 @@ async def test_with_a_least_linger_arrivals_wait_for_company_though_nothing_is_i
     assert stage.objects.calls["put"] == 1
 
 
+async def test_the_least_linger_counts_also_if_it_is_longer_than_the_longest() -> None:
+    stage = Stage(linger_min_s=NEVER_S, linger_max_s=0)
+    topic = await stage.topic()
+    append = stage.start(topic, {0: [b"a"]})
+    for _ in range(20):
+        await asyncio.sleep(0)
+    waiting = stage.objects.calls["put"] == 0
+
+    await stage.batcher.aclose()
+
+    assert waiting
+    assert await append == {0: 0}
+
+
 async def test_closing_does_not_wait_for_company() -> None:
     stage = Stage(linger_min_s=NEVER_S)
     topic = await stage.topic()
