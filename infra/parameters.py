@@ -68,6 +68,8 @@ class Parameters:
 
     controller_minutes: int = 1
     maintain_minutes: int = 60
+    """How often retention, compaction and sweep run; 0: never by themselves."""
+
     emr_release: str = "emr-spark-8.1.0"
     emr_python: str = "3.11"
     emr_cores_max: int = 16
@@ -100,9 +102,9 @@ class Parameters:
         _check(re.fullmatch(r"3\.1[2-9]", self.python), "python", self.python)
         _check(re.fullmatch(r"3\.1[1-9]", self.emr_python), "emr_python", self.emr_python)
         _check(0 <= self.table_batch_bytes_max <= 65_536, "table_batch_bytes_max", "")
-        for name in ("controller_minutes", "maintain_minutes", "emr_cores_max"):
+        for name in ("controller_minutes", "emr_cores_max"):
             _check(getattr(self, name) > 0, name, getattr(self, name))
-        for name in ("containers", "concurrency"):
+        for name in ("containers", "concurrency", "maintain_minutes"):
             _check(getattr(self, name) >= 0, name, getattr(self, name))
 
     @classmethod

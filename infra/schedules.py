@@ -40,20 +40,8 @@ class Schedules(Construct):
                 )
             ],
         )
-        events.Rule(
-            self,
-            "Maintain",
-            description="Retention, compaction and sweep",
-            schedule=events.Schedule.rate(Duration.minutes(parameters.maintain_minutes)),
-            targets=[
-                targets.LambdaFunction(
-                    functions.compaction,
-                    event=events.RuleTargetInput.from_object({"job": JOB}),
-                    retry_attempts=2,
-                    max_event_age=Duration.minutes(15),
-                )
-            ],
-        )
+        if parameters.maintain_minutes:
+            self._maintain(parameters, functions)
         events.Rule(
             self,
             "JobEnded",
@@ -66,6 +54,22 @@ class Schedules(Construct):
             targets=[
                 targets.LambdaFunction(
                     functions.compaction,
+                    retry_attempts=2,
+                    max_event_age=Duration.minutes(15),
+                )
+            ],
+        )
+
+    def _maintain(self, parameters: Parameters, functions: Functions) -> None:
+        events.Rule(
+            self,
+            "Maintain",
+            description="Retention, compaction and sweep",
+            schedule=events.Schedule.rate(Duration.minutes(parameters.maintain_minutes)),
+            targets=[
+                targets.LambdaFunction(
+                    functions.compaction,
+                    event=events.RuleTargetInput.from_object({"job": JOB}),
                     retry_attempts=2,
                     max_event_age=Duration.minutes(15),
                 )

@@ -54,13 +54,14 @@ class Watching(Construct):
             below=1,
             must_report=True,
         )
-        self._alarm(
-            "MaintenanceIsLate",
-            _since_success(parameters),
-            f"No maintenance run ended well for {MISSED_RUNS_MAX} of its turns",
-            above=MISSED_RUNS_MAX * parameters.maintain_minutes * 60,
-            must_report=True,
-        )
+        if parameters.maintain_minutes:
+            self._alarm(
+                "MaintenanceIsLate",
+                _since_success(parameters),
+                f"No maintenance run ended well for {MISSED_RUNS_MAX} of its turns",
+                above=MISSED_RUNS_MAX * parameters.maintain_minutes * 60,
+                must_report=True,
+            )
         self._alarm(
             "ApiFails",
             doors.api.metric_server_error(period=PERIOD, statistic="Sum"),
@@ -174,7 +175,7 @@ def _since_success(parameters: Parameters) -> cloudwatch.Metric:
         dimensions_map={"Job": JOB},
         statistic="Maximum",
         period=Duration.minutes(
-            min(MISSED_RUNS_MAX * parameters.maintain_minutes, PERIOD_MINUTES_MAX)
+            min(MISSED_RUNS_MAX * (parameters.maintain_minutes or 60), PERIOD_MINUTES_MAX)
         ),
     )
 

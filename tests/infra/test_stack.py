@@ -37,12 +37,19 @@ FULL = {
     "kms": "true",
     "streaming": "true",
     "containers": "2",
+    "certificate": "arn:aws:acm:us-east-1:123456789012:certificate/c",
     "alarm_email": "somebody@example.org",
     "architecture": "arm64",
     "concurrency": "100",
     "log_days": "7",
 }
-OPEN = {"auth": "none", "keep": "false", "alarms": "false", "containers": "1"}
+OPEN = {
+    "auth": "none",
+    "keep": "false",
+    "alarms": "false",
+    "containers": "1",
+    "maintain_minutes": "0",
+}
 VARIANTS = {"plain": PLAIN, "full": FULL, "open": OPEN}
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -212,7 +219,7 @@ def test_the_doors_are_closed_unless_they_are_asked_to_be_open(
     assert (url["AuthType"], route["AuthorizationType"]) == ("NONE", "NONE")
 
 
-def test_clocks_call_functions(plain: Template) -> None:
+def test_clocks_call_functions(assemblies: Assemblies, plain: Template) -> None:
     for schedule in ("rate(1 minute)", "rate(1 hour)"):
         plain.has_resource_properties("AWS::Events::Rule", {"ScheduleExpression": schedule})
     plain.has_resource_properties(
@@ -229,6 +236,7 @@ def test_clocks_call_functions(plain: Template) -> None:
         },
     )
     plain.resource_count_is("AWS::Events::Rule", 3)
+    assert len(resources(assemblies["open"], "AWS::Events::Rule")) == 2
 
 
 def test_the_application_for_jobs_costs_nothing_by_itself(plain: Template) -> None:
@@ -292,22 +300,27 @@ def test_logs_are_kept_as_long_as_was_said(assemblies: Assemblies) -> None:
         assert {group["RetentionInDays"] for group in groups} == {days}
 
 
-def test_containers_have_no_way_in_but_the_balancer(full: Template) -> None:
-    full.has_resource_properties(
-        "AWS::ElasticLoadBalancingV2::LoadBalancer", {"Scheme": "internal"}
-    )
+def test_containers_have_no_way_in_but_the_balancer(assemblies: Assemblies, full: Template) -> None:
     full.has_resource_properties(
         "AWS::ECS::TaskDefinition",
         {"ContainerDefinitions": [Match.object_like({"ReadonlyRootFilesystem": True})]},
     )
     full.resource_count_is("AWS::EC2::NatGateway", 0)
-    groups = full.find_resources("AWS::EC2::SecurityGroup")
-    open_to = [
-        rule["CidrIp"]
-        for group in groups.values()
-        for rule in group["Properties"].get("SecurityGroupIngress", [])
-    ]
-    assert "0.0.0.0/0" not in open_to
+    for variant, scheme, port in (
+        ("full", "internet-facing", 443),
+        ("open", "internal", 80),
+    ):
+        template = Template.from_json(template_of(assemblies[variant], STACK))
+        template.has_resource_properties(
+            "AWS::ElasticLoadBalancingV2::LoadBalancer", {"Scheme": scheme}
+        )
+        template.has_resource_properties("AWS::ElasticLoadBalancingV2::Listener", {"Port": port})
+        [let_in] = [
+            rule["CidrIp"]
+            for group in resources(assemblies[variant], "AWS::EC2::SecurityGroup").values()
+            for rule in group.get("SecurityGroupIngress", [])
+        ]
+        assert (let_in == "0.0.0.0/0") is (scheme == "internet-facing")
 
 
 def statements(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -369,9 +382,9 @@ def test_the_table_may_be_used_as_the_documentation_says() -> None:
 def test_cfn_lint_has_nothing_to_say(assemblies: Assemblies) -> None:
     # W3005: the CDK names dependencies that are known anyway.
     command = [Path(sys.executable).parent / "cfn-lint", "--ignore-checks", "W3005", "--"]
-    templates = [assembly / f"{STACK}.template.json" for assembly in assemblies.values()]
+    template = assemblies["full"] / f"{STACK}.template.json"
 
-    told = subprocess.run([*command, *templates], capture_output=True, text=True, check=False)
+    told = subprocess.run([*command, template], capture_output=True, text=True, check=False)
 
     assert (told.stdout, told.returncode) == ("", 0)
 
@@ -417,6 +430,14 @@ def test_the_template_is_deployed_but_for_what_the_local_aws_lacks(
         "rate(1 hour)",
         "rate(1 minute)",
     ]
+
+
+@pytest.mark.aws
+def test_the_deployed_controller_ticks(aws: LocalAws, outputs: dict[str, str]) -> None:
+    answer = aws["lambda"].invoke(FunctionName=outputs["ControllerFunction"], Payload=b"{}")
+
+    assert "FunctionError" not in answer
+    assert json.loads(answer["Payload"].read())["controller"] is True
 
 
 @pytest.mark.aws
