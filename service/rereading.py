@@ -1,6 +1,7 @@
 """Reading with a view of a lane that may be old.
 
-What an old root names may have been compacted meanwhile, or deleted by retention, and swept. Then
+What an old root names may have been compacted meanwhile, or deleted by retention, and swept; what
+an old head has in the table may have been rolled. All of that changes the root, or a log start, and
 a look at the head of now tells where the records went.
 """
 
@@ -13,8 +14,8 @@ from storage.lanes import Lane, LaneView
 
 T = TypeVar("T")
 
-LOOKS_MAX: Final = 3
-"""Compaction would have to be that much quicker than one read."""
+LOOKS_MAX: Final = 5
+"""Rolls and compaction would have to be that much quicker than one read."""
 
 
 async def reread(

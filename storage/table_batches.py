@@ -58,7 +58,7 @@ EVERYWHERE: Final = -1
 WRITES_MAX: Final = 5
 """So often a write that was not answered is repeated."""
 
-REMOVED_AT_ONCE: Final = 8
+REMOVED_AT_ONCE: Final = 16
 _LISTED_AT_ONCE: Final = 100
 _DIGITS: Final = "0123456789abcdef"
 

@@ -47,6 +47,8 @@ class History:
     idempotent: IdempotentHistory = field(default_factory=IdempotentHistory)
     transactions: TransactionHistory = field(default_factory=TransactionHistory)
     keyed: KeyedHistory = field(default_factory=KeyedHistory)
+    batches: int = 0
+    """Flushes that went into the table, by gateways that were not killed."""
 
 
 def violations(history: History) -> list[str]:

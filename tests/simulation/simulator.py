@@ -206,6 +206,7 @@ class Simulation:
         await self._read_everything()
         for process in self.processes:
             await process.gateway.aclose()
+            self.history.batches += process.gateway.batcher.batch_count
         return self.history
 
     def _start_group(self) -> "list[asyncio.Task[None]]":
