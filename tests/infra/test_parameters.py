@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.parameters import Parameters, WrongParameter, names
+from infra.parameters import ROOT, Parameters, WrongParameter, names
 
 
 def test_nothing_said_is_the_default() -> None:
@@ -53,3 +53,26 @@ def test_a_misspelt_name_is_refused() -> None:
     with pytest.raises(WrongParameter, match="memroy"):
         Parameters.of({"memroy": "1"})
     assert "memory_mb" in names()
+
+
+def test_the_documentation_has_every_parameter_with_its_default() -> None:
+    text = (ROOT / "docs/deploy.md").read_text()
+    table = text.split("| parameter | default | |\n|---|---|---|\n")[1].split("\n\n")[0]
+    documented = {}
+    for row in table.splitlines():
+        name, default = (cell.strip(" `") for cell in row.split("|")[1:3])
+        documented[name] = default
+
+    assert documented == {name: shown(getattr(Parameters(), name)) for name in names()}
+
+
+def shown(default: object) -> str:
+    match default:
+        case bool():
+            return str(default).lower()
+        case tuple():
+            return ",".join(default)
+        case Path():
+            return str(default.relative_to(ROOT))
+        case _:
+            return str(default)
