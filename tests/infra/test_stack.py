@@ -214,6 +214,10 @@ def test_the_doors_are_closed_unless_they_are_asked_to_be_open(
         "AWS::ApiGatewayV2::Authorizer",
         {"JwtConfiguration": {"Audience": ["riacho"], "Issuer": FULL["jwt_issuer"]}},
     )
+    for variant, assembly in assemblies.items():
+        permissions = resources(assembly, "AWS::Lambda::Permission").values()
+        is_open = any(permission["Principal"] == "*" for permission in permissions)
+        assert is_open is (variant == "open")
     [url] = resources(assemblies["open"], "AWS::Lambda::Url").values()
     [route] = resources(assemblies["open"], "AWS::ApiGatewayV2::Route").values()
     assert (url["AuthType"], route["AuthorizationType"]) == ("NONE", "NONE")
