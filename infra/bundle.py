@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -114,6 +115,15 @@ def pack(folder: Path, target: Path) -> None:
             archive.add(path, path.relative_to(folder), filter=_anonymous)
 
 
+def name_version(folder: Path) -> None:
+    """Let `folder` say which version of Riacho it holds, as if that had been installed there."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    info = folder / f"riacho-{version}.dist-info"
+    info.mkdir(parents=True)
+    metadata = f"Metadata-Version: 2.1\nName: riacho\nVersion: {version}\n"
+    (info / "METADATA").write_text(metadata)
+
+
 def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in _files(folder))
 
@@ -135,6 +145,7 @@ def _install(
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    name_version(folder)
 
 
 def _compile(folder: Path, python: str) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tarfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 from infra import bundle
 from infra.parameters import ROOT
+from service.version import VERSION
 
 
 def files(folder: Path) -> set[str]:
@@ -55,6 +57,13 @@ def test_what_nobody_imports_is_left_out(installed: Path) -> None:
         "pyarrow/libarrow_python.so.2600",
         "service/app.py",
     }
+
+
+def test_a_package_knows_its_version(tmp_path: Path) -> None:
+    bundle.name_version(tmp_path)
+
+    [found] = metadata.distributions(path=[str(tmp_path)])
+    assert (found.name, found.version) == ("riacho", VERSION)
 
 
 def test_an_archive_of_the_same_files_has_the_same_bytes(installed: Path, tmp_path: Path) -> None:
