@@ -25,6 +25,7 @@ import msgspec
 
 from storage import head as heads
 from storage import keys, producers, replication, segments
+from storage.contention import Crowd
 from storage.entries import Entry, Kind
 from storage.errors import (
     MetadataConflict,
@@ -41,7 +42,7 @@ from storage.head import Head, Run
 from storage.metadata import Check, Put
 from storage.producers import Claim, Key, Verdict, Window
 from storage.rolls import FLIGHT_MAX_S, Rolls
-from storage.watch import COMMIT_S_MAX, LaneRuntime, LaneView, WatchedHead
+from storage.watch import LaneRuntime, LaneView, WatchedHead
 from storage.windows import Spills
 
 TRUSTED_S: Final = 15.0
@@ -53,6 +54,9 @@ COPY_S_MAX: Final = 10.0
 
 Bases: TypeAlias = dict[int, int]
 """The first offset of every partition (within the lane) of a run."""
+
+_Doubt: TypeAlias = tuple[LaneView, list[Run]]
+"""What an attempt that was not answered was made on, and with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +94,7 @@ class CommittingHead(WatchedHead):
         self._rolls = Rolls(runtime, self._commit_idle, self.distrust)
         self._spills = Spills(runtime, runtime.window_pages, self._commit_idle, self.distrust)
         self._followers = Followers(runtime, self._commit_idle)
+        self._crowd = Crowd(runtime)
 
     @property
     def is_committing(self) -> bool:
@@ -110,10 +115,12 @@ class CommittingHead(WatchedHead):
         """
         # One time for all attempts: what was admitted once is so again, against the same head.
         minute = producers.minute_of(self._runtime.now_ms())
-        doubt: tuple[LaneView, list[Run]] | None = None
+        doubt: _Doubt | None = None
         try:
             view = self._view or await self._fresh()
-            give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
+            began_s = self._runtime.monotonic_s()
+            if await self._crowd.queue():
+                view = await self._fresh()
             for attempt in count():
                 view, changed = await self._admitted(view, offers, minute)
                 fenced: frozenset[str] = frozenset()
@@ -125,18 +132,29 @@ class CommittingHead(WatchedHead):
                 except OutcomeUnknown:
                     doubt = view, _runs(offers)
                     view = await self._fresh()
-                if doubt is not None and doubt[0].version != view.version:
-                    if await self.landed(doubt[0].head, doubt[1], view.head):
-                        return _by_offer(offers, heads.base_offsets(doubt[0].head, doubt[1]))
-                    # Its version of the head is gone, so it cannot land any more either.
-                    doubt = None
+                doubt, bases = await self._cleared(doubt, view)
+                if bases is None and not fenced and await self._crowd.lost(attempt, began_s):
+                    view = await self._fresh()
+                    doubt, bases = await self._cleared(doubt, view)
+                if bases is not None:
+                    return _by_offer(offers, bases)
                 if fenced:
                     # An unanswered attempt had the same check, so it cannot land any more.
                     raise Fenced(fenced)
-                await self._runtime.next_attempt(attempt, give_up_s)
             raise AssertionError("attempts end by an error")
         except RiachoError as error:
             raise told(error, is_in_doubt=doubt is not None) from error
+
+    async def _cleared(
+        self, doubt: "_Doubt | None", view: LaneView
+    ) -> "tuple[_Doubt | None, list[Bases] | None]":
+        """Return the doubt if it is still one, and the first offsets if the attempt has landed."""
+        if doubt is None or doubt[0].version == view.version:
+            return doubt, None
+        if await self.landed(doubt[0].head, doubt[1], view.head):
+            return doubt, heads.base_offsets(doubt[0].head, doubt[1])
+        # Its version of the head is gone, so it cannot land any more either.
+        return None, None
 
     async def _admitted(
         self, view: LaneView, offers: list[Offer], minute: int
@@ -189,6 +207,7 @@ class CommittingHead(WatchedHead):
         checks = {check.key: check for offer in offers for check in offer.checks}
         put = Put(self.key, heads.encode(new), view.version)
         versions = await self._runtime.metadata.transact([put, *checks.values()])
+        self._crowd.won()
         self.committed(head, LaneView(new, versions[self.key], began_s))
         return heads.base_offsets(head, runs)
 
