@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,7 @@ from service.metrics import Metrics, Uncounted
 from service.multi_fetch import MultiFetch
 from service.produce_routes import ProduceRoutes
 from service.registry import Registry, stop
+from service.serverless.clock import ThawingClock
 from service.settings import Settings
 from service.stores import DEFAULT_ZONE, open_table, open_zones
 from service.transaction_routes import TransactionRoutes
@@ -63,8 +65,12 @@ class App:
         registry: Registry,
         metrics: Metrics,
         lines: AccessLines | None = None,
+        *,
+        thaw: Callable[[], None] = lambda: None,
     ) -> None:
         self.gateway = gateway
+        self.thaw = thaw
+        """To be called when the process may have stood still."""
         self._registry = registry
         producer_ids = ProducerIds(gateway.metadata, gateway.world)
         transaction_items = TransactionItems(gateway.metadata, producer_ids, gateway.world)
@@ -135,6 +141,7 @@ class App:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.thaw()
         await self._asgi(scope, receive, send)
         if self._lines is not None and self.gateway.settings.freezes:
             self._lines.flush()
@@ -244,8 +251,12 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     refuse_pandas()
     settings = settings or Settings()
     world = world or real_world()
+    clock = ThawingClock(world.monotonic_s, world.now_ms)
+    if settings.freezes:
+        world = replace(world, monotonic_s=clock.monotonic_s)
     lines = configure_logging(settings.log_level, settings.log_format)
     metadata = open_table(settings, world)
     gateway = Gateway(settings, open_zones(settings), metadata, world)
     registry = Registry(settings, metadata, world, gateway.zones)
-    return App(gateway, registry, Uncounted() if settings.freezes else Metrics(), lines)
+    metrics = Uncounted() if settings.freezes else Metrics()
+    return App(gateway, registry, metrics, lines, thaw=clock.thaw)

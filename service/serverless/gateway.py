@@ -6,16 +6,14 @@ instead (`service/serverless/controller.py`). What a request has begun ends befo
 """
 
 import asyncio
-from dataclasses import replace
 from typing import Any, Final
 
 from mangum import Mangum
 from starlette.types import Receive, Scope, Send
 
 from service.app import create_app
-from service.clock import World, real_world
+from service.clock import World
 from service.hosted import UNTIL
-from service.serverless.clock import ThawingClock
 from service.serverless.events import TEXT, HttpEvent
 from service.serverless.settings import gateway_settings
 from service.settings import Settings
@@ -28,14 +26,10 @@ class ServerlessGateway:
     """Answers events, one after the other."""
 
     def __init__(self, settings: Settings | None = None, world: World | None = None) -> None:
-        world = world or real_world()
-        self._clock = ThawingClock(world.monotonic_s, world.now_ms)
         # Mangum takes the loop that is set.
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        self.app = create_app(
-            settings or gateway_settings(), replace(world, monotonic_s=self._clock.monotonic_s)
-        )
+        self.app = create_app(settings or gateway_settings(), world)
         self._mangum = Mangum(
             self._serve,
             lifespan="off",
@@ -45,13 +39,14 @@ class ServerlessGateway:
 
     def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
         """Answer one event of an HTTP API, a Function URL or a REST API."""
-        self._clock.thaw()
+        # Before anything that was left behind goes on.
+        self.app.thaw()
         answer: dict[str, Any] = self._mangum(event, context)
         return answer
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         left_s = scope["aws.context"].get_remaining_time_in_millis() / 1000 - MARGIN_S
-        scope[UNTIL] = self._clock.monotonic_s() + left_s
+        scope[UNTIL] = self.app.gateway.world.monotonic_s() + left_s
         await self.app(scope, receive, send)
 
     def close(self) -> None:
