@@ -34,13 +34,15 @@ TABLE_BATCH_BYTES_MAX = 4096
 
 LANE_CALLS_PER_S = 10
 LANES = 8
+LANE_CALLS_BEFORE = 100
 SMALL = (KIB, 3 * KIB)
 CALLS = (KIB, 3 * KIB, 16 * KIB, 64 * KIB, 512 * KIB, 4 * MIB)
 
 TASK_CORES, TASK_GB = 1, 2
 TASKS_MIN = 2
-BUSY = 0.6
-"""The service of the CDK app grows where its tasks are busier."""
+TASK_MB_PER_S = 20
+"""What makes a task 60 % busy, beyond which the service of the CDK app grows: a GiB in calls of
+64 KiB, written and read, took 28 to 36 s of a core here."""
 CONTAINER_PARTITIONS = 16
 CONTAINER_CALL = 64 * KIB
 CONTAINER_CALLS = 2500
@@ -106,14 +108,12 @@ def http_api(used: Usage, call_bytes: int, months_worth: float) -> float:
     return first * usd("HTTP API") + (steps - first) * usd("HTTP API, more")
 
 
-def tasks(used: Usage, mb_per_s: float) -> int:
+def tasks(mb_per_s: float) -> int:
     """Return how many containers are not too busy."""
-    cores = used.per_gib().cpu_s * mb_per_s * MB / GIB
-    return max(TASKS_MIN, math.ceil(cores / TASK_CORES / BUSY))
+    return max(TASKS_MIN, math.ceil(mb_per_s / TASK_MB_PER_S))
 
 
-def containers_month(used: Usage, mb_per_s: float) -> Bill:
-    count = tasks(used, mb_per_s)
+def containers_month(count: int, used: Usage, mb_per_s: float) -> Bill:
     task = TASK_CORES * usd("Fargate vCPU") + TASK_GB * usd("Fargate memory")
     objects, table = stores_bill(used.per_gib())
     gib = gib_per_month(mb_per_s)
@@ -127,13 +127,15 @@ def balancer_month(mb_per_s: float) -> float:
 
 
 def function_load(call_bytes: int, calls_max: int = modes.CALLS_MAX) -> Load:
-    return Load(call_bytes, LANE_CALLS_PER_S * LANES, LANES, calls_max=calls_max)
+    # An index page holds 80 calls and more, and large ones would fill the memory before.
+    before = LANES * LANE_CALLS_BEFORE if call_bytes <= 64 * KIB else 0
+    return Load(call_bytes, LANE_CALLS_PER_S * LANES, LANES, 1, calls_max, before)
 
 
 def container_load(mb_per_s: float, calls_max: int = CONTAINER_CALLS) -> Load:
     calls_per_s = mb_per_s * MB / CONTAINER_CALL
     partitions = CONTAINER_PARTITIONS
-    return Load(CONTAINER_CALL, calls_per_s, partitions, partitions, calls_max)
+    return Load(CONTAINER_CALL, calls_per_s, partitions, partitions, calls_max, calls_max // 4)
 
 
 def counted_functions() -> dict[tuple[int, bool], Usage]:
@@ -150,17 +152,14 @@ def counted_containers(linger_min_ms: float) -> dict[int, tuple[int, Usage]]:
     """Return, for each rate, how many containers it needs, and what they take."""
     found = {}
     for rate in RATES:
-        load, count = container_load(rate), TASKS_MIN
-        used = modes.containers(load, count, linger_min_ms=linger_min_ms)
-        if (needed := tasks(used, rate)) != count:
-            count = needed
-            used = modes.containers(load, count, linger_min_ms=linger_min_ms)
-        found[rate] = count, used
+        load, count = container_load(rate), tasks(rate)
+        found[rate] = count, modes.containers(load, count, linger_min_ms=linger_min_ms)
     return found
 
 
-def size_text(size_bytes: int) -> str:
-    return f"{size_bytes // MIB} MiB" if size_bytes >= MIB else f"{size_bytes // KIB} KiB"
+def size_text(size_bytes: float) -> str:
+    unit, name = (MIB, "MiB") if size_bytes >= MIB else (KIB, "KiB")
+    return f"{size_bytes / unit:.3g} {name}"
 
 
 def functions_table(counted: dict[tuple[int, bool], Usage]) -> None:
@@ -213,7 +212,7 @@ def months_table(
     lingering: dict[int, tuple[int, Usage]],
 ) -> None:
     rows = [
-        _row(name, [containers_month(counted[rate][1], rate).total for rate in RATES])
+        _row(name, [containers_month(*counted[rate], rate).total for rate in RATES])
         for name, counted in (
             ("containers, calls of 64 KiB", containers),
             (f"the same, `RIACHO_LINGER_MIN_MS={LINGER_MS}`", lingering),
@@ -245,7 +244,7 @@ def containers_table(
         for linger_ms, counted in ((0, containers), (LINGER_MS, lingering))
         for rate, found in counted.items()
     ):
-        bill, gib = containers_month(used, rate), used.per_gib()
+        bill, gib = containers_month(count, used, rate), used.per_gib()
         puts = (gib.segment_puts + gib.index_puts) * rate * MB / GIB
         rows.append(
             [
@@ -253,7 +252,7 @@ def containers_table(
                 *(
                     f"{rate} MB/s",
                     f"{count}",
-                    size_text(int(GIB / gib.segment_puts)),
+                    size_text(GIB / gib.segment_puts),
                     f"{puts:.0f}",
                 ),
                 f"{used.produce_s / used.produces * 1000:.0f}",
@@ -277,7 +276,7 @@ def lane_table() -> None:
     rows = []
     for call_bytes, limit in ((64 * KIB, 0), (KIB, TABLE_BATCH_BYTES_MAX)):
         for calls_per_s in ONE_LANE_CALLS_PER_S:
-            load = Load(call_bytes, calls_per_s, partitions=1, calls_max=600)
+            load = Load(call_bytes, calls_per_s, 1, calls_max=600, calls_before=100)
             used = modes.functions(load, table_batch_bytes_max=limit)
             rows.append(
                 [
@@ -296,8 +295,8 @@ def lane_table() -> None:
 
 
 def prices_table() -> None:
-    rows = [[n, f"{p.usd:.10g}", p.per, p.as_of, p.found] for n, p in PRICES.items()]
-    show("List prices", ["what", "$", "per", "as of", "found in"], rows)
+    rows = [[name, str(price), price.as_of, price.found] for name, price in PRICES.items()]
+    show("List prices", ["what", "price", "as of", "found in"], rows)
 
 
 def main() -> None:

@@ -22,28 +22,33 @@ class Price:
     as_of: str
     found: str
 
+    def __str__(self) -> str:
+        if self.usd < 1e-3:
+            return f"${self.usd * 1e6:.6g} per million {self.per}"
+        return f"${self.usd:.6g} per {self.per}"
+
 
 QUOTED = "AWS price list, quoted in a public repository"
 PRICES = {
-    "S3 PUT, LIST": Price(5e-6, "request", "2026", "memory; the same for years"),
-    "S3 GET": Price(0.4e-6, "request", "2026", "memory; the same for years"),
-    "S3 storage": Price(0.023, "GB-month", "2026", "memory; the same for years"),
-    "DynamoDB write": Price(0.625e-6, "unit of 1 KB", "2026-09-05", QUOTED),
-    "DynamoDB read": Price(0.125e-6, "unit of 4 KB", "2026-09-05", QUOTED),
+    "S3 PUT, LIST": Price(5e-6, "requests", "2026", "from memory; the same for years"),
+    "S3 GET": Price(0.4e-6, "requests", "2026", "from memory; the same for years"),
+    "S3 storage": Price(0.023, "GB-month", "2026", "from memory; the same for years"),
+    "DynamoDB write": Price(0.625e-6, "units of 1 KB", "2026-09-05", QUOTED),
+    "DynamoDB read": Price(0.125e-6, "units of 4 KB", "2026-09-05", QUOTED),
     "DynamoDB storage": Price(0.25, "GB-month", "2026-09-05", QUOTED),
-    "DynamoDB recovery": Price(0.20, "GB-month", "2026", "memory"),
-    "Lambda x86": Price(16.6667e-6, "GB-second", "2026", "guides to it, two agree"),
-    "Lambda request": Price(0.20e-6, "request", "2026", "guides to it, two agree"),
-    "HTTP API": Price(1.00e-6, "request of 512 KB", "2026", "public repositories; to 300 million"),
-    "HTTP API, more": Price(0.90e-6, "request of 512 KB", "2026", "public repositories"),
+    "DynamoDB recovery": Price(0.20, "GB-month", "2026", "from memory"),
+    "Lambda x86": Price(16.6667e-6, "GB-seconds", "2026", "guides to it, two agree"),
+    "Lambda request": Price(0.20e-6, "requests", "2026", "guides to it, two agree"),
+    "HTTP API": Price(1.00e-6, "requests of 512 KB", "2026", "public repositories; to 300 million"),
+    "HTTP API, more": Price(0.90e-6, "requests of 512 KB", "2026", "public repositories"),
     "Fargate vCPU": Price(0.04048, "hour", "2026", "public repositories, several agree"),
     "Fargate memory": Price(0.004445, "GB-hour", "2026", "public repositories, several agree"),
     "Load balancer": Price(0.0225, "hour", "2026", "public repositories"),
-    "Load balancer, unit": Price(0.008, "hour, for 1 GB/h", "2026", "memory"),
+    "Load balancer, unit": Price(0.008, "hour, for 1 GB/h", "2026", "from memory"),
     "EMR vCPU": Price(0.052624, "hour", "2026-10", "public repositories, several agree"),
     "EMR memory": Price(0.0057785, "GB-hour", "2026-10", "public repositories, several agree"),
-    "CloudWatch alarm": Price(0.10, "month", "2026", "memory"),
-    "CloudWatch metric": Price(0.30, "month", "2026", "memory"),
+    "CloudWatch alarm": Price(0.10, "month", "2026", "from memory"),
+    "CloudWatch metric": Price(0.30, "month", "2026", "from memory"),
     "MSK kafka.m7g.large": Price(0.204, "hour", "2026-09-11", QUOTED),
     "MSK express.m7g.large": Price(0.408, "hour", "2026-09-11", QUOTED),
     "MSK Express, written": Price(0.01, "GB", "2026", "a public cost tool"),
@@ -53,7 +58,9 @@ PRICES = {
     "MSK Serverless, in": Price(0.10, "GB", "2026-09-11", QUOTED),
     "MSK Serverless, out": Price(0.05, "GB", "2026-09-11", QUOTED),
     "Kinesis shard": Price(0.015, "hour", "2026-09-11", QUOTED),
-    "Kinesis PUT unit": Price(0.014e-6, "25 KB", "2023-09-21", "trek10.com, and repositories"),
+    "Kinesis PUT unit": Price(
+        0.014e-6, "units of 25 KB", "2023-09-21", "trek10.com, and repositories"
+    ),
     "Kinesis on demand": Price(0.04, "hour", "2023-09-21", "trek10.com, and repositories"),
     "Kinesis on demand, in": Price(0.08, "GB", "2026-09-11", QUOTED),
     "Kinesis on demand, out": Price(0.04, "GB", "2023-09-21", "trek10.com, and repositories"),

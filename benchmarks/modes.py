@@ -34,11 +34,9 @@ from storage.zones import Zones
 GET_S = 0.030
 RECORD_BYTES = 1024
 FETCH_EVERY_S = 1.0
-WARM_UP = 0.25
-"""So much of a run happens before it counts, until heads are as large as they stay."""
 
 BYTES_MAX = 192 * MIB
-CALLS_MIN, CALLS_MAX = 100, 1000
+CALLS_MIN, CALLS_MAX = 100, 1500
 
 ARROW = b"application/vnd.apache.arrow.stream"
 TOPIC = "/v1/topics/t"
@@ -55,6 +53,8 @@ class Load:
     partitions: int
     partitions_per_lane: int = 1
     calls_max: int = CALLS_MAX
+    calls_before: int = 0
+    """What happens before it counts, until heads are as large as they stay."""
 
     @property
     def calls(self) -> int:
@@ -255,8 +255,8 @@ class Simulation:
         chance = random.Random(load.call_bytes)
         calls: list[asyncio.Task[None]] = []
         before = Usage()
-        for number in range(int(load.calls * (1 + WARM_UP))):
-            if number == int(load.calls * WARM_UP):
+        for number in range(load.calls_before + load.calls):
+            if number == load.calls_before:
                 before = self._used()
             partition = chance.randrange(load.partitions)
             calls.append(asyncio.create_task(self._produce(partition, body, size_bytes)))
