@@ -24,6 +24,9 @@ from infra.stores import READ_AND_WRITE, REMOVE, Stores
 GATEWAY_TIMEOUT_S: Final = 29
 """API Gateway waits no longer; the gateway's own limits stay below."""
 
+STREAMING_TIMEOUT_S: Final = 300
+"""A Function URL waits longer. A tail ends then, and its client resumes it."""
+
 CONTROLLER_TIMEOUT_S: Final = 55
 COMPACTION_TIMEOUT_S: Final = 60
 SMALL_MEMORY_MB: Final = 512
@@ -80,7 +83,7 @@ class Functions(Construct):
                 description="Riacho over HTTP, with streamed answers",
                 environment={**gateway_environment, **_adapter_environment()},
                 memory_mb=parameters.memory_mb,
-                timeout_s=GATEWAY_TIMEOUT_S,
+                timeout_s=STREAMING_TIMEOUT_S,
                 concurrency=parameters.concurrency or None,
                 layers=[self._adapter()],
             )
