@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access_log import AccessLog
 from service.clock import World, real_world
-from service.controller import Controller
 from service.fetch_routes import FetchRoutes
 from service.gateway import Gateway
 from service.group_routes import GroupRoutes
@@ -49,6 +48,8 @@ from storage.errors import RequestTooLarge
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from service.controller import Controller
 
 log = logging.getLogger("riacho.app")
 
@@ -122,14 +123,6 @@ class App:
             ("POST", "/v1/transactions/{transaction}/abort"): transactions.abort,
             ("POST", "/v1/atomic"): transactions.atomic,
         }
-        self._controller = Controller(
-            gateway.settings,
-            gateway.zones,
-            gateway.metadata,
-            gateway.topics,
-            gateway.world,
-            registry.gateway_id,
-        )
         self._endpoints = endpoints
         self._metrics = metrics
         metrics.watch(gateway)
@@ -158,13 +151,27 @@ class App:
     async def _administer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.fastapi(scope, receive, send)
 
+    def _controller(self) -> "Controller":
+        # Only a gateway that lives has one: a function shall not wait for it to be imported.
+        from service.controller import Controller
+
+        return Controller(
+            self.gateway.settings,
+            self.gateway.zones,
+            self.gateway.metadata,
+            self.gateway.topics,
+            self.gateway.world,
+            self._registry.gateway_id,
+        )
+
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
         upkeep = asyncio.create_task(self._upkeep.run())
         transaction_upkeep = asyncio.create_task(self._transaction_upkeep.run())
-        controller = asyncio.create_task(self._controller.run())
+        controller = self._controller()
+        controlling = asyncio.create_task(controller.run())
         log.info("%s", describe(self.gateway.settings))
         yield
         log.info("stopping: answering what is held")
@@ -175,8 +182,8 @@ class App:
         await stop(upkeep)
         await stop(transaction_upkeep)
         await stop(beats)
-        await stop(controller)
-        await self._controller.leave()
+        await stop(controlling)
+        await controller.leave()
         await self._registry.leave()
         await self.gateway.aclose()
         if self._lines is not None:

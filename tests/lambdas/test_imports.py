@@ -1,0 +1,84 @@
+"""A cold start imports what its request needs, and nothing that only others need."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENVIRONMENT = {
+    "AWS_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+}
+CLOUD = {"RIACHO_ZONES": "a=s3://bucket", "RIACHO_METADATA": "dynamodb://table"}
+MEMORY = {"RIACHO_ZONES": "a=memory://", "RIACHO_METADATA": "memory://"}
+
+NEVER = ("pandas", "pyspark", "httpx", "boto3", "aioboto3", "uvicorn", "rich", "typer", "moto")
+SELDOM = ("fastapi", "prometheus_client", "service.controller", "service.jobs")
+
+CALLS = """
+import json
+from lambdas.gateway import handler
+
+
+class Context:
+    def get_remaining_time_in_millis(self):
+        return 20_000
+
+
+def call(method, path, body=None):
+    http = {"method": method, "path": path, "sourceIp": "192.0.2.1"}
+    answer = handler(
+        {
+            "version": "2.0",
+            "rawPath": path,
+            "rawQueryString": "",
+            "headers": {"content-type": "application/json"},
+            "requestContext": {"http": http, "stage": "$default"},
+            "body": json.dumps(body) if body else None,
+        },
+        Context(),
+    )
+    assert answer["statusCode"] == 200, answer
+    return json.loads(answer["body"])
+
+
+handler._loop.run_until_complete(handler.app.gateway.topics.create("t", partitions=1))
+call("POST", "/v1/topics/t/records", {"records": [{"key": "k", "value": "v"}]})
+assert call("GET", "/v1/topics/t/partitions/0/records")["records"][0]["value"] == "v"
+"""
+
+
+def imported(code: str, env: dict[str, str]) -> set[str]:
+    """Return what a fresh process has imported after `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"],
+        env={**ENVIRONMENT, **env},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_the_gateway_waits_for_no_more_than_its_stores() -> None:
+    modules = imported("import lambdas.gateway", CLOUD)
+    assert "storage.dynamodb" in modules
+    assert "storage.s3" in modules
+    assert not modules & {*NEVER, *SELDOM}
+
+
+def test_to_produce_and_fetch_takes_no_more() -> None:
+    modules = imported(CALLS, MEMORY)
+    assert not modules & {*NEVER, *SELDOM, "botocore", "obstore"}
+
+
+@pytest.mark.parametrize("function", ["controller", "compaction"])
+def test_the_other_functions_are_small_too(function: str) -> None:
+    emr = {"APPLICATION_ID": "a", "ROLE_ARN": "r", "ENTRY_POINT": "s3://code/job.py"}
+    env = {**CLOUD, **{f"RIACHO_EMR_{name}": value for name, value in emr.items()}}
+    modules = imported(f"import lambdas.{function}", env)
+    assert not modules & {"pandas", "pyspark", "fastapi", "uvicorn", "rich", "typer"}
