@@ -56,6 +56,10 @@ class Metrics:
                 lambda: gateway.admission.refused_count,
             ),
             "riacho_flushes": ("Segments written", lambda: gateway.batcher.flush_count),
+            "riacho_table_batches": (
+                "Segments written to the table",
+                lambda: gateway.batcher.batch_count,
+            ),
             "riacho_flushed_bytes": ("Bytes of segments", lambda: gateway.batcher.flushed_bytes),
             "riacho_store_reads": ("Range reads of objects", lambda: gateway.reader.store_reads),
             "riacho_slice_cache_bytes": (

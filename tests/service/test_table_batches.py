@@ -9,21 +9,25 @@ import msgspec
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
+from pydantic import ValidationError
 
 from service import locating
 from service.gateway import Gateway, Position, Wait
+from service.settings import Settings
 from service.stored_ranges import stored_ranges
 from storage import zones
+from storage.commits import TRUSTED_S
 from storage.entries import Kind
 from storage.errors import NotEnoughReplicas, StoreUnavailable
 from storage.head import Head
 from storage.slices import SCHEMA_MESSAGE
-from storage.table_batches import mentioned, old
+from storage.table_batches import TableBatches, mentioned, old
 from storage.topics import Topic
 from tests.service.deployments import ALL, INTERVAL_S, Deployment
 from tests.service.replicated import INDEX, Replicated, append, names_of, numbered, until
 from tests.storage.failing_zones import Mode
 from tests.storage.logs import batch_of
+from tests.storage.test_table_batches import built
 from tests.storage.worlds import turns
 
 pytestmark = pytest.mark.anyio
@@ -91,6 +95,12 @@ async def test_what_touches_several_lanes_or_waits_for_a_transaction_is_an_objec
     assert [kinds(head) for head in await deployment.heads()] == [[Kind.ARROW], [Kind.ARROW]]
     assert [run.kind for run in staged.runs] == [Kind.ARROW]
     assert await items(deployment) == set()
+
+
+@pytest.mark.parametrize("size_bytes", [-1, 65_537])
+def test_only_what_is_small_may_be_called_small(size_bytes: int) -> None:
+    with pytest.raises(ValidationError):
+        Settings(table_batch_bytes_max=size_bytes)
 
 
 async def test_it_is_off_unless_it_is_wanted() -> None:
@@ -208,6 +218,20 @@ def _isr(head: Head, isr: int) -> Head:
     return msgspec.structs.replace(
         head, isr=isr, leader_epoch=head.leader_epoch + 1, commits=head.commits + 1
     )
+
+
+async def test_what_was_written_a_while_ago_is_not_looked_for_in_the_zones() -> None:
+    deployment = Replicated()
+    topic = await deployment.topic()
+    gateway = deployment.modest(**SMALL)
+    run, segment = built(bytes(16), b"a")
+    await TableBatches(deployment.metadata).write(run.object_id, segment)
+
+    lane = gateway.lanes.lane(topic.topic_id, 0)
+    await lane.commit([run], deployment.clock.monotonic_s() - 2 * TRUSTED_S)
+
+    assert await deployment.isr(topic) == "abc"
+    assert await deployment.read() == [b"a"]
 
 
 async def test_a_zone_that_comes_in_sync_meanwhile_gets_it_with_the_roll() -> None:
