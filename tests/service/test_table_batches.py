@@ -178,6 +178,22 @@ async def test_a_zone_that_fails_holds_nobody_up_and_leaves_with_a_roll(mode: Mo
     await gateway.aclose()
 
 
+async def test_a_zone_that_takes_the_index_but_not_what_is_moved_leaves() -> None:
+    deployment = Replicated()
+    topic = await deployment.topic()
+    gateway = small_headed(deployment)
+    deployment.gated["c"].refused = ("seg",)
+
+    values = await write(gateway, topic, 30)
+
+    head = await until(deployment, topic, lambda head: names_of(head) == "ab" and head.root != b"")
+    assert len(head.runs) <= 3 * RUNS_INLINE
+    assert await deployment.read() == values
+    report = await deployment.fsck()
+    assert report.is_ok, report.findings
+    await gateway.aclose()
+
+
 async def test_if_no_zone_takes_anything_the_head_does_not_grow_without_bound() -> None:
     deployment = Replicated()
     topic = await deployment.topic()
