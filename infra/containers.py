@@ -85,7 +85,11 @@ class Containers(Construct):
         container = task.add_container(
             "gateway",
             image=ecs.ContainerImage.from_asset(str(ROOT), platform=platform),
-            environment={**stores.environment, "RIACHO_LOG_FORMAT": "json"},
+            environment={
+                **stores.environment,
+                "RIACHO_LINGER_MIN_MS": str(self._parameters.linger_min_ms),
+                "RIACHO_LOG_FORMAT": "json",
+            },
             logging=ecs.LogDrivers.aws_logs(
                 stream_prefix="gateway",
                 log_group=log_group,

@@ -77,6 +77,9 @@ class Parameters:
     containers: int = 0
     """Tasks of a Fargate service beside the functions; 0: no service, no network."""
 
+    linger_min_ms: int = 0
+    """How long containers gather before they write."""
+
     certificate: str = ""
     """ARN of a certificate: the load balancer then speaks HTTPS, to the internet."""
 
@@ -104,7 +107,7 @@ class Parameters:
         _check(0 <= self.table_batch_bytes_max <= 65_536, "table_batch_bytes_max", "")
         for name in ("controller_minutes", "emr_cores_max"):
             _check(getattr(self, name) > 0, name, getattr(self, name))
-        for name in ("containers", "concurrency", "maintain_minutes"):
+        for name in ("containers", "concurrency", "linger_min_ms", "maintain_minutes"):
             _check(getattr(self, name) >= 0, name, getattr(self, name))
 
     @classmethod

@@ -6,6 +6,9 @@ import pytest
 
 from infra.parameters import ROOT, Parameters, WrongParameter, names
 
+OURS = ("| | $ a month |", "| a GiB", "| dashboard", "| key", "| API")
+"""Rows of the page that are not in docs/scale.md."""
+
 
 def test_nothing_said_is_the_default() -> None:
     assert Parameters.from_context(lambda _: None) == Parameters()
@@ -64,6 +67,16 @@ def test_the_documentation_has_every_parameter_with_its_default() -> None:
         documented[name] = default
 
     assert documented == {name: shown(getattr(Parameters(), name)) for name in names()}
+
+
+def test_what_it_costs_is_what_the_simulation_says() -> None:
+    counted = set((ROOT / "docs/scale.md").read_text().splitlines())
+    text = (ROOT / "docs/deploy.md").read_text().split("## What it costs")[1].split("\n## ")[0]
+    told = [line for line in text.splitlines() if line.startswith("| ")]
+    copied = [line for line in told if not line.startswith(OURS)]
+
+    assert len(copied) > 10
+    assert set(copied) <= counted
 
 
 def shown(default: object) -> str:
