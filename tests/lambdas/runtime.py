@@ -128,6 +128,7 @@ class Environment:
         self._thread.start()
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._is_frozen = False
+        self._turn = threading.Lock()
         clean = ("RIACHO_", "AWS_")
         inherited = {name: v for name, v in os.environ.items() if not name.startswith(clean)}
         self.process = subprocess.Popen(
@@ -161,12 +162,14 @@ class Environment:
         """
         payload = json.dumps(event).encode()
         assert len(payload) <= PAYLOAD_BYTES_MAX, "such a request never reaches a function"
-        self.wait_until_ready()
-        call = _Call(payload, int((time.time() + self._timeout_s) * 1000))
-        self.thaw()
-        self._api.calls.put(call)
-        kind, body = self._answer_to(call)
-        self.freeze()
+        # An environment has one event at a time.
+        with self._turn:
+            self.wait_until_ready()
+            call = _Call(payload, int((time.time() + self._timeout_s) * 1000))
+            self.thaw()
+            self._api.calls.put(call)
+            kind, body = self._answer_to(call)
+            self.freeze()
         if kind != "response":
             raise FunctionError(body.decode())
         if len(body) > PAYLOAD_BYTES_MAX:
