@@ -229,6 +229,33 @@ def months_table(
     )
 
 
+def requests_rows(
+    functions: dict[tuple[int, bool], Usage], containers: dict[int, tuple[int, Usage]]
+) -> list[list[str]]:
+    named = [(f"containers, {rate} MB/s", used) for rate, (_, used) in containers.items()]
+    named += [
+        (f"functions, calls of {size_text(call_bytes)}", used)
+        for (call_bytes, in_table), used in functions.items()
+        if in_table or call_bytes not in SMALL
+    ]
+    rows = []
+    for name, used in named:
+        gib = used.per_gib()
+        counts = [gib.produces, gib.fetches, gib.segment_puts, gib.index_puts, gib.gets]
+        rows.append([name, *(f"{count:,.0f}" for count in (*counts, gib.writes, gib.read_units))])
+    return rows
+
+
+def requests_table(
+    functions: dict[tuple[int, bool], Usage], containers: dict[int, tuple[int, Usage]]
+) -> None:
+    show(
+        "Requests, per GiB",
+        ["", "calls", "fetches", "PUTs", "index PUTs", "GETs", "table writes", "read units"],
+        requests_rows(functions, containers),
+    )
+
+
 def _functions_row(used: Usage, call_bytes: int) -> list[str]:
     each = functions_bill(used.per_gib()).total
     months = [each * gib_per_month(rate) + s3_storage(rate) for rate in RATES]
@@ -306,6 +333,7 @@ def main() -> None:
     containers, lingering = counted_containers(0), counted_containers(LINGER_MS)
     containers_table(containers, lingering)
     months_table(functions, containers, lingering)
+    requests_table(functions, containers)
     lane_table()
 
 

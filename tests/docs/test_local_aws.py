@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -104,6 +105,16 @@ def test_compose_files_are_pinned_and_stay_on_this_machine(name: str) -> None:
         for credential in ("ROOT_USER", "ROOT_PASSWORD"):
             assert service.get("environment", {}).get(f"MINIO_{credential}", "riacho") in run
     assert f"ON={name} " in run
+
+
+@pytest.mark.parametrize("name", ["localstack", "minio"])
+def test_compose_understands_its_files(name: str) -> None:
+    compose = [shutil.which("docker") or "", "compose"]
+    if not compose[0] or subprocess.run([*compose, "version"], capture_output=True).returncode:
+        pytest.skip("there is no docker compose here")
+    file = str(ROOT / f"localstack/{name}.yaml")
+    checked = subprocess.run([*compose, "-f", file, "config", "--quiet"], capture_output=True)
+    assert checked.returncode == 0, checked.stderr.decode()
 
 
 @pytest.mark.parametrize(

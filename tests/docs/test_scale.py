@@ -92,6 +92,14 @@ def test_functions_cost_what_the_tables_say(call_bytes: int, place: str) -> None
     # Of these only the first has computing in it, which takes longer on a busy machine.
     assert [bill.objects, bill.table] == pytest.approx(money[1:3], rel=0.3, abs=0.2)
 
+    [requests] = [r for r in table(SCALE, "### Requests, per GiB") if r[0].endswith(f"of {size}")]
+    calls, _, segments, _, gets, attempts, _ = (number(cell) for cell in requests[1:])
+    gib = used.per_gib()
+    assert gib.produces == pytest.approx(calls)
+    assert [gib.segment_puts, gib.gets, gib.writes] == pytest.approx(
+        [segments, gets, attempts], rel=0.3, abs=calls / 20
+    )
+
     rows = table(SCALE, "## Against others")
     [month] = [row for row in rows if row[0] == f"functions, calls of {size}"]
     for rate, cell in zip(comparison.RATES, month[1::2], strict=True):
