@@ -15,7 +15,7 @@ node_runtime.choose()
 from aws_cdk import App, Validations  # noqa: E402
 from cdk_nag import AwsSolutionsChecks  # noqa: E402
 
-from infra.parameters import Parameters, names  # noqa: E402
+from infra.parameters import Parameters  # noqa: E402
 from infra.stack import RiachoStack  # noqa: E402
 
 
@@ -27,8 +27,6 @@ def build(out: Path | None = None, context: Mapping[str, Any] | None = None) -> 
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app
 
-
-__all__ = ["build", "names"]
 
 if __name__ == "__main__":
     build().synth()

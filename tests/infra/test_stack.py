@@ -27,6 +27,8 @@ from tests.docs.markdown import blocks
 from tests.infra.local_deployment import MISSING, SERVICES, LocalAws, deploy, template_of
 from tests.storage import servers
 
+pytestmark = pytest.mark.slow
+
 STACK = "Riacho"
 PLAIN: dict[str, str] = {}
 FULL = {
@@ -87,6 +89,12 @@ def resources(assembly: Path, kind: str) -> dict[str, dict[str, Any]]:
     return {name: each["Properties"] for name, each in found.items() if each["Type"] == kind}
 
 
+def statements(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, policy in resources(assembly, "AWS::IAM::Policy").items():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            yield name, statement
+
+
 def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
@@ -97,9 +105,14 @@ def test_a_zone_is_a_bucket_that_keeps_what_it_holds(full: Template) -> None:
         {
             "DeletionPolicy": "Retain",
             "Properties": {
-                "BucketEncryption": Match.object_like(
-                    {"ServerSideEncryptionConfiguration": [Match.object_like({})]}
-                ),
+                "BucketEncryption": {
+                    "ServerSideEncryptionConfiguration": [
+                        {
+                            "BucketKeyEnabled": True,
+                            "ServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms"},
+                        }
+                    ]
+                },
                 "LifecycleConfiguration": Match.object_equals(
                     {
                         "Rules": [
@@ -125,6 +138,26 @@ def test_a_zone_is_a_bucket_that_keeps_what_it_holds(full: Template) -> None:
         "StoresZoneb",
         "StoresZonec",
     ]
+
+
+def test_who_uses_the_stores_may_use_their_key(assemblies: Assemblies, full: Template) -> None:
+    [key] = full.find_resources("AWS::KMS::Key", {"Properties": {"EnableKeyRotation": True}})
+    users = {"Objects": set[str](), "Key": set[str]()}
+    for name, statement in statements(assemblies["full"]):
+        if statement.get("Sid") in users:
+            users[statement["Sid"]].add(name)
+
+    assert users["Key"] == users["Objects"]
+    full.has_resource_properties(
+        "AWS::DynamoDB::Table",
+        {
+            "SSESpecification": {
+                "KMSMasterKeyId": {"Fn::GetAtt": [key, "Arn"]},
+                "SSEEnabled": True,
+                "SSEType": "KMS",
+            }
+        },
+    )
 
 
 @each_variant
@@ -325,12 +358,6 @@ def test_containers_have_no_way_in_but_the_balancer(assemblies: Assemblies, full
             for rule in group.get("SecurityGroupIngress", [])
         ]
         assert (let_in == "0.0.0.0/0") is (scheme == "internet-facing")
-
-
-def statements(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, policy in resources(assembly, "AWS::IAM::Policy").items():
-        for statement in policy["PolicyDocument"]["Statement"]:
-            yield name, statement
 
 
 @each_variant
