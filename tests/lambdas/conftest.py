@@ -1,6 +1,6 @@
 """Functions on the local AWS."""
 
-import itertools
+import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,13 +14,12 @@ from tests.local_aws import LocalAws
 
 GATEWAY: Final = "lambdas.gateway.handler"
 
-_numbers: Final = itertools.count()
-
 
 @pytest.fixture(scope="session")
 def stores(local_aws: LocalAws) -> dict[str, str]:
     """The variables of functions that share a bucket and a table."""
-    name = f"riacho-lambdas-{next(_numbers)}"
+    # The server may be one that others use, too.
+    name = f"riacho-lambdas-{os.urandom(6).hex()}"
     return local_aws.prepare(f"a=s3://{name}/log", f"dynamodb://{name}")
 
 

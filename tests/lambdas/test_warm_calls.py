@@ -45,7 +45,7 @@ def test_as_much_as_lambda_takes_comes_back_in_pieces(api: Api) -> None:
 
 def test_a_wait_ends_before_the_function_does(stores: dict[str, str], api: Api) -> None:
     topic = api.topic(name="awaited")
-    with environment(GATEWAY, stores, timeout_s=4) as hurried, through(hurried) as other:
+    with environment(GATEWAY, stores, timeout_s=8) as hurried, through(hurried) as other:
         assert other.fetch(topic, at="latest", max_wait_ms=60_000)["records"] == []
 
 

@@ -26,7 +26,7 @@ def web(tmp_path: Path) -> Iterator[tuple[Api, subprocess.Popen[bytes]]]:
         "PYTHON": sys.executable,
         "AWS_LWA_PORT": str(port),
         "AWS_LWA_INVOKE_MODE": "response_stream",
-        "RIACHO_ANSWER_S_MAX": "3",
+        "RIACHO_ANSWER_S_MAX": "6",
         "RIACHO_DATA": str(tmp_path / "data"),
         "RIACHO_LOG_LEVEL": "warning",
     }

@@ -1,0 +1,27 @@
+"""Settings of functions: as documented, and the environment wins."""
+
+import re
+
+import pytest
+
+from service.serverless.settings import GATEWAY, gateway_settings
+from service.settings import Settings
+from tests.docs.markdown import ROOT, table
+
+
+def test_other_defaults_are_in_the_table() -> None:
+    documented = {}
+    for names, value, _ in table(ROOT / "docs/lambda.md", "## Variables"):
+        for name in re.findall(r"`RIACHO_(\w+)`", names):
+            documented[name.lower()] = value.strip("`")
+    assert documented == {name: str(value) for name, value in GATEWAY.items()}
+    assert documented.keys() <= Settings.model_fields.keys()
+
+
+def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gateway_settings().table_batch_bytes_max == 4096
+    assert gateway_settings().freezes
+    monkeypatch.setenv("RIACHO_TABLE_BATCH_BYTES_MAX", "0")
+    monkeypatch.setenv("RIACHO_FREEZES", "false")
+    assert gateway_settings().table_batch_bytes_max == 0
+    assert not gateway_settings().freezes
