@@ -56,6 +56,9 @@ CLOCKS_DIFFER_MS = 310_000
 BREAK_S = 200.0
 """Nobody writes for so long, in the middle; so there is something old enough to be swept."""
 
+LONG_AFTER_S = 1000.0
+"""Everything that was left behind is old enough then, by any clock."""
+
 PATIENCE_S = 3600.0
 
 SLOWER = 6.0
@@ -178,6 +181,17 @@ class Janitors:
                 await asyncio.sleep(BREAK_S)
                 self._pause_factor = 1.0
             await asyncio.gather(*(self._write() for _ in range(self.plan.writers)))
+
+    async def sweep_all(self) -> None:
+        """Remove, long after the end, all that nothing refers to: what is read then was needed."""
+        if not (self.plan.janitors and self.plan.sweeps):
+            return
+        await asyncio.sleep(LONG_AFTER_S)
+        stores = self._stores(FaultyLink(self._chance, CALM))
+        async with lease.held(
+            stores.metadata, stores.world, "last", wait_s=PATIENCE_S, lease_s=LEASE_S
+        ) as held:
+            await self._sweep(stores, held)
 
     async def finish(self, gateway: Gateway) -> None:
         """Compact once more, undisturbed, and read what is left."""

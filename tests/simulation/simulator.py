@@ -115,7 +115,6 @@ class Simulation:
         self.chance = random.Random(self.seed)
         self.plan = Plan.of(self.chance)
         self.table_chance = random.Random(self.seed + 6)
-        # In most worlds small flushes are in the table, though not by all gateways.
         self.table_limits = self.table_chance.choice([[0], [0, 900, 65_536], [65_536]])
         store_chance = random.Random(self.seed + 1)
         self.objects = MemoryObjects(world_of(self.loop, store_chance).now_ms)
@@ -342,6 +341,7 @@ class Simulation:
 
     async def _read_everything(self) -> None:
         """Read the whole log through a gateway that remembers nothing."""
+        await self.janitors.sweep_all()
         gateway, _ = self._gateway(CALM)
         for partition in range(self.plan.partitions):
             self.history.final[partition] = await read_all(gateway, TOPIC, partition)

@@ -72,7 +72,7 @@ def test_the_seeds_have_janitors_that_meet_everything() -> None:
 
     assert sum(each.compacted for each in keyed) > 100
     assert sum(each.swept for each in keyed) > 100
-    assert sum(each.killed for each in keyed) > 50
+    assert sum(each.killed for each in keyed) > 30
     assert sum(each.lost_leases for each in keyed) > 3
     records = [record for each in keyed for look in each.looks for record in look.records]
     assert any(record.value is None for record in records)
@@ -85,7 +85,7 @@ def test_the_seeds_have_batches_in_the_table() -> None:
     assert sum(history.batches > 0 for history in histories()) > 10
     assert any(history.batches == 0 for history in histories())
     assert sum(history.batches for history in histories()) > 500
-    assert sum(history.keyed.swept_batches for history in histories()) > 0
+    assert sum(history.keyed.swept_batches for history in histories()) > 20
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process() -> None:

@@ -41,12 +41,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self._waiting_for_ever: list[asyncio.Future[None]] = []
         selector = _NoWaiting()
         selector.loop = self
         super().__init__(selector)
 
     def time(self) -> float:
         return self.now_s
+
+    def never(self) -> "asyncio.Future[None]":
+        """Return what never happens; whoever waits for it stays, and is not taken for garbage."""
+        future = self.create_future()
+        self._waiting_for_ever.append(future)
+        return future
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         # Threads would bring the real world back in.
@@ -118,7 +125,9 @@ class FaultyLink:
     async def _take_time(self) -> None:
         await asyncio.sleep(self._chance.expovariate(1 / max(1e-6, self.faults.slow_s)))
         if self.dead:
-            await asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            await loop.never()
 
 
 class FaultyObjects:
