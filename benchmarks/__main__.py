@@ -9,6 +9,8 @@ NAMES = (
     "http",
     "slow_store",
     "small_produce",
+    "writers",
+    "cold_start",
     "lanes",
     "index_growth",
     "groups",
