@@ -153,6 +153,8 @@ def _problem(headers: Mapping[str, str], body: bytes) -> dict[str, Any] | None:
 def _error_of_stranger(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:
     text = body[:200].decode(errors="replace").strip()
     detail = f"status {status} without a problem document; is this URL a Riacho gateway?"
+    if status in (401, 403):
+        detail = f"refused with status {status}; RIACHO_AUTH or RIACHO_TOKEN can say who we are."
     return new_error(
         _family(status, status in (429, 502, 503, 504), status >= 500 and status != 503),
         f"{detail} It said: {text}" if text else detail,

@@ -1,7 +1,8 @@
 """HTTP to the gateway: one request in, one reply or one `RiachoError` out.
 
-This is the only module that knows httpx. It never retries, because only its callers know
-what may be sent twice; it only says, through the error, whether the gateway may have acted.
+This is the only module that knows httpx, besides `riacho/credentials.py`. It never retries,
+because only its callers know what may be sent twice; it only says, through the error, whether
+the gateway may have acted.
 """
 
 import os
@@ -113,6 +114,8 @@ class Gateway:
         if self._client is None:
             import httpx
 
+            from riacho.credentials import auth_of
+
             limits = httpx.Limits(
                 max_connections=self._connections_max,
                 max_keepalive_connections=self._connections_max or CONNECTIONS_IDLE_MAX,
@@ -123,6 +126,7 @@ class Gateway:
             self._client = httpx.AsyncClient(
                 limits=limits,
                 transport=self._transport,
+                auth=auth_of(self.url),
                 headers={"user-agent": f"riacho-python/{__version__}"},
                 # Loading the certificate authorities takes 20 ms, which plain HTTP can save.
                 verify=self.url.startswith("https://"),

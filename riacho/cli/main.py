@@ -54,7 +54,8 @@ Then:    riacho topic create orders -p 3
          echo hello | riacho produce orders
          riacho consume orders -e
 
-Client commands find the gateway by --url or RIACHO_URL.
+Client commands find the gateway by --url or RIACHO_URL. Behind AWS's doors RIACHO_AUTH=aws signs
+requests; RIACHO_TOKEN=... sends a token.
 """,
 )
 cli.add_typer(topics.commands, name="topic")

@@ -5,6 +5,7 @@ import re
 
 import typer.main
 
+from riacho import credentials
 from riacho.cli.main import cli
 from riacho.gateway import DEFAULT_URL
 from service.app import App
@@ -90,6 +91,11 @@ def test_every_variable_of_a_gateway_is_in_the_table() -> None:
         default = field.default
         shown = f"{default:g}" if isinstance(default, float) else str(default)
         assert code(documented[variable]) == shown, variable
+
+
+def test_the_credentials_of_clients_are_in_the_table() -> None:
+    rows = table(CONFIGURATION, "## Credentials of clients")
+    assert [code(row[0]) for row in rows] == [credentials.AUTH, credentials.TOKEN]
 
 
 def test_every_variable_of_the_command_line_is_in_the_table() -> None:

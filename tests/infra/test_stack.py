@@ -23,6 +23,8 @@ from infra.bundle import PACKAGES
 from infra.parameters import ROOT
 from infra.reasons import REASONS
 from infra.stores import TABLE_ACTIONS
+from riacho import Admin, Consumer, Producer
+from storage.errors import Rejected
 from tests.docs.markdown import blocks
 from tests.infra.local_deployment import MISSING, SERVICES, LocalAws, deploy, template_of
 from tests.storage import servers
@@ -485,3 +487,24 @@ def test_records_go_through_the_deployed_doors(aws: LocalAws, outputs: dict[str,
         read = client.get(records, headers=aws.signature("GET", records)).raise_for_status().json()
 
     assert [record["value"] for record in read["records"]] == ["through the API", "olá"]
+
+
+@pytest.mark.aws
+def test_the_sdk_signs_what_it_sends(
+    aws: LocalAws, outputs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = f"{aws.url}/_aws/lambda-url/{httpx.URL(outputs['Url']).host.split('.')[0]}"
+    with Admin(door) as stranger, pytest.raises(Rejected, match="RIACHO_AUTH"):
+        stranger.create_topic("signed")
+    monkeypatch.setenv("RIACHO_AUTH", "aws:lambda")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET_KEY)
+    monkeypatch.setenv("AWS_REGION", servers.REGION)
+    with Admin(door) as admin, Producer(door) as producer, Consumer(door) as consumer:
+        admin.create_topic("signed")
+        producer.send("signed", "olá", key="a b/c").result()
+        consumer.assign([("signed", 0)])
+        consumer.seek("signed", 0, 0)
+        [record] = consumer.poll(timeout_ms=10_000)
+
+    assert (record.key_text(), record.text()) == ("a b/c", "olá")

@@ -1,0 +1,99 @@
+"""Who we are to a gateway that asks, by the environment.
+
+RIACHO_TOKEN=…               Authorization: Bearer …
+RIACHO_AUTH=aws              signed by AWS Signature Version 4, with the credentials and the region
+                             that AWS's own variables, files and roles give
+RIACHO_AUTH=aws:lambda       the same for an address that does not show that it is a Function
+                             URL; aws:execute-api for one of an API
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final
+
+import httpx
+
+from storage.errors import InvalidConfig
+
+AUTH: Final = "RIACHO_AUTH"
+TOKEN: Final = "RIACHO_TOKEN"
+
+_SERVICES: Final = ("lambda", "execute-api")
+_SIGNED: Final = ("content-type", "host", "riacho-producer-id", "riacho-sequence")
+"""A proxy may add or change headers; those that mean something to us it may not."""
+
+
+def auth_of(url: str, environment: Mapping[str, str] = os.environ) -> httpx.Auth | None:
+    """Return what makes requests to `url` acceptable; None if nothing was said.
+
+    Raises `InvalidConfig` for what nobody understands.
+    """
+    token, kind = environment.get(TOKEN, ""), environment.get(AUTH, "")
+    if token and kind:
+        raise InvalidConfig(f"{AUTH} and {TOKEN} exclude each other; unset one of them")
+    if token:
+        return _Bearer(token)
+    if not kind:
+        return None
+    scheme, _, service = kind.partition(":")
+    if scheme != "aws" or (service and service not in _SERVICES):
+        known = ", ".join(["aws", *(f"aws:{each}" for each in _SERVICES)])
+        raise InvalidConfig(f"{AUTH}={kind} is not known; it is one of {known}")
+    return _Aws(service or _service_of(httpx.URL(url).host))
+
+
+def _service_of(host: str) -> str:
+    return "lambda" if ".lambda-url." in host else "execute-api"
+
+
+class _Bearer(httpx.Auth):
+    def __init__(self, token: str) -> None:
+        self._value = f"Bearer {token}"
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        request.headers["authorization"] = self._value
+        yield request
+
+
+class _Aws(httpx.Auth):
+    """Signs every request, bodies included."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._session: Any = None
+        self._credentials: Any = None
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        body = await request.aread()
+        # In a thread: credentials may come from a file, another program or the network.
+        request.headers.update(await asyncio.to_thread(self._signature, request, body))
+        yield request
+
+    def _signature(self, request: httpx.Request, body: bytes) -> dict[str, str]:
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        credentials, region = self._found()
+        headers = {name: request.headers[name] for name in _SIGNED if name in request.headers}
+        # Apart from the address, parameters are signed as AWS writes them and not as httpx does.
+        url, params = request.url.copy_with(query=None), dict(request.url.params)
+        signed = AWSRequest(request.method, str(url), headers, body, params)
+        SigV4Auth(credentials, self._service, region).add_auth(signed)
+        return dict(signed.headers.items())
+
+    def _found(self) -> tuple[Any, str]:
+        if self._session is None:
+            from botocore.session import Session
+
+            self._session = Session()
+            self._credentials = self._session.get_credentials()
+        region = os.environ.get("AWS_REGION") or self._session.get_config_variable("region")
+        if self._credentials is None or not region:
+            missing = "credentials" if self._credentials is None else "region (AWS_REGION)"
+            raise InvalidConfig(f"{AUTH}=aws, but AWS's configuration has no {missing}")
+        return self._credentials.get_frozen_credentials(), region
