@@ -14,7 +14,7 @@ The last table is for a gateway that many call at once, and that writes what cam
 import asyncio
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,14 +29,14 @@ from benchmarks.cost_model import (
     TABLE_S,
     WRITE_UNIT_USD,
     CountedObjects,
-    CountedTable,
     SlowObjects,
 )
 from benchmarks.harness import show
+from benchmarks.modes import SlowTable
 from service.gateway import Gateway, Position, Wait
 from service.settings import Settings
 from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Versioned
+from storage.metadata import Versioned
 from storage.reader import Budget
 from storage.records import record_batch
 from storage.table_batches import TableBatches
@@ -51,20 +51,6 @@ CROWD_S = 20.0
 
 MILLION = 1e6
 EVERYTHING = Budget(records_max=10**6, bytes_max=10**9)
-
-
-class SlowTable(CountedTable):
-    async def get(self, key: str) -> Versioned | None:
-        await asyncio.sleep(TABLE_S)
-        return await super().get(key)
-
-    async def get_many(self, keys: Sequence[str]) -> dict[str, Versioned]:
-        await asyncio.sleep(TABLE_S)
-        return await super().get_many(keys)
-
-    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        await asyncio.sleep(TABLE_S)
-        return await super().transact(ops)
 
 
 class FollowedObjects(CountedObjects):

@@ -23,6 +23,10 @@ from tests.storage.logs import batch_of
 from tests.storage.worlds import turns
 
 INDEX = ("page", "node", "root", "producers")
+
+RUNS_INLINE = 4
+INLINE_BYTES = RUNS_INLINE * 47
+"""A run of one slice takes as much."""
 KINDS = ("seg", *INDEX)
 
 PLACES = 24
@@ -140,6 +144,12 @@ class Replicated(Deployment):
         given = {"linger_max_ms": 3_600_000, "batch_bytes_max": 1, **settings}
         world = self.world()
         return Gateway(Settings.model_validate(given), Zones(self.failing), self.metadata, world)
+
+    def small_headed(self, **settings: object) -> Gateway:
+        """Return such a gateway whose heads are full after a few commits."""
+        gateway = self.modest(**settings)
+        gateway._lane_runtime.inline_bytes_max = INLINE_BYTES
+        return gateway
 
     @property
     def failing(self) -> dict[str, FailingObjects]:

@@ -8,27 +8,16 @@ from service.gateway import Gateway
 from storage import zones
 from storage.errors import NotEnoughReplicas
 from storage.topics import Topic
-from tests.service.replicated import INDEX, Replicated, append, numbered
+from tests.service.replicated import INDEX, RUNS_INLINE, Replicated, append, numbered
 from tests.storage.failing_zones import Mode
 from tests.storage.worlds import turns
 
 pytestmark = pytest.mark.anyio
 
-RUNS_INLINE = 4
-INLINE_BYTES = RUNS_INLINE * 47
-"""A run of one slice takes as much."""
-
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zones, "STRAGGLER_S_MAX", 0.1)
-
-
-def small_headed(deployment: Replicated) -> Gateway:
-    """Return a gateway whose heads are full after a few commits."""
-    gateway = deployment.modest()
-    gateway._lane_runtime.inline_bytes_max = INLINE_BYTES
-    return gateway
 
 
 async def write(gateway: Gateway, topic: Topic, count: int, start: int = 0) -> list[bytes]:
@@ -43,7 +32,7 @@ async def write(gateway: Gateway, topic: Topic, count: int, start: int = 0) -> l
 async def test_heads_are_rolled_into_the_zones_that_are_left(mode: Mode) -> None:
     deployment = Replicated()
     topic = await deployment.topic()
-    gateway = small_headed(deployment)
+    gateway = deployment.small_headed()
     values = await write(gateway, topic, 10)
 
     deployment.gated["c"].mode = mode
@@ -66,7 +55,7 @@ async def test_a_zone_that_takes_records_but_not_the_index_leaves_and_holds_nobo
 ) -> None:
     deployment = Replicated()
     topic = await deployment.topic()
-    gateway = small_headed(deployment)
+    gateway = deployment.small_headed()
     if how == "refuses":
         deployment.gated["c"].refused = INDEX
     else:
@@ -86,7 +75,7 @@ async def test_a_roll_that_a_zone_in_sync_does_not_hold_does_not_count() -> None
     """The zone came in sync between the roll and the commit that would have named it."""
     deployment = Replicated()
     topic = await deployment.topic()
-    gateway, other = small_headed(deployment), deployment.gateway()
+    gateway, other = deployment.small_headed(), deployment.gateway()
     deployment.gated["c"].mode = "denied"
     values = await write(gateway, topic, 2)
     deployment.gated["a"].hold(INDEX)
@@ -116,7 +105,7 @@ async def test_windows_of_producers_leave_the_head_though_a_zone_does_not_take_t
 ) -> None:
     deployment = Replicated()
     topic = await deployment.topic()
-    gateway = small_headed(deployment)
+    gateway = deployment.small_headed()
     if how == "refuses":
         deployment.gated["c"].refused = INDEX
     else:
@@ -142,7 +131,7 @@ async def test_windows_of_producers_leave_the_head_though_a_zone_does_not_take_t
 async def test_below_the_minimum_nothing_is_rolled_away() -> None:
     deployment = Replicated()
     topic = await deployment.topic()
-    gateway = small_headed(deployment)
+    gateway = deployment.small_headed()
     values = await write(gateway, topic, 10)
     for name in "bc":
         deployment.gated[name].mode = "denied"

@@ -24,7 +24,16 @@ from storage.slices import SCHEMA_MESSAGE
 from storage.table_batches import TableBatches, mentioned, old
 from storage.topics import Topic
 from tests.service.deployments import ALL, INTERVAL_S, Deployment
-from tests.service.replicated import INDEX, Replicated, append, names_of, numbered, until
+from tests.service.replicated import (
+    INDEX,
+    INLINE_BYTES,
+    RUNS_INLINE,
+    Replicated,
+    append,
+    names_of,
+    numbered,
+    until,
+)
 from tests.storage.failing_zones import Mode
 from tests.storage.logs import batch_of
 from tests.storage.test_table_batches import built
@@ -33,9 +42,6 @@ from tests.storage.worlds import turns
 pytestmark = pytest.mark.anyio
 
 SMALL = {"table_batch_bytes_max": 65_536}
-RUNS_INLINE = 4
-INLINE_BYTES = RUNS_INLINE * 47
-"""A run of one slice takes as much."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +51,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_headed(deployment: Replicated) -> Gateway:
     """Return a gateway that writes to the table, and whose heads are full after a few commits."""
-    gateway = deployment.modest(**SMALL)
-    gateway._lane_runtime.inline_bytes_max = INLINE_BYTES
-    return gateway
+    return deployment.small_headed(**SMALL)
 
 
 async def write(gateway: Gateway, topic: Topic, count: int, start: int = 0) -> list[bytes]:
