@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from service.app import create_app
 from service.clock import World
 from service.hosted import UNTIL
+from service.serverless.context import left_s
 from service.serverless.events import TEXT, HttpEvent
 from service.serverless.settings import gateway_settings
 from service.settings import Settings
@@ -45,8 +46,9 @@ class ServerlessGateway:
         return answer
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        left_s = scope["aws.context"].get_remaining_time_in_millis() / 1000 - MARGIN_S
-        scope[UNTIL] = self.app.gateway.world.monotonic_s() + left_s
+        remaining_s = left_s(scope["aws.context"])
+        if remaining_s is not None:
+            scope[UNTIL] = self.app.gateway.world.monotonic_s() + remaining_s - MARGIN_S
         await self.app(scope, receive, send)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from service.serverless.events import ANSWER_BYTES_MAX
 from service.settings import MIB, Settings
+from storage.errors import InvalidConfig
 
 QUIET: Final[dict[str, Any]] = {
     "gateway_heartbeat_s": 0,
@@ -38,6 +39,8 @@ def controller_settings() -> Settings:
 
 
 def _settings(defaults: dict[str, Any]) -> Settings:
+    if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
+        _check_stores()
     return Settings(
         **{
             name: value
@@ -45,3 +48,14 @@ def _settings(defaults: dict[str, Any]) -> Settings:
             if f"RIACHO_{name.upper()}" not in os.environ
         }
     )
+
+
+def _check_stores() -> None:
+    """Raise `InvalidConfig` where a directory would be used that goes with the environment."""
+    names = ("RIACHO_ZONES", "RIACHO_METADATA")
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing and "RIACHO_DATA" not in os.environ:
+        raise InvalidConfig(
+            f"a function keeps nothing: {' and '.join(missing)} must say where records are, like"
+            " RIACHO_ZONES=a=s3://bucket RIACHO_METADATA=dynamodb://table"
+        )

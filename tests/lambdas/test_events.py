@@ -176,3 +176,9 @@ def test_an_answer_that_lambda_would_refuse_is_replaced() -> None:
     body = b"x" * (ANSWER_BYTES_MAX + 1)
     made = HttpEvent(event, Context(), config)({"status": 200, "headers": [], "body": body})  # type: ignore[arg-type]
     assert response_of(made).json()["code"] == "UNSUPPORTED_OPERATION"
+
+
+def test_a_context_may_say_nothing(function: ServerlessGateway) -> None:
+    event = json.loads(json.dumps(http_api(httpx.Request("GET", "https://riacho/healthy"))))
+
+    assert function(event, None)["statusCode"] == 200

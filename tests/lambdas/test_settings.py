@@ -6,6 +6,7 @@ import pytest
 
 from service.serverless.settings import GATEWAY, gateway_settings
 from service.settings import Settings
+from storage.errors import InvalidConfig
 from tests.docs.markdown import ROOT, table
 
 
@@ -25,3 +26,16 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIACHO_FREEZES", "false")
     assert gateway_settings().table_batch_bytes_max == 0
     assert not gateway_settings().freezes
+
+
+def test_a_function_must_be_told_where_records_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RIACHO_ZONES", "RIACHO_METADATA", "RIACHO_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "riacho")
+    with pytest.raises(InvalidConfig, match="RIACHO_ZONES and RIACHO_METADATA must say"):
+        gateway_settings()
+    monkeypatch.setenv("RIACHO_ZONES", "a=s3://bucket")
+    with pytest.raises(InvalidConfig, match="keeps nothing: RIACHO_METADATA must say"):
+        gateway_settings()
+    monkeypatch.setenv("RIACHO_METADATA", "dynamodb://table")
+    assert gateway_settings().zones == "a=s3://bucket"
