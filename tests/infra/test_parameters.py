@@ -84,13 +84,16 @@ def test_what_it_costs_is_about_what_was_counted() -> None:
 
 
 def figures(text: str) -> dict[str, list[float]]:
-    """Return the rows of a page's tables that are all numbers but for their name."""
+    """Return the rows of a page's tables that are all numbers but for their name.
+
+    Of those with one name the first, which is the one with dollars.
+    """
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    return {
-        name: [float(cell.replace(",", "")) for cell in cells]
-        for name, *cells in rows
-        if cells and all(re.fullmatch(r"[\d,.]+", cell) for cell in cells)
-    }
+    found: dict[str, list[float]] = {}
+    for name, *cells in rows:
+        if cells and all(re.fullmatch(r"[\d,.]+", cell) for cell in cells):
+            found.setdefault(name, [float(cell.replace(",", "")) for cell in cells])
+    return found
 
 
 def shown(default: object) -> str:
