@@ -21,7 +21,7 @@ from tests.simulation.transaction_rules import (
 
 SEED_OF_A_COPIER_THAT_SLEEPS = 60
 """Another copies what it has read, before it wakes up."""
-SEEDS_OF_JOBS_THAT_ARE_REPLACED = (25, 30, 31)
+SEEDS_OF_JOBS_THAT_ARE_REPLACED = (25, 30, 31, 40)
 """They sleep for longer than their leases last."""
 SEEDS = (*range(24), *SEEDS_OF_JOBS_THAT_ARE_REPLACED, SEED_OF_A_COPIER_THAT_SLEEPS)
 SEED_OF_EVERYBODY = 8
@@ -75,8 +75,7 @@ def test_the_seeds_have_janitors_that_meet_everything() -> None:
     assert sum(each.compacted for each in keyed) > 100
     assert sum(each.swept for each in keyed) > 100
     assert sum(each.killed for each in keyed) > 50
-    # Eight to sixteen: how long a job takes depends on its threads, too.
-    assert sum(each.lost_leases for each in keyed) > 5
+    assert sum(each.lost_leases for each in keyed) > 10
     records = [record for each in keyed for look in each.looks for record in look.records]
     assert any(record.value is None for record in records)
     # Readers come by what was compacted, and by what was not yet.
