@@ -21,7 +21,7 @@ from tests.simulation.transaction_rules import (
 
 SEED_OF_A_COPIER_THAT_SLEEPS = 60
 """Another copies what it has read, before it wakes up."""
-SEEDS_OF_JOBS_THAT_ARE_REPLACED = (25, 30, 31, 40)
+SEEDS_OF_JOBS_THAT_ARE_REPLACED = (25, 30, 31, 40, 49, 58, 59)
 """They sleep for longer than their leases last."""
 SEEDS = (*range(24), *SEEDS_OF_JOBS_THAT_ARE_REPLACED, SEED_OF_A_COPIER_THAT_SLEEPS)
 SEED_OF_EVERYBODY = 8
