@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.app import App
-from tests.simulation.http import RETRYABLE, Net, Refused, call
-from tests.simulation.transaction_rules import (
+from tests.checker.transaction_rules import (
     ABORTED,
     COMMITTED,
     FENCED,
@@ -20,6 +19,7 @@ from tests.simulation.transaction_rules import (
     Place,
     TransactionHistory,
 )
+from tests.simulation.http import RETRYABLE, Net, Refused, call
 
 DUPLICATE = "DUPLICATE_SEQUENCE_NUMBER"
 STALE_MEMBER = {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"}

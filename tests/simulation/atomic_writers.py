@@ -4,9 +4,7 @@ import asyncio
 import random
 from typing import Any
 
-from tests.simulation.asking import Asking, Over
-from tests.simulation.http import Refused
-from tests.simulation.transaction_rules import (
+from tests.checker.transaction_rules import (
     COMMITTED,
     FENCED,
     WRITER,
@@ -14,6 +12,8 @@ from tests.simulation.transaction_rules import (
     Place,
     TransactionHistory,
 )
+from tests.simulation.asking import Asking, Over
+from tests.simulation.http import Refused
 
 ATOMS = "atoms"
 

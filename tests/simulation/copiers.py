@@ -10,10 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.asking import Asking, Over
-from tests.simulation.copier_plan import TIMEOUT_MS_MAX, CopierPlan
-from tests.simulation.http import RETRYABLE, Refused
-from tests.simulation.transaction_rules import (
+from tests.checker.transaction_rules import (
     ABORTED,
     COMMITTED,
     FENCED,
@@ -23,6 +20,9 @@ from tests.simulation.transaction_rules import (
     Instance,
     TransactionHistory,
 )
+from tests.simulation.asking import Asking, Over
+from tests.simulation.copier_plan import TIMEOUT_MS_MAX, CopierPlan
+from tests.simulation.http import RETRYABLE, Refused
 
 SOURCE = "source"
 COPIES = "copies"

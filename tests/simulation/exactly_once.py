@@ -16,13 +16,13 @@ from storage.memory import MemoryMetadata
 from storage.metadata import Op
 from storage.reader import Budget
 from storage.records import record_batch
+from tests.checker.transaction_rules import Moment, Shown, TransactionHistory
 from tests.simulation.asking import Asking
 from tests.simulation.atomic_writers import ATOMS, AtomicWriters
 from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.copiers import COPIES, GROUP, SOURCE, Copiers
 from tests.simulation.http import Net
 from tests.simulation.reading import fetch, read_all
-from tests.simulation.transaction_rules import Moment, Shown, TransactionHistory
 
 READERS = 2
 DRAIN_S = 300.0

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.app import App
-from tests.simulation.http import RETRYABLE, Net, NetPlan, Refused, call
-from tests.simulation.idempotent_rules import (
+from tests.checker.idempotent_rules import (
     ACKED,
     DUPLICATE,
     OUT_OF_ORDER,
@@ -24,7 +23,8 @@ from tests.simulation.idempotent_rules import (
     Line,
     Sent,
 )
-from tests.simulation.rules import Produced
+from tests.checker.log_rules import Produced
+from tests.simulation.http import RETRYABLE, Net, NetPlan, Refused, call
 
 IN_FLIGHT_MAX = 5
 CALM_TRIES_MAX = 200

@@ -32,7 +32,7 @@ from storage.objects import ObjectStore
 from storage.records import record_batch
 from storage.table_batches import TableBatches
 from storage.zones import Zones
-from tests.simulation.keyed_rules import KeyedHistory, Look, Record, Written
+from tests.checker.keyed_rules import KeyedHistory, Look, Record, Written
 from tests.simulation.world import (
     Faults,
     FaultyLink,

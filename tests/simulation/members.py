@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.app import App
-from tests.simulation.group_rules import (
+from tests.checker.group_rules import (
     Committing,
     Delivered,
     GroupHistory,

@@ -24,13 +24,14 @@ from storage.memory import MemoryObjects
 from storage.reader import Budget
 from storage.records import record_batch
 from storage.zones import Zones
+from tests.checker.history import History, violations
+from tests.checker.log_rules import Fetched, Produced
 from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.exactly_once import ExactlyOnce, WatchedMetadata
 from tests.simulation.idempotent import IdempotentPlan, Idempotents
 from tests.simulation.janitors import JanitorPlan, Janitors, short_flights
 from tests.simulation.members import GroupPlan, Members
 from tests.simulation.reading import fetch, read_all
-from tests.simulation.rules import Fetched, History, Produced, violations
 from tests.simulation.world import (
     Faults,
     FaultyLink,

@@ -7,10 +7,9 @@ from functools import cache
 
 import pytest
 
-from tests.simulation import idempotent_rules
-from tests.simulation.rules import Fetched, History, Produced, violations
-from tests.simulation.simulator import simulate
-from tests.simulation.transaction_rules import (
+from tests.checker import idempotent_rules
+from tests.checker.history import History, violations
+from tests.checker.transaction_rules import (
     ABORTED,
     COMMITTED,
     FENCED,
@@ -18,6 +17,7 @@ from tests.simulation.transaction_rules import (
     REFUSED,
     UNKNOWN,
 )
+from tests.simulation.simulator import simulate
 
 SEED_OF_A_COPIER_THAT_SLEEPS = 60
 """Another copies what it has read, before it wakes up."""
@@ -103,53 +103,3 @@ def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
     _, trace = run(SEED_OF_EVERYBODY)
 
     assert other.stdout.splitlines()[:-1] == trace
-
-
-def produced(value: str, base: int | None, *, at_s: float = 0, maybe: bool = False) -> Produced:
-    return Produced(0, 0, (value,), at_s, at_s + 1, base, maybe)
-
-
-def fetched(offset: int, *values: tuple[int, str], at_s: float = 5, watermark: int = 0) -> Fetched:
-    end = values[-1][0] + 1 if values else offset
-    return Fetched(0, 0, offset, at_s, values, end, watermark, waited=False)
-
-
-A, B = (0, "a"), (1, "b")
-ACKED = [produced("a", 0), produced("b", 1, at_s=2)]
-
-
-@pytest.mark.parametrize(
-    ("rule", "history"),
-    [
-        ("acked_records_are_at_their_offset", History(ACKED, [], {0: [A]})),
-        ("acked_records_are_at_their_offset", History(ACKED, [], {0: [(0, "b"), (1, "a")]})),
-        ("one_offset_one_value", History(ACKED, [fetched(0, (0, "b"))], {0: [A, B]})),
-        ("one_offset_one_value", History([], [fetched(0, A)], {0: []})),
-        ("offsets_are_dense", History(ACKED, [], {0: [A, (2, "b")]})),
-        ("offsets_are_dense", History(ACKED, [], {0: [(1, "a"), (2, "b")]})),
-        ("nothing_appears_twice", History(ACKED, [], {0: [A, B, (2, "a")]})),
-        ("nothing_appears_twice", History(ACKED, [], {0: [A, B], 1: [A]})),
-        ("nothing_comes_from_nowhere", History([produced("a", None)], [], {0: [A]})),
-        ("nothing_comes_from_nowhere", History(ACKED, [], {0: [A, B, (2, "c")]})),
-        ("a_producers_order_holds", History(ACKED, [], {0: [(0, "b"), (1, "a")]})),
-        (
-            "a_producers_order_holds",
-            History(
-                [produced("a", None, maybe=True), produced("b", 0)], [], {0: [(0, "b"), (1, "a")]}
-            ),
-        ),
-        ("reads_see_what_was_acked_before", History(ACKED, [fetched(1, watermark=1)], {0: [A, B]})),
-        ("reads_see_what_was_acked_before", History(ACKED, [fetched(0)], {0: [A, B]})),
-        ("readers_skip_nothing", History(ACKED, [fetched(0, B)], {0: [A, B]})),
-        ("readers_skip_nothing", History(ACKED, [fetched(0, A, A)], {0: [A, B]})),
-    ],
-)
-def test_a_broken_rule_is_noticed(rule: str, history: History) -> None:
-    assert any(line.startswith(f"{rule}:") for line in violations(history))
-
-
-def test_an_unknown_outcome_may_go_either_way() -> None:
-    call = produced("a", None, maybe=True)
-
-    assert violations(History([call], [], {0: [A]})) == []
-    assert violations(History([call], [], {0: []})) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.group_rules import (
+from tests.checker.group_rules import (
     GROUP_RULES,
     Committing,
     Delivered,
@@ -11,7 +11,7 @@ from tests.simulation.group_rules import (
     Seen,
     Told,
 )
-from tests.simulation.rules import History, violations
+from tests.checker.history import History, violations
 
 SESSION_S = 6.0
 LOG = {0: [(0, "a"), (1, "b")]}

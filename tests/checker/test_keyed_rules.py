@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.simulation.keyed_rules import KEYED_RULES, KeyedHistory, Look, Record, Written
-from tests.simulation.rules import History, violations
+from tests.checker.history import History, violations
+from tests.checker.keyed_rules import KEYED_RULES, KeyedHistory, Look, Record, Written
 
 A, B, GONE = Record(0, "k", "a"), Record(1, "k", "b"), Record(1, "k", None)
 OTHER = Record(2, "other", "c")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.simulation.idempotent_rules import (
+from tests.checker.history import History, violations
+from tests.checker.idempotent_rules import (
     ACKED,
     DUPLICATE,
     IDEMPOTENT_RULES,
@@ -14,7 +15,6 @@ from tests.simulation.idempotent_rules import (
     Line,
     Sent,
 )
-from tests.simulation.rules import History, violations
 
 
 def sent(

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.simulation.rules import History, violations
-from tests.simulation.transaction_rules import (
+from tests.checker.history import History, violations
+from tests.checker.transaction_rules import (
     ABORTED,
     COMMITTED,
     FENCED,
