@@ -1,5 +1,6 @@
 """What this gateway counts, in Prometheus' text format."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Metrics:
         from prometheus_client import Gauge
 
         values = {
+            "riacho_tasks": ("Tasks of the event loop", lambda: len(asyncio.all_tasks())),
             "riacho_held_bytes": ("Bytes not yet durable", lambda: gateway.admission.held_bytes),
             "riacho_outgoing_bytes": (
                 "Bytes of records on their way to readers",

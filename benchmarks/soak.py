@@ -1,0 +1,155 @@
+"""Half an hour of everything at once against one embedded gateway: does anything grow?
+
+    python -m benchmarks.soak [--minutes 30] [--rate 100]
+
+Produce, fetches, tails, a group whose members come and go, transactions, topics and producers
+that are made and forgotten, and maintenance (retention, compaction, sweep) every two minutes, all
+at a steady pace. `--rate` is produce requests per second; `benchmarks.overload` tells the knee, of
+which about half is right on a machine of one's own.
+
+Samples are compared by quarters: the first is for caches to fill, the second is what it should
+stay at. Ends with 1 if memory grew by more than 5 % from the second to the last, or if there are
+more open files, threads or tasks than there were; else with 0.
+"""
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from benchmarks.harness import Server, gateway, show
+from benchmarks.soak_actors import Crew
+
+SAMPLE_S = 5.0
+RSS_GROWTH_MAX = 1.05
+SPARE_MAX = 2
+"""So many connections or threads more are chance: somebody was just being served."""
+
+MIB = 1024 * 1024
+ENV = {
+    "RIACHO_MAINTAIN_EVERY": "2m",
+    # Full within the first quarter, also when it is a short one.
+    "RIACHO_SLICE_CACHE_BYTES": str(16 * MIB),
+    "RIACHO_INDEX_CACHE_BYTES": str(8 * MIB),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    rss_mib: float
+    files: int
+    threads: int
+    tasks: int
+    table_mib: float
+    wal_mib: float
+    data_mib: float
+
+
+def sample(server: Server) -> Sample:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    return Sample(
+        rss_mib=int(lines["VmRSS"].split()[0]) / 1024,
+        files=len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())),
+        threads=int(lines["Threads"]),
+        tasks=tasks(server),
+        table_mib=size_bytes(server.data / "metadata.db") / MIB,
+        wal_mib=size_bytes(server.data / "metadata.db-wal") / MIB,
+        data_mib=sum(map(size_bytes, (server.data / "zones").rglob("*"))) / MIB,
+    )
+
+
+def tasks(server: Server) -> int:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as reply:
+        lines = reply.read().decode().splitlines()
+    return int(float(next(line for line in lines if line.startswith("riacho_tasks ")).split()[1]))
+
+
+def size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def main(minutes: float, rate: float) -> int:
+    seconds = minutes * 60
+    with gateway(**ENV) as server:
+        stop = threading.Event()
+        crew = Crew(server.port, rate, stop)
+        crew.prepare()
+        before = server.cpu_s()
+        samples = watch(server, crew, stop, seconds)
+        cores = (server.cpu_s() - before) / seconds
+    quarters = [samples[len(samples) * n // 4 : len(samples) * (n + 1) // 4] for n in range(4)]
+    report(quarters, crew, seconds)
+    print(f"{sum(map(len, crew.took.values())):,} timed calls, {cores:.2f} cores of the gateway")
+    problems = [*growth(quarters[1], quarters[3]), *crew.problems]
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    return 1 if problems else 0
+
+
+def watch(server: Server, crew: Crew, stop: threading.Event, seconds: float) -> list[Sample]:
+    """Let everybody work for so long, and look at the gateway meanwhile."""
+    samples = []
+    with crew.working():
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0 and not stop.is_set():
+            samples.append(sample(server))
+            if sys.stderr.isatty():
+                print(f"\r{left_s:6.0f} s to go, {samples[-1]}", end="", file=sys.stderr)
+            stop.wait(min(SAMPLE_S, left_s))
+        stop.set()
+    return samples
+
+
+def growth(before: list[Sample], after: list[Sample]) -> list[str]:
+    """Return what has grown more than it may."""
+    found = []
+    was, now = typical(before, "rss_mib"), typical(after, "rss_mib")
+    if now > was * RSS_GROWTH_MAX:
+        found.append(f"memory grew from {was:.0f} to {now:.0f} MiB")
+    for name in ("files", "threads", "tasks"):
+        was, now = typical(before, name), typical(after, name)
+        if now > was + SPARE_MAX:
+            found.append(f"{name} grew from {was:.0f} to {now:.0f}")
+    return found
+
+
+def typical(samples: list[Sample], name: str) -> float:
+    return statistics.median(getattr(each, name) for each in samples)
+
+
+def report(quarters: list[list[Sample]], crew: Crew, seconds: float) -> None:
+    rows = []
+    for field in fields(Sample):
+        of = [typical(quarter, field.name) for quarter in quarters]
+        ratio = f"{of[3] / of[1]:.2f}" if of[1] else ""
+        rows.append([field.name.replace("_", " "), *(f"{each:,.1f}" for each in of), ratio])
+    for name, took in crew.took.items():
+        parts = [
+            [took_ms for at_s, took_ms in took if n <= 4 * at_s / seconds < n + 1] for n in range(4)
+        ]
+        for percent in (50, 99):
+            of = [percentile(part, percent) for part in parts]
+            ratio = f"{of[3] / of[1]:.2f}" if of[1] else ""
+            rows.append([f"{name} p{percent} ms", *(f"{each:.2f}" for each in of), ratio])
+    columns = ["median of a quarter", "first", "second", "third", "last", "last / second"]
+    show(f"{seconds / 60:g} minutes of everything", columns, rows)
+
+
+def percentile(values: list[float], percent: int) -> float:
+    return statistics.quantiles(values, n=100)[percent - 1] if len(values) > 1 else 0.0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--rate", type=float, default=100, help="produce requests per second")
+    arguments = parser.parse_args()
+    sys.exit(main(arguments.minutes, arguments.rate))
