@@ -47,6 +47,10 @@ class Sent:
         return self.line, self.sequence
 
     @property
+    def producer(self) -> int:
+        return self.line.producer
+
+    @property
     def end(self) -> int:
         return self.sequence + len(self.values)
 

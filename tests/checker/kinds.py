@@ -1,0 +1,388 @@
+"""Every kind of operation: which record it is, where in a history it belongs, what it says.
+
+Typed records and flat operations hold the same. A kind names the fields of a record that are its
+client, its start and its end; of the others some are results, the rest arguments. An outcome may
+imply results (what failed has no offset), which are then not written. What is no call is a small
+record of its own here: a partition as it was read in the end, a fact about the whole run, a
+complaint in words.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from operator import attrgetter
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.group_rules import Committing, Delivered, Read, Seen, Told
+from tests.checker.history import History
+from tests.checker.idempotent_rules import Sent
+from tests.checker.keyed_rules import Look, Record, Written
+from tests.checker.log_rules import Fetched, Produced
+from tests.checker.transaction_rules import Attempt, Ending, Instance, Moment, Place, Shown
+
+Outcome = Literal["ok", "failed", "unknown"]
+
+
+@dataclass(frozen=True)
+class LogRead:
+    """A partition of the log as it was in the end."""
+
+    partition: int
+    records: list[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class LogStart:
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class SourceRead:
+    """What copiers had to copy of a partition."""
+
+    partition: int
+    values: list[str]
+
+
+@dataclass(frozen=True)
+class PlaceRead:
+    """A partition that transactions write to, as it was in the end."""
+
+    place: Place
+    records: list[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class KeyedRead:
+    """A compacted partition as it was in the end."""
+
+    partition: int
+    records: list[Record]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that holds of the whole run; it is not written if it is as usual."""
+
+    name: str
+    value: float | int | str | bool | None
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What somebody found wrong, in words."""
+
+    about: str
+    text: str
+
+
+def _always_ok(_: Any) -> Outcome:
+    return "ok"
+
+
+def _always_failed(_: Any) -> Outcome:
+    return "failed"
+
+
+def _of_write(record: Any) -> Outcome:
+    if (record.base if isinstance(record, Produced) else record.offset) is not None:
+        return "ok"
+    return "unknown" if record.may_have_applied else "failed"
+
+
+def _of_commit(record: Any) -> Outcome:
+    return "ok" if record.acked else "unknown"
+
+
+def _of_sent(record: Any) -> Outcome:
+    if record.answer == idempotent_rules.UNKNOWN:
+        return "unknown"
+    is_written = record.answer in {idempotent_rules.ACKED, idempotent_rules.DUPLICATE}
+    return "ok" if is_written else "failed"
+
+
+def _of_ending(record: Any) -> Outcome:
+    if record.answer == transaction_rules.UNKNOWN:
+        return "unknown"
+    has_ended = {transaction_rules.COMMITTED, transaction_rules.ABORTED}
+    return "ok" if record.answer in has_ended else "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    op: str
+    type: type
+    at: str = ""
+    """The list or mapping of a history that it belongs to."""
+    client: str = ""
+    times: tuple[str, str] = ("", "")
+    """Which fields are its start and its end, if any."""
+    results: tuple[str, ...] = ()
+    outcome_of: Callable[[Any], Outcome] = _always_ok
+    implied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(self.type)
+        taken = {self.client, *self.times, *self.results}
+        names = [each.name for each in fields(self.type)]
+        derived = {
+            "names": names,
+            "args": tuple(name for name in names if name not in taken),
+            "by_place": frozenset(name for name in names if _is_by_place(hints[name])),
+            "required": {
+                each.name
+                for each in fields(self.type)
+                if each.default is MISSING and each.default_factory is MISSING
+            },
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    names: list[str] = field(init=False)
+    args: tuple[str, ...] = field(init=False)
+    by_place: frozenset[str] = field(init=False)
+    """Mappings whose keys no JSON object can have: they are written as pairs."""
+    required: set[str] = field(init=False)
+
+    @property
+    def start(self) -> str:
+        return self.times[0]
+
+    @property
+    def end(self) -> str:
+        return self.times[1]
+
+    def of(self, history: History) -> Iterator[Any]:
+        """Yield all records of this kind, in their order."""
+        if self.type is Fact:
+            usual = History()
+            for name in FACTS:
+                value = attrgetter(name)(history)
+                if value != attrgetter(name)(usual):
+                    yield Fact(name, value)
+        elif self.type is Complaint:
+            for name in COMPLAINTS:
+                yield from (Complaint(name, text) for text in attrgetter(name)(history))
+        else:
+            there = attrgetter(self.at)(history)
+            yield from (
+                (self.type(*item) for item in there.items()) if isinstance(there, dict) else there
+            )
+
+    def put(self, history: History, record: Any) -> None:
+        """Add one to `history`. Raises `ValueError` if it has another in its place."""
+        if self.type is Fact:
+            if record.name not in FACTS:
+                raise ValueError(f"there is no fact {record.name!r}")
+            owner, _, name = record.name.rpartition(".")
+            setattr(attrgetter(owner)(history) if owner else history, name, record.value)
+        elif self.type is Complaint:
+            if record.about not in COMPLAINTS:
+                raise ValueError(f"there are no complaints about {record.about!r}")
+            attrgetter(record.about)(history).append(record.text)
+        else:
+            there = attrgetter(self.at)(history)
+            if isinstance(there, dict):
+                key, value = (getattr(record, name) for name in self.names)
+                if there.setdefault(key, value) != value:
+                    raise ValueError(f"{self.op} of {key} is there twice, and differs")
+            else:
+                there.append(record)
+
+
+def _is_by_place(hint: Any) -> bool:
+    if get_origin(hint) in {Union, UnionType}:
+        return any(_is_by_place(each) for each in get_args(hint))
+    is_mapping = get_origin(hint) in {dict, Mapping}
+    return is_mapping and get_origin(get_args(hint)[0]) is tuple
+
+
+_WRITE: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+    place: {
+        "ok": {"may_have_applied": False},
+        "failed": {place: None, "may_have_applied": False},
+        "unknown": {place: None, "may_have_applied": True},
+    }
+    for place in ("base", "offset")
+}
+
+BEGAN_ENDED: Final = ("began_s", "ended_s")
+BEGAN_AT: Final = ("began_s", "at_s")
+AT: Final = ("at_s", "at_s")
+BEGAN: Final = ("began_s", "")
+
+KINDS: Final = (
+    Kind(op="fact", type=Fact, results=("value",)),
+    Kind(
+        op="produce",
+        type=Produced,
+        at="produced",
+        client="client",
+        results=("base", "may_have_applied"),
+        outcome_of=_of_write,
+        implied=_WRITE["base"],
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="fetch",
+        type=Fetched,
+        at="fetched",
+        client="client",
+        results=("values", "next_offset", "high_watermark", "log_start"),
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="hear_assignment",
+        type=Told,
+        at="group.told",
+        client="name",
+        results=("generation", "assignment"),
+        times=BEGAN_AT,
+    ),
+    Kind(op="own", type=Read, at="group.reads", client="name", times=BEGAN_ENDED),
+    Kind(
+        op="poll",
+        type=Delivered,
+        at="group.delivered",
+        client="name",
+        results=("offsets",),
+        times=BEGAN_AT,
+    ),
+    Kind(
+        op="commit",
+        type=Committing,
+        at="group.commits",
+        client="name",
+        times=BEGAN,
+        results=("acked",),
+        outcome_of=_of_commit,
+        implied={"ok": {"acked": True}, "unknown": {"acked": False}},
+    ),
+    Kind(op="see_commits", type=Seen, at="group.seen", results=("offsets",), times=AT),
+    Kind(
+        op="send",
+        type=Sent,
+        at="idempotent.sent",
+        client="producer",
+        results=("answer", "base"),
+        outcome_of=_of_sent,
+        implied={"unknown": {"answer": idempotent_rules.UNKNOWN, "base": None}},
+        times=BEGAN_ENDED,
+    ),
+    Kind(op="begin", type=Attempt, at="transactions.attempts", client="name"),
+    Kind(
+        op="end",
+        type=Ending,
+        at="transactions.endings",
+        client="name",
+        results=("answer", "next_epoch", "bases"),
+        outcome_of=_of_ending,
+        implied={
+            "unknown": {"answer": transaction_rules.UNKNOWN, "next_epoch": None, "bases": None}
+        },
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="start_instance",
+        type=Instance,
+        at="transactions.instances",
+        client="transactional_id",
+        results=("producer_id", "epoch"),
+        times=BEGAN_AT,
+    ),
+    Kind(
+        op="read",
+        type=Shown,
+        at="transactions.shown",
+        results=("values", "end", "is_end_of_now"),
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="see_table",
+        type=Moment,
+        at="transactions.moments",
+        results=("copied", "written"),
+        times=AT,
+    ),
+    Kind(
+        op="write_key",
+        type=Written,
+        at="keyed.written",
+        results=("offset", "may_have_applied"),
+        outcome_of=_of_write,
+        implied=_WRITE["offset"],
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="fetch_keys",
+        type=Look,
+        at="keyed.looks",
+        times=BEGAN,
+        results=("records", "next_offset"),
+    ),
+    Kind(op="log_start", type=LogStart, at="log_starts", results=("offset",)),
+    Kind(op="read_back", type=LogRead, at="final", results=("records",)),
+    Kind(op="read_back_source", type=SourceRead, at="transactions.source", results=("values",)),
+    Kind(op="read_back_place", type=PlaceRead, at="transactions.final", results=("records",)),
+    Kind(op="read_back_keys", type=KeyedRead, at="keyed.final", results=("records",)),
+    Kind(op="complain", type=Complaint, results=("text",), outcome_of=_always_failed),
+)
+
+KIND_OF: Final = {kind.type: kind for kind in KINDS}
+KIND_NAMED: Final = {kind.op: kind for kind in KINDS}
+
+
+def _sum(values: list[Any]) -> Any:
+    return sum(values)
+
+
+def _all(values: list[Any]) -> Any:
+    """None is said by those who know of none."""
+    known = [value for value in values if value is not None]
+    return all(known) if known else None
+
+
+def _the_one(values: list[Any]) -> Any:
+    """Return what those say who say anything. Raises `ValueError` if they disagree."""
+    said = {value for value in values if value}
+    if len(said) > 1:
+        raise ValueError(f"there are {sorted(said)}")
+    return said.pop() if said else values[0]
+
+
+FACTS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
+    "batches": _sum,
+    "group.session_s": _the_one,
+    "group.is_drained": _all,
+    "transactions.copies_to": _the_one,
+    "transactions.is_drained": _all,
+    "keyed.compacted": _sum,
+    "keyed.swept": _sum,
+    "keyed.swept_batches": _sum,
+    "keyed.lost_leases": _sum,
+    "keyed.killed": _sum,
+    "keyed.tombstone_s": _the_one,
+}
+"""What holds of a whole run, and how one is made of what several say."""
+
+COMPLAINTS: Final = (
+    "damage",
+    "stuck",
+    "group.errors",
+    "idempotent.errors",
+    "idempotent.stuck",
+    "transactions.errors",
+)
+
+
+def paths_of(history: object = None, before: str = "") -> Iterator[str]:
+    """Yield where a history holds anything, in dots."""
+    history = History() if history is None else history
+    for each in fields(history):  # type: ignore[arg-type]
+        value = getattr(history, each.name)
+        if is_dataclass(value):
+            yield from paths_of(value, f"{before}{each.name}.")
+        else:
+            yield f"{before}{each.name}"
