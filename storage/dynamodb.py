@@ -23,6 +23,7 @@ from aiohttp import ClientConnectorError
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
+    ChecksumError,
     ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
@@ -60,7 +61,9 @@ _CONFIG: Final = Config(
     retries={"total_max_attempts": 1},
     parameter_validation=False,  # It costs CPU in every call to check what we build ourselves.
 )
-_NETWORK: Final = (HTTPClientError, NotConnected)
+_NETWORK: Final = (HTTPClientError, NotConnected, ChecksumError)
+"""No answer, or one that did not arrive as it was sent."""
+
 _REGION_DEFAULT: Final = "us-east-1"
 
 

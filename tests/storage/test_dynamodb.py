@@ -44,6 +44,11 @@ THROTTLES = [
 ]
 INTERNAL = failed(500, "InternalServerError")
 UNAVAILABLE = failed(503, "ServiceUnavailable")
+GARBLED = answer(200, '{"Att', "application/x-amz-json-1.0", "x-amz-crc32: 1\r\n")
+
+SILENT = pytest.mark.parametrize(
+    "fault", [{"lose_reply": True}, {"answer_after": INTERNAL}, {"answer_after": GARBLED}]
+)
 
 
 Version = Callable[[int], str]
@@ -84,7 +89,7 @@ async def no_sleep(_: float) -> None:
     await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("fault", [{"lose_reply": True}, {"answer_after": INTERNAL}])
+@SILENT
 async def test_a_put_whose_reply_is_lost_succeeds(
     store: DynamoMetadata, proxy: LossyProxy, v: Version, fault: dict[str, Any]
 ) -> None:
@@ -98,7 +103,7 @@ async def test_a_put_whose_reply_is_lost_succeeds(
     assert proxy.count(PUT) == 4
 
 
-@pytest.mark.parametrize("fault", [{"lose_reply": True}, {"answer_after": INTERNAL}])
+@SILENT
 async def test_a_delete_whose_reply_is_lost_succeeds(
     store: DynamoMetadata, proxy: LossyProxy, v: Version, fault: dict[str, Any]
 ) -> None:
@@ -111,7 +116,7 @@ async def test_a_delete_whose_reply_is_lost_succeeds(
     assert proxy.count(DELETE) == 2
 
 
-@pytest.mark.parametrize("fault", [{"lose_reply": True}, {"answer_after": INTERNAL}])
+@SILENT
 async def test_a_transaction_whose_reply_is_lost_is_applied_once(
     store: DynamoMetadata, proxy: LossyProxy, v: Version, fault: dict[str, Any]
 ) -> None:
