@@ -20,7 +20,8 @@ from service.serverless.clock import ThawingClock
 from service.settings import Settings
 from storage.errors import OutcomeUnknown, StoreUnavailable
 from tests.integration.processes import ARROW, SSE, arrow_records
-from tests.simulation.world import VirtualLoop, world_of
+from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.world import world_of
 
 pytestmark = pytest.mark.anyio
 

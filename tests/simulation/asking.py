@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.app import App
 from tests.checker.transaction_rules import (
     ABORTED,
     COMMITTED,
@@ -19,6 +18,7 @@ from tests.checker.transaction_rules import (
     Place,
     TransactionHistory,
 )
+from tests.simulation.hosts import Host
 from tests.simulation.http import RETRYABLE, Net, Refused, call
 
 DUPLICATE = "DUPLICATE_SEQUENCE_NUMBER"
@@ -68,10 +68,10 @@ class Asking:
     ) -> Any:
         """Return an answer, or raise `Refused` or `TimeoutError`."""
 
-        async def copy(app: App) -> Any:
+        async def copy(host: Host) -> Any:
             outcome = "gave up"
             try:
-                answer = await call(app, method, path, body, headers)
+                answer = await call(host, method, path, body, headers)
                 outcome = "done"
                 return answer
             except Refused as error:
@@ -107,11 +107,11 @@ class Asking:
     ) -> Ended:
         """Ask once for the end of an attempt, and return what is known of it then."""
 
-        async def copy(app: App) -> Ended:
+        async def copy(host: Host) -> Ended:
             began_s = self._now_s()
             ended, bases = Ended(UNKNOWN, is_final=False), None
             try:
-                answer = await call(app, "POST", path, body, headers)
+                answer = await call(host, "POST", path, body, headers)
                 following = None
                 if "epoch" in answer:
                     following = answer["producer_id"], answer["epoch"]

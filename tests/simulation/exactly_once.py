@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from service.app import App
 from service.gateway import Gateway
 from storage import frames
 from storage import head as heads
 from storage.errors import RiachoError
 from storage.memory import MemoryMetadata
-from storage.metadata import Op
+from storage.metadata import Op, Versioned
 from storage.reader import Budget
 from storage.records import record_batch
 from tests.checker.transaction_rules import Moment, Shown, TransactionHistory
@@ -21,6 +20,7 @@ from tests.simulation.asking import Asking
 from tests.simulation.atomic_writers import ATOMS, AtomicWriters
 from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.copiers import COPIES, GROUP, SOURCE, Copiers
+from tests.simulation.hosts import Create, Host
 from tests.simulation.http import Net
 from tests.simulation.reading import fetch, read_all
 
@@ -35,6 +35,10 @@ class WatchedMetadata(MemoryMetadata):
         super().__init__(new_version)
         self.watch: Callable[[Mapping[str, bytes]], None] | None = None
 
+    async def everything(self, prefix: str) -> list[tuple[str, Versioned]]:
+        """Return all items whose keys begin so, of whatever collection."""
+        return sorted(item for item in self._items.items() if item[0].startswith(prefix))
+
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         versions = await super().transact(ops)
         if self.watch is not None:
@@ -47,7 +51,7 @@ class ExactlyOnce:
         self,
         plan: CopierPlan,
         chance: random.Random,
-        apps: Callable[[], list[App]],
+        hosts: Callable[[], list[Host]],
         now_s: Callable[[], float],
         trace: list[str],
         metadata: WatchedMetadata,
@@ -55,10 +59,10 @@ class ExactlyOnce:
         self.plan = plan
         self.history = TransactionHistory(copies_to=COPIES)
         self._chance = chance
-        self._apps = apps
+        self._hosts = hosts
         self._now_s = now_s
         self._metadata = metadata
-        self.net = Net(plan.net, chance, apps)
+        self.net = Net(plan.net, chance, hosts)
         self._asking = Asking(self.net, chance, now_s, trace, self.history)
         self._copiers = Copiers(plan, chance, now_s, self.history, self._asking)
         self._places = [(COPIES, p) for p in range(plan.partitions if plan.copiers else 0)]
@@ -67,19 +71,15 @@ class ExactlyOnce:
         """Records in each lane of the copies, by the key of its head."""
         self._copied: dict[int, int] = {}
 
-    async def prepare(self, gateway: Gateway) -> None:
+    async def prepare(self, gateway: Gateway, create: Create) -> None:
         """Make the topics, and fill the source."""
         config = {"lane.partitions": self.plan.lane_partitions}
         if self.plan.writers:
-            await gateway.topics.create(ATOMS, partitions=self.plan.partitions, config=dict(config))
+            await create(ATOMS, self.plan.partitions, config)
         if not self.plan.copiers:
             return
-        await gateway.topics.create(
-            SOURCE, partitions=self.plan.source_partitions, config=dict(config)
-        )
-        copies = await gateway.topics.create(
-            COPIES, partitions=self.plan.partitions, config=dict(config)
-        )
+        await create(SOURCE, self.plan.source_partitions, config)
+        copies = await create(COPIES, self.plan.partitions, config)
         for partition in range(self.plan.source_partitions):
             values = [f"{partition}:{number}" for number in range(self.plan.records)]
             count = len(values)
@@ -137,10 +137,12 @@ class ExactlyOnce:
             place = self._chance.choice(self._places)
             budget = Budget(records_max=self._chance.choice([1, 7, 1000]), bytes_max=10**6)
             began_s = self._now_s()
-            gateway = self._chance.choice(self._apps()).gateway
+            host = self._chance.choice(self._hosts())
             try:
                 async with asyncio.timeout(20):
-                    values, result = await fetch(gateway, *place, offsets[place], budget)
+                    values, result = await host.serve(
+                        fetch(host.gateway, *place, offsets[place], budget)
+                    )
             except (RiachoError, TimeoutError):
                 continue
             end = result.high_watermark

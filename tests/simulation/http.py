@@ -1,4 +1,4 @@
-"""Requests to a gateway in the same process, as HTTP, and a net in between that cheats.
+"""Requests to a gateway, as HTTP without a socket, and a net in between that cheats.
 
 `Net` sends a request to any of the gateways, sooner or later, once or twice. Whoever waits for
 the answer may not get it, though the request was carried out; or hangs up, and the gateway
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from service.app import App
+from tests.simulation.hosts import Host
 
 T = TypeVar("T")
 
@@ -31,9 +31,9 @@ class Refused(Exception):
 
 
 async def call(
-    app: App, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    host: Host, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Any:
-    """Return the answer of the app, or raise what it refused."""
+    """Return the answer of the gateway, or raise what it refused."""
     path, _, query = path.partition("?")
     given = {"content-type": "application/json", **(headers or {})}
     scope = {
@@ -64,7 +64,7 @@ async def call(
         status = message.get("status", status)
         chunks.append(message.get("body", b""))
 
-    await app(scope, receive, send)
+    await host.serve(host.app(scope, receive, send))
     data = b"".join(chunks)
     answer = msgspec.json.decode(data) if data else None
     if status >= 400:
@@ -96,11 +96,11 @@ class NetPlan:
 class Net:
     plan: NetPlan
     chance: random.Random
-    apps: Callable[[], list[App]]
+    hosts: Callable[[], list[Host]]
     _copies: dict["asyncio.Task[Any]", None] = field(default_factory=dict)
     """In order: what is cancelled first must not depend on where a set puts it."""
 
-    async def send(self, request: Callable[[App], Awaitable[T]], *, once: bool = False) -> T:
+    async def send(self, request: Callable[[Host], Awaitable[T]], *, once: bool = False) -> T:
         """Return what one copy of the request returns, or raise `TimeoutError`.
 
         `request` writes down what came of it, also when it is cancelled.
@@ -120,11 +120,11 @@ class Net:
                 copy.cancel()
             raise
 
-    def _start(self, request: Callable[[App], Awaitable[T]]) -> "asyncio.Task[T]":
+    def _start(self, request: Callable[[Host], Awaitable[T]]) -> "asyncio.Task[T]":
         async def arrive() -> T:
             if self.plan.delay_s:
                 await asyncio.sleep(self.chance.expovariate(1 / self.plan.delay_s))
-            return await request(self.chance.choice(self.apps()))
+            return await request(self.chance.choice(self.hosts()))
 
         copy = asyncio.create_task(arrive())
         self._copies[copy] = None

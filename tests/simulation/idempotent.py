@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.app import App
 from tests.checker.idempotent_rules import (
     ACKED,
     DUPLICATE,
@@ -24,6 +23,7 @@ from tests.checker.idempotent_rules import (
     Sent,
 )
 from tests.checker.log_rules import Produced
+from tests.simulation.hosts import Host
 from tests.simulation.http import RETRYABLE, Net, NetPlan, Refused, call
 
 IN_FLIGHT_MAX = 5
@@ -84,13 +84,13 @@ class Idempotents:
         self,
         plan: IdempotentPlan,
         chance: random.Random,
-        apps: Callable[[], list[App]],
+        hosts: Callable[[], list[Host]],
         now_s: Callable[[], float],
         trace: list[str],
     ) -> None:
         self.plan = plan
         self.history = IdempotentHistory()
-        self.net = Net(plan.net, chance, apps)
+        self.net = Net(plan.net, chance, hosts)
         self.is_calm = False
         self._chance = chance
         self._now_s = now_s
@@ -128,7 +128,7 @@ class Idempotents:
     async def _introduce(self) -> int:
         while True:
             try:
-                answer = await self.net.send(lambda app: call(app, "POST", "/v1/producers", {}))
+                answer = await self.net.send(lambda host: call(host, "POST", "/v1/producers", {}))
                 return int(answer["producer_id"])
             except (TimeoutError, Refused):
                 await asyncio.sleep(0.1)
@@ -175,11 +175,11 @@ class Idempotents:
             "riacho-sequence": str(batch.sequence),
         }
 
-        async def copy(app: App) -> str:
+        async def copy(host: Host) -> str:
             began_s = self._now_s()
             answer, base = UNKNOWN, None
             try:
-                reply: Any = await call(app, "POST", path, body, headers)
+                reply: Any = await call(host, "POST", path, body, headers)
                 answer, base = ACKED, reply["results"][0]["base_offset"]
             except Refused as error:
                 answer = self._meaning(error)

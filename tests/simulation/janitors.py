@@ -11,10 +11,10 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from service.app import App
-from service.gateway import Gateway, Position, Wait
+from service.gateway import Position, Wait
 from service.jobs import lease
 from service.jobs.lease import Held
+from service.jobs.retention import retain
 from service.jobs.stores import Stores
 from service.jobs.sweep import Options as SweepOptions
 from service.jobs.sweep import Sweep
@@ -27,20 +27,13 @@ from storage.compaction.swap import Swapper
 from storage.errors import RiachoError
 from storage.fetched import Budget
 from storage.leases import LeaseLost
-from storage.metadata import MetadataStore
-from storage.objects import ObjectStore
 from storage.records import record_batch
 from storage.table_batches import TableBatches
-from storage.zones import Zones
+from storage.tasks import drop_error
 from tests.checker.keyed_rules import KeyedHistory, Look, Record, Written
-from tests.simulation.world import (
-    Faults,
-    FaultyLink,
-    FaultyMetadata,
-    FaultyObjects,
-    VirtualLoop,
-    world_of,
-)
+from tests.simulation.hosts import Cloud, Create, Host
+from tests.simulation.virtual_loop import Process, VirtualLoop
+from tests.simulation.world import Faults, FaultyLink, world_of
 
 KEYED = "keyed"
 LEASE_S = 6.0
@@ -135,35 +128,29 @@ class Janitors:
         plan: JanitorPlan,
         chance: random.Random,
         loop: VirtualLoop,
-        apps: Callable[[], list[App]],
-        objects: ObjectStore,
-        metadata: MetadataStore,
+        hosts: Callable[[], list[Host]],
+        cloud: Cloud,
         trace: list[str],
     ) -> None:
         self.plan = plan
         self.history = KeyedHistory(tombstone_s=plan.tombstone_s)
         self._chance = chance
         self._loop = loop
-        self._apps = apps
-        self._objects = objects
-        self._metadata = metadata
+        self._hosts = hosts
+        self._cloud = cloud
         self._trace = trace
         self._numbers = iter(range(10**9))
         self._pause_factor = 1.0
-        self._runs: list[asyncio.Task[None]] = []
-        """Those that were killed hang on their dead links for ever."""
+        self._runs: dict[asyncio.Task[None], Process] = {}
 
-    async def prepare(self, gateway: Gateway) -> None:
+    async def prepare(self, create: Create) -> None:
         if self.plan.janitors:
-            await gateway.topics.create(
-                KEYED,
-                partitions=self.plan.partitions,
-                config={
-                    "cleanup.policy": "compact",
-                    "delete.retention.ms": int(self.plan.tombstone_s * 1000),
-                    "segment.bytes": 1024 * 1024,
-                },
-            )
+            config = {
+                "cleanup.policy": "compact",
+                "delete.retention.ms": int(self.plan.tombstone_s * 1000),
+                "segment.bytes": 1024 * 1024,
+            }
+            await create(KEYED, self.plan.partitions, config)
 
     def start(self) -> "list[asyncio.Task[None]]":
         """Begin everything that goes on until it is cancelled."""
@@ -182,27 +169,33 @@ class Janitors:
                 self._pause_factor = 1.0
             await asyncio.gather(*(self._write() for _ in range(self.plan.writers)))
 
+    async def rest(self) -> None:
+        """Wait for the jobs that are still at work, and not dead."""
+        for run, process in self._runs.items():
+            if not process.is_stopped:
+                await self._wait(run)
+
     async def sweep_all(self) -> None:
         """Remove, long after the end, all that nothing refers to: what is read then was needed."""
         if not (self.plan.janitors and self.plan.sweeps):
             return
         await asyncio.sleep(LONG_AFTER_S)
-        stores = self._stores(FaultyLink(self._chance, CALM))
+        stores = self._stores(FaultyLink(self._loop, self._chance, CALM))
         async with lease.held(
             stores.metadata, stores.world, "last", wait_s=PATIENCE_S, lease_s=LEASE_S
         ) as held:
             await self._sweep(stores, held)
 
-    async def finish(self, gateway: Gateway) -> None:
+    async def finish(self, host: Host) -> None:
         """Compact once more, undisturbed, and read what is left."""
         if not self.plan.janitors:
             return
-        await self._clean(self._stores(FaultyLink(self._chance, CALM)), "last")
+        await self._clean(self._stores(FaultyLink(self._loop, self._chance, CALM)), "last")
         for partition in range(self.plan.partitions):
             records: list[Record] = []
             offset = 0
             while True:
-                look = await self._look(gateway, partition, offset, 10**6)
+                look = await self._look(host, partition, offset, 10**6)
                 records += look.records
                 if look.next_offset == offset:
                     break
@@ -212,35 +205,38 @@ class Janitors:
     # Jobs
 
     async def _live(self) -> None:
-        """Run jobs, one after the other, each as a process that may die."""
+        """Run jobs, one after the other, each as a process that may die or stand still."""
         while True:
             await asyncio.sleep(self._chance.expovariate(0.5) * self._pause_factor)
-            link = FaultyLink(self._chance, self.plan.faults)
-            run = asyncio.create_task(self._clean(self._stores(link), "job"))
-            self._runs.append(run)
+            process = Process(self._loop)
+            stores = self._stores(FaultyLink(self._loop, self._chance, self.plan.faults))
+            run = process.begin(self._clean(stores, "job"))
+            run.add_done_callback(drop_error)
+            self._runs[run] = process
             fate = self._chance.random()
             if fate < 0.5:
                 await self._wait(run)
                 continue
             await asyncio.sleep(self._chance.expovariate(1))
+            if run.done():
+                continue
+            process.stop()
             if fate < 0.75:
-                # Every answer comes so late that others take it for dead, and may take over.
-                link.faults = replace(self.plan.faults, slow_s=LEASE_S)
+                # Others take it for dead, and may take over, before it goes on.
+                await asyncio.sleep(self._chance.uniform(0.5, 2.5) * LEASE_S)
+                process.resume()
                 await self._wait(run)
-            elif not run.done():
-                link.dead = True
+            else:
                 self.history.killed += 1
                 self._trace.append(f"{self._loop.now_s:.6f} janitor killed")
 
     async def _wait(self, run: "asyncio.Task[None]") -> None:
-        with contextlib.suppress(RiachoError, TimeoutError):
-            async with asyncio.timeout(300):
-                await run
+        await asyncio.wait([run], timeout=300)
 
     def _stores(self, link: FaultyLink) -> Stores:
         return Stores(
-            zones=Zones({"a": FaultyObjects(self._objects, link)}),
-            metadata=FaultyMetadata(self._metadata, link),
+            zones=self._cloud.zones(link),
+            metadata=self._cloud.table(link),
             world=world_of(self._loop, self._chance, self._chance.randint(-10_000, 10_000)),
         )
 
@@ -251,6 +247,7 @@ class Janitors:
             async with lease.held(
                 stores.metadata, stores.world, name, wait_s=wait_s, lease_s=LEASE_S
             ) as held:
+                await retain(stores, await stores.topics().all(), transact=held.transact)
                 await self._compact(stores, held)
                 if self.plan.sweeps and name != "last":
                     await self._sweep(stores, held)
@@ -302,7 +299,7 @@ class Janitors:
                 await asyncio.sleep(self._chance.expovariate(3))
 
     async def _write_one(self) -> None:
-        app = self._chance.choice(self._apps())
+        host = self._chance.choice(self._hosts())
         partition = self._chance.randrange(self.plan.partitions)
         key = f"k{self._chance.randrange(self.plan.keys)}"
         value = None if self._chance.random() < 0.2 else f"v{next(self._numbers)}"
@@ -312,7 +309,7 @@ class Janitors:
         maybe = True
         try:
             async with asyncio.timeout(60):
-                placed = await app.gateway.produce(KEYED, batch, 100, partition)
+                placed = await host.serve(host.gateway.produce(KEYED, batch, 100, partition))
             offset, maybe = placed[partition][0], False
         except RiachoError as error:
             maybe = error.may_have_applied
@@ -331,18 +328,18 @@ class Janitors:
             if self._chance.random() < 0.1:
                 # Somebody begins anew, anywhere.
                 offsets[partition] = self._chance.randint(0, offsets[partition])
-            app = self._chance.choice(self._apps())
+            host = self._chance.choice(self._hosts())
             with contextlib.suppress(RiachoError, TimeoutError):
                 async with asyncio.timeout(60):
                     count = self._chance.choice([1, 3, 1000])
-                    look = await self._look(app.gateway, partition, offsets[partition], count)
+                    look = await self._look(host, partition, offsets[partition], count)
                     offsets[partition] = look.next_offset
 
-    async def _look(self, gateway: Gateway, partition: int, offset: int, count: int) -> Look:
+    async def _look(self, host: Host, partition: int, offset: int, count: int) -> Look:
         began_s = self._loop.now_s
         budget = Budget(records_max=count, bytes_max=10**6)
         position = Position(offset=offset)
-        result = await gateway.fetch(KEYED, partition, position, budget, Wait())
+        result = await host.serve(host.gateway.fetch(KEYED, partition, position, budget, Wait()))
         batches = result.fetched.batches(10**6)
         records = tuple(
             Record(number, key.decode(), None if value is None else value.decode())

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.app import App
 from tests.checker.group_rules import (
     Committing,
     Delivered,
@@ -18,6 +17,7 @@ from tests.checker.group_rules import (
     Seen,
     Told,
 )
+from tests.simulation.hosts import Host
 from tests.simulation.http import RETRYABLE, Refused, call
 
 TOPIC = "t"
@@ -69,7 +69,7 @@ class Members:
         self,
         plan: GroupPlan,
         chance: random.Random,
-        apps: Callable[[], list[App]],
+        hosts: Callable[[], list[Host]],
         now_s: Callable[[], float],
         trace: list[str],
     ) -> None:
@@ -77,7 +77,7 @@ class Members:
         self.history = GroupHistory(session_s=plan.session_s)
         self.is_calm = False
         self._chance = chance
-        self._apps = apps
+        self._hosts = hosts
         self._now_s = now_s
         self._trace = trace
 
@@ -114,10 +114,10 @@ class Members:
 
     async def _call(self, what: str, method: str, path: str, body: Any = None) -> Any:
         """Return the answer; None if there was none, or none that helps."""
-        app = self._chance.choice(self._apps())
+        host = self._chance.choice(self._hosts())
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                answer = await call(app, method, f"/v1/groups/{GROUP}{path}", body)
+                answer = await call(host, method, f"/v1/groups/{GROUP}{path}", body)
         except TimeoutError:
             self._note(f"{what} timed out")
             return None

@@ -21,11 +21,13 @@ async def fetch(
     return values, result
 
 
-async def read_all(gateway: Gateway, topic: str, partition: int) -> list[tuple[int, str]]:
+async def read_all(
+    gateway: Gateway, topic: str, partition: int, start: int = 0
+) -> list[tuple[int, str]]:
     """Return all records there are."""
     records: list[tuple[int, str]] = []
     while True:
-        offset = records[-1][0] + 1 if records else 0
+        offset = records[-1][0] + 1 if records else start
         values, _ = await fetch(gateway, topic, partition, offset, EVERYTHING)
         if not values:
             return records

@@ -12,7 +12,7 @@ from storage.errors import Contended, OutcomeUnknown, RiachoError
 from storage.lanes import Lane
 from storage.memory import MemoryObjects
 from storage.metadata import Op, Versioned
-from tests.simulation.world import VirtualLoop
+from tests.simulation.virtual_loop import VirtualLoop
 from tests.storage.faults import Fault, FaultyMetadata
 from tests.storage.logs import run_of
 from tests.storage.test_lanes import objects_in_order

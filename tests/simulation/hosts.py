@@ -1,0 +1,114 @@
+"""The stores that all share, and the processes that use them: gateways, and whatever jobs need."""
+
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from service.app import App
+from service.clock import World
+from service.gateway import Gateway
+from service.metrics import Metrics
+from service.registry import Registry
+from service.settings import Settings
+from storage.memory import MemoryObjects
+from storage.metadata import MetadataStore
+from storage.objects import ObjectStore
+from storage.topics import Topic
+from storage.zones import Zones
+from tests.simulation.virtual_loop import Process, VirtualLoop
+from tests.simulation.world import (
+    Faults,
+    FaultyLink,
+    FaultyMetadata,
+    FaultyObjects,
+    Weather,
+    world_of,
+)
+
+T = TypeVar("T")
+
+Create: TypeAlias = Callable[[str, int, Mapping[str, object]], Awaitable[Topic]]
+"""Makes a topic: its name, how many partitions, and its configuration."""
+
+SKEW_MS = 300_000
+"""The clocks of gateways are wrong by so much at most."""
+
+
+class Cloud:
+    """Object stores of several zones, a table, and how they are."""
+
+    def __init__(self, loop: VirtualLoop, names: str, metadata: MetadataStore) -> None:
+        now_ms = world_of(loop, random.Random(0)).now_ms
+        self.objects: dict[str, ObjectStore] = {name: MemoryObjects(now_ms) for name in names}
+        self.weather = {name: Weather() for name in names}
+        self.metadata = metadata
+        self.table_weather = Weather()
+
+    def zones(self, link: FaultyLink) -> Zones:
+        return Zones(
+            {
+                name: FaultyObjects(store, link, self.weather[name])
+                for name, store in self.objects.items()
+            }
+        )
+
+    def table(self, link: FaultyLink) -> FaultyMetadata:
+        return FaultyMetadata(self.metadata, link, self.table_weather)
+
+    def clear_up(self) -> None:
+        for weather in (*self.weather.values(), self.table_weather):
+            weather.is_away = weather.hangs = weather.is_throttled = False
+
+
+@dataclass(eq=False)
+class Host:
+    """A gateway in a process of its own."""
+
+    process: Process
+    link: FaultyLink
+    gateway: Gateway
+    app: App = field(repr=False)
+
+    async def serve(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do what a client asks for; if the process stands still, so does the client."""
+        return await self.process.serve(work)
+
+    def live(self) -> None:
+        """Begin what a gateway does by itself."""
+        for work in (
+            self.app._registry.run(),
+            self.app._upkeep.run(),
+            self.app._transaction_upkeep.run(),
+            self.app._controller().run(),
+        ):
+            self.process.begin(work)
+
+
+class Hosts:
+    """Starts gateways."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        cloud: Cloud,
+        chance: random.Random,
+        settings: Callable[[], Settings],
+        inline_bytes_max: int,
+    ) -> None:
+        self._loop = loop
+        self._cloud = cloud
+        self._chance = chance
+        self._settings = settings
+        self._inline_bytes_max = inline_bytes_max
+
+    def start(self, faults: Faults) -> Host:
+        chance = random.Random(self._chance.randrange(2**62))
+        world: World = world_of(self._loop, chance, chance.randint(-SKEW_MS, SKEW_MS))
+        link = FaultyLink(self._loop, chance, faults)
+        zones, table = self._cloud.zones(link), self._cloud.table(link)
+        gateway = Gateway(self._settings(), zones, table, world)
+        gateway._lane_runtime.inline_bytes_max = self._inline_bytes_max
+        registry = Registry(gateway.settings, table, world, zones)
+        app = App(gateway, registry, Metrics())
+        return Host(Process(self._loop), link, gateway, app)

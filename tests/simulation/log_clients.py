@@ -1,0 +1,147 @@
+"""Those who write to the log, read it, and delete what it begins with."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from service.delete_records import delete_records
+from storage.errors import OffsetOutOfRange, RiachoError
+from storage.reader import Budget
+from storage.records import record_batch
+from tests.checker.history import History
+from tests.checker.log_rules import Fetched, Produced
+from tests.simulation.hosts import Host
+from tests.simulation.plan import Plan
+from tests.simulation.reading import fetch
+from tests.simulation.world import FIRST_MS
+
+TOPIC = "t"
+PATIENCE_S = 60.0
+
+
+class LogClients:
+    def __init__(
+        self,
+        plan: Plan,
+        chance: random.Random,
+        hosts: Callable[[], list[Host]],
+        now_s: Callable[[], float],
+        trace: list[str],
+        history: History,
+    ) -> None:
+        self._plan = plan
+        self._chance = chance
+        self._hosts = hosts
+        self._now_s = now_s
+        self._trace = trace
+        self._history = history
+        self._acked_ends: dict[int, int] = {}
+
+    async def produce(self, client: int) -> None:
+        for call in range(self._plan.calls):
+            partition = self._chance.randrange(self._plan.partitions)
+            values = tuple(f"{client}-{call}-{n}" for n in range(self._chance.randint(1, 5)))
+            await self.produce_one(client, partition, values, self._plan.patience_s)
+            if self._chance.random() < 0.3:
+                await asyncio.sleep(self._chance.expovariate(10))
+
+    async def produce_one(
+        self, client: int, partition: int, values: tuple[str, ...], patience_s: float
+    ) -> int | None:
+        """Send it once; return where it is, if that is known."""
+        host = self._chance.choice(self._hosts())
+        count = len(values)
+        began_s = self._now_s()
+        batch = record_batch([FIRST_MS + int(began_s * 1000)] * count, [None] * count, values)
+        base: int | None = None
+        maybe = True
+        try:
+            async with asyncio.timeout(patience_s):
+                placed = await host.serve(
+                    host.gateway.produce(TOPIC, batch, 100 * count, partition)
+                )
+            base, maybe = placed[partition][0], False
+            self._acked_ends[partition] = max(self._acked_ends.get(partition, 0), base + count)
+        except RiachoError as error:
+            maybe = error.may_have_applied
+        except TimeoutError:
+            pass  # The gateway died or stands still, or its answer was lost.
+        self._history.produced.append(
+            Produced(client, partition, values, began_s, self._now_s(), base, maybe)
+        )
+        self._note(f"produce {client} {values[0]} {base} {maybe}")
+        return base
+
+    async def read(self, client: int) -> None:
+        """Read one partition, on and on."""
+        partition = self._chance.randrange(self._plan.partitions)
+        offset = 0
+        while True:
+            host = self._chance.choice(self._hosts())
+            wait_s = self._chance.choice([0.0, 0.5, 5.0])
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    offset = await self._fetch(host, client, partition, offset, wait_s)
+            except OffsetOutOfRange:
+                offset = await self._earliest(host, partition, offset)
+            except (RiachoError, TimeoutError):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(self._chance.expovariate(20))
+
+    async def trim(self) -> None:
+        """Delete what comes before some offset that was acknowledged, now and then."""
+        while self._plan.trims:
+            await asyncio.sleep(self._chance.expovariate(0.3))
+            if not self._acked_ends:
+                continue
+            partition = self._chance.choice(sorted(self._acked_ends))
+            before = self._chance.randint(0, self._acked_ends[partition])
+            host = self._chance.choice(self._hosts())
+            outcome: object = None
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    deleted = delete_records(host.gateway, TOPIC, {partition: before})
+                    outcome = await host.serve(deleted)
+            except (RiachoError, TimeoutError) as error:
+                outcome = type(error).__name__
+            self._note(f"delete {partition} before {before}: {outcome}")
+
+    async def _fetch(
+        self, host: Host, client: int, partition: int, offset: int, wait_s: float
+    ) -> int:
+        began_s = self._now_s()
+        budget = Budget(
+            records_max=self._chance.choice([1, 7, 1000]),
+            bytes_max=self._chance.choice([1, 500, 10**6]),
+        )
+        values, result = await host.serve(
+            fetch(host.gateway, TOPIC, partition, offset, budget, wait_s)
+        )
+        following = values[-1][0] + 1 if values else offset
+        self._history.fetched.append(
+            Fetched(
+                client,
+                partition,
+                offset,
+                began_s,
+                values,
+                following,
+                result.high_watermark,
+                wait_s > 0,
+                self._now_s(),
+                result.log_start_offset,
+            )
+        )
+        self._note(f"fetch {client} {offset} {following}")
+        return following
+
+    async def _earliest(self, host: Host, partition: int, offset: int) -> int:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                info = await host.serve(host.gateway.partition(TOPIC, partition))
+        except (RiachoError, TimeoutError):
+            return offset
+        return info.log_start_offset
+
+    def _note(self, what: str) -> None:
+        self._trace.append(f"{self._now_s():.6f} {what}")
