@@ -1,13 +1,19 @@
 """The rules of idempotent producers, each a function over what gateways answered them.
 
 Every copy of a request is one `Sent`, whether or not its answer arrived. They return what is
-wrong. `final` is the log at the end: offset and value of every record, by partition.
+wrong. `log` is what was written to and read from the topic that they write to.
 """
 
+import heapq
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
+
+from tests.checker.log_rules import LogHistory, everything_read
+from tests.checker.read_back import ReadBack
 
 REMEMBERED = 5
 
@@ -18,8 +24,6 @@ UNAVAILABLE = "unavailable"
 """Nothing was written by this copy, for reasons that pass."""
 UNKNOWN = "unknown"
 ACKED = "acked"
-
-Final = Mapping[int, Sequence[tuple[int, str]]]
 
 
 class Line(NamedTuple):
@@ -64,52 +68,57 @@ class IdempotentHistory:
     """What could not be written though all was calm."""
 
 
-def idempotent_sequences_appear_once(history: IdempotentHistory, final: Final) -> Iterator[str]:
+def idempotent_sequences_appear_once(history: IdempotentHistory, log: LogHistory) -> Iterator[str]:
     numbers = _numbers(history)
-    seen: dict[tuple[Line, int], int] = {}
-    for records in final.values():
-        for offset, value in records:
-            if value in numbers:
-                if numbers[value] in seen:
-                    yield f"{numbers[value]} is at {seen[numbers[value]]} and at {offset}"
-                seen[numbers[value]] = offset
+    seen: dict[tuple[Line, int], tuple[int, int]] = {}
+    for partition, offset, value in everything_read(log):
+        if value in numbers:
+            first = seen.setdefault(numbers[value], (partition, offset))
+            if first != (partition, offset):
+                yield f"{numbers[value]} is at {first} and at {(partition, offset)}"
 
 
 def a_producers_numbers_are_in_order_and_without_gaps(
-    history: IdempotentHistory, final: Final
+    history: IdempotentHistory, log: LogHistory
 ) -> Iterator[str]:
+    """What comes first in a log that was cut off may have any number."""
     numbers = _numbers(history)
     last: dict[tuple[int, int], tuple[int, int]] = {}
-    for partition, records in final.items():
+    for partition, records in log.final.items():
+        is_whole = not log.log_start(partition)
         for offset, value in records:
             if value not in numbers:
                 continue
             line, number = numbers[value]
             if line.partition != partition:
                 yield f"{value!r} was for {line.partition} and is in {partition}"
-            epoch, before = last.get((line.producer, partition), (-1, -1))
+            key = line.producer, partition
+            epoch, before = last.get(key, (-1, -1))
             follows = number == before + 1 if line.epoch == epoch else number == 0
-            if line.epoch < epoch or not follows:
+            if (is_whole or key in last) and (line.epoch < epoch or not follows):
                 yield f"{partition}/{offset}: {line} {number} comes behind {epoch}: {before}"
-            last[line.producer, partition] = line.epoch, number
+            last[key] = line.epoch, number
 
 
 def acknowledged_batches_are_where_they_were_said_to_be(
-    history: IdempotentHistory, final: Final
+    history: IdempotentHistory, log: LogHistory
 ) -> Iterator[str]:
-    logs = {partition: dict(records) for partition, records in final.items()}
+    back = ReadBack(log.final)
+    read = {(partition, offset): value for partition, offset, value in everything_read(log)}
     for sent in history.sent:
         if sent.base is None:
             continue
-        log = logs.get(sent.line.partition, {})
-        found = [log.get(sent.base + row) for row in range(len(sent.values))]
-        if found != list(sent.values):
-            yield f"{sent.values} was said to be at {sent.base}, where there is {found}"
+        partition, start = sent.line.partition, log.log_start(sent.line.partition)
+        for offset, value in enumerate(sent.values, sent.base):
+            found = read.get((partition, offset), value if offset < start else None)
+            if found != value:
+                there = back.at(partition, offset) if found is None else f"{found!r} was read"
+                yield f"{value!r} was said to be at {partition}/{offset}, where {there}"
 
 
-def refused_batches_are_not_written(history: IdempotentHistory, final: Final) -> Iterator[str]:
+def refused_batches_are_not_written(history: IdempotentHistory, log: LogHistory) -> Iterator[str]:
     """A batch is in the log only if one of its copies wrote it, or may have."""
-    written = {value for records in final.values() for _, value in records}
+    written = {value for _, _, value in everything_read(log)}
     answers: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for sent in history.sent:
         answers[sent.values].add(sent.answer)
@@ -119,78 +128,139 @@ def refused_batches_are_not_written(history: IdempotentHistory, final: Final) ->
 
 
 def what_is_called_a_duplicate_is_in_the_log(
-    history: IdempotentHistory, final: Final
+    history: IdempotentHistory, log: LogHistory
 ) -> Iterator[str]:
-    written = {value for records in final.values() for _, value in records}
+    """It must be there, unless the log was cut off: then it may be gone."""
+    back = ReadBack(log.final)
+    written = {value for _, _, value in everything_read(log)}
     for sent in history.sent:
-        if sent.answer == DUPLICATE and not written.issuperset(sent.values):
-            yield f"{sent.values} is called a duplicate and is not in the log"
+        if sent.answer != DUPLICATE or log.log_start(sent.line.partition):
+            continue
+        for value in sent.values:
+            if value not in written:
+                extent = back.extent(sent.line.partition)
+                yield f"{value!r} is called a duplicate, but not in the log: {extent}"
 
 
-def the_last_five_batches_are_remembered(history: IdempotentHistory, _: Final) -> Iterator[str]:
-    later: dict[Line, dict[int, float]] = defaultdict(dict)
+def the_last_five_batches_are_remembered(
+    history: IdempotentHistory, _: LogHistory
+) -> Iterator[str]:
+    first_s: dict[tuple[Line, int], float] = {}
     for sent in history.sent:
-        of_line = later[sent.line]
-        of_line[sent.sequence] = min(sent.began_s, of_line.get(sent.sequence, sent.began_s))
-    for sent in history.sent:
-        if sent.answer == DUPLICATE:
-            behind = [
-                sequence
-                for sequence, began_s in later[sent.line].items()
-                if sequence > sent.sequence and began_s < sent.ended_s
-            ]
-            if len(behind) < REMEMBERED:
-                yield f"{sent} was forgotten, and only {sorted(behind)} came after it"
+        first_s[sent.batch] = min(sent.began_s, first_s.get(sent.batch, sent.began_s))
+    begun = sorted((began_s, line, sequence) for (line, sequence), began_s in first_s.items())
+    called = [sent for sent in history.sent if sent.answer == DUPLICATE]
+    called.sort(key=lambda sent: sent.ended_s)
+    # Of each line the highest that had begun: if all of those came after a batch, enough did.
+    highest: dict[Line, list[int]] = defaultdict(list)
+    place = 0
+    for sent in called:
+        while place < len(begun) and begun[place][0] < sent.ended_s:
+            line, sequence = begun[place][1:]
+            heapq.heappush(highest[line], sequence)
+            if len(highest[line]) > REMEMBERED:
+                heapq.heappop(highest[line])
+            place += 1
+        behind = [sequence for sequence in highest[sent.line] if sequence > sent.sequence]
+        if len(behind) < REMEMBERED:
+            yield f"{sent} was forgotten, and only {sorted(behind)} came after it"
 
 
-def stale_epochs_are_refused(history: IdempotentHistory, _: Final) -> Iterator[str]:
+def stale_epochs_are_refused(history: IdempotentHistory, _: LogHistory) -> Iterator[str]:
     """After a newer epoch was acknowledged, nothing of an older one is written any more."""
     acks: dict[tuple[int, int], list[Sent]] = defaultdict(list)
     for sent in history.sent:
         if sent.base is not None:
-            acks[sent.line[:2]].append(sent)
+            acks[sent.producer, sent.line.partition].append(sent)
     for of_producer in acks.values():
         newer_s: dict[int, float] = {}
         newer_base: dict[int, int] = {}
         for sent in of_producer:
-            epoch = sent.line.epoch
+            epoch, base = sent.line.epoch, sent.base or 0
             newer_s[epoch] = min(sent.ended_s, newer_s.get(epoch, sent.ended_s))
-            newer_base[epoch] = min(sent.base or 0, newer_base.get(epoch, sent.base or 0))
-        for sent in of_producer:
-            for epoch, ended_s in newer_s.items():
-                is_late = epoch > sent.line.epoch and ended_s < sent.began_s
-                # A copy of what was there before is answered with where that is.
-                if is_late and (sent.base or 0) > newer_base[epoch]:
-                    yield f"{sent} after epoch {epoch} at {ended_s}"
+            newer_base[epoch] = min(base, newer_base.get(epoch, base))
+        yield from _late(of_producer, newer_s, newer_base)
 
 
-def who_keeps_the_order_is_not_refused(history: IdempotentHistory, _: Final) -> Iterator[str]:
+def _late(
+    of_producer: Sequence[Sent], newer_s: dict[int, float], newer_base: dict[int, int]
+) -> Iterator[str]:
+    """Say which began when a newer epoch was known, and are behind where that began."""
+    epochs = sorted(newer_s, key=lambda epoch: newer_s[epoch])
+    known = Stairs()
+    place = 0
+    for sent in sorted(of_producer, key=lambda sent: sent.began_s):
+        while place < len(epochs) and newer_s[epochs[place]] < sent.began_s:
+            known.add(epochs[place], newer_base[epochs[place]])
+            place += 1
+        # A copy of what was there before is answered with where that is.
+        epoch, base = known.lowest_above(sent.line.epoch)
+        if (sent.base or 0) > base:
+            yield f"{sent} after epoch {epoch} at {newer_s[epoch]}"
+
+
+class Stairs:
+    """Pairs of numbers, of which only those matter that none has a higher first and lower second.
+
+    So both rise together, and the lowest second of all that have a higher first is the next one.
+    """
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._seconds: list[float] = []
+
+    def add(self, first: int, second: int) -> None:
+        place = bisect_right(self._firsts, first)
+        if place < len(self._firsts) and self._seconds[place] <= second:
+            return
+        start = place
+        while start and self._seconds[start - 1] >= second:
+            start -= 1
+        self._firsts[start:place] = [first]
+        self._seconds[start:place] = [second]
+
+    def lowest_above(self, first: int) -> tuple[int, float]:
+        """Return the pair with the lowest second of those with a higher first."""
+        place = bisect_right(self._firsts, first)
+        if place == len(self._firsts):
+            return first, float("inf")
+        return self._firsts[place], self._seconds[place]
+
+
+def who_keeps_the_order_is_not_refused(history: IdempotentHistory, _: LogHistory) -> Iterator[str]:
     """A gap needs something that is missing, and a stale epoch a newer one."""
     acked_s: dict[tuple[Line, int], float] = {}
-    newest: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
+    epochs: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     for sent in history.sent:
-        newest[sent.line[:2]].append((sent.line.epoch, sent.began_s))
+        of_producer, epoch = epochs[sent.producer, sent.line.partition], sent.line.epoch
+        of_producer[epoch] = min(sent.began_s, of_producer.get(epoch, sent.began_s))
         if sent.answer in {ACKED, DUPLICATE}:
             key = sent.line, sent.end
             acked_s[key] = min(sent.ended_s, acked_s.get(key, sent.ended_s))
+    newer_s = {key: _began_since(of) for key, of in epochs.items()}
     for sent in history.sent:
-        newer = any(
-            epoch > sent.line.epoch and began_s < sent.ended_s
-            for epoch, began_s in newest[sent.line[:2]]
-        )
+        if newer_s[sent.producer, sent.line.partition][sent.line.epoch] < sent.ended_s:
+            continue
         before_s = -1.0 if not sent.sequence else acked_s.get((sent.line, sent.sequence))
-        is_in_order = before_s is not None and before_s < sent.began_s
-        if sent.answer == OUT_OF_ORDER and is_in_order and not newer:
-            yield f"{sent}: what comes before it was written"
-        if sent.answer == STALE and not newer:
+        if sent.answer == OUT_OF_ORDER and before_s is not None and before_s < sent.began_s:
+            why = f"what comes before it was written at {before_s}"
+            yield f"{sent}: {why if sent.sequence else 'nothing comes before it'}"
+        if sent.answer == STALE:
             yield f"{sent}: there is no newer epoch"
 
 
-def after_the_faults_all_is_written(history: IdempotentHistory, _: Final) -> Iterator[str]:
+def _began_since(began_s: dict[int, float]) -> dict[int, float]:
+    """Return of each epoch when the first of all that are newer began."""
+    epochs = sorted(began_s, reverse=True)
+    earliest = accumulate((began_s[epoch] for epoch in epochs), min, initial=float("inf"))
+    return dict(zip(epochs, earliest, strict=False))
+
+
+def after_the_faults_all_is_written(history: IdempotentHistory, _: LogHistory) -> Iterator[str]:
     yield from history.stuck
 
 
-def producers_meet_no_other_errors(history: IdempotentHistory, _: Final) -> Iterator[str]:
+def producers_meet_no_other_errors(history: IdempotentHistory, _: LogHistory) -> Iterator[str]:
     yield from history.errors
 
 
@@ -203,7 +273,7 @@ def _numbers(history: IdempotentHistory) -> dict[str, tuple[Line, int]]:
     }
 
 
-IDEMPOTENT_RULES = (
+IDEMPOTENT_RULES: Sequence[Callable[[IdempotentHistory, LogHistory], Iterator[str]]] = (
     idempotent_sequences_appear_once,
     a_producers_numbers_are_in_order_and_without_gaps,
     acknowledged_batches_are_where_they_were_said_to_be,

@@ -1,10 +1,13 @@
 """The rules of a compacted topic: what may go, what must stay, and where."""
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
+
+from tests.checker.read_back import ReadBack
 
 
 class Record(NamedTuple):
@@ -37,6 +40,21 @@ class Look:
     records: tuple[Record, ...]
     next_offset: int
 
+    @property
+    def words(self) -> str:
+        return f"a fetch of {self.partition} from {self.asked} at {self.began_s}"
+
+    @property
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """Yield from where to where it found nothing."""
+        start = self.asked
+        for offset in sorted(record.offset for record in self.records):
+            if start < offset:
+                yield start, min(offset, self.next_offset)
+            start = max(start, offset + 1)
+        if start < self.next_offset:
+            yield start, self.next_offset
+
 
 SKEW_S = 120.0
 """Clocks of janitors are apart, and a look takes time: by less than this together."""
@@ -59,12 +77,20 @@ class KeyedHistory:
 
 def what_is_last_survives(history: KeyedHistory) -> Iterator[str]:
     finals = _by_key(history.final)
-    for (partition, key), last in _last_acked(history).items():
+    back = ReadBack({p: ((r.offset, r) for r in records) for p, records in history.final.items()})
+    # Nobody knows of these whether they replaced what was there, and went away themselves.
+    removed = {
+        (sent.partition, sent.key)
+        for sent in history.written
+        if sent.value is None and sent.may_have_applied
+    }
+    for (partition, key), last in last_acked(history).items():
         found = finals.get((partition, key), [])
         assert last.offset is not None
         if not found:
-            if last.value is not None:
-                yield f"{key} of {partition} was {last.value!r} at {last.offset} and is gone"
+            if last.value is not None and (partition, key) not in removed:
+                there = back.at(partition, last.offset)
+                yield f"{key} of {partition} was {last.value!r} at {last.offset}, where {there}"
         elif found[-1].offset < last.offset:
             yield f"{key} of {partition} is back at {found[-1]}, after {last.offset}"
         elif found[-1].offset == last.offset and found[-1].value != last.value:
@@ -73,8 +99,8 @@ def what_is_last_survives(history: KeyedHistory) -> Iterator[str]:
 
 def only_the_last_survives(history: KeyedHistory) -> Iterator[str]:
     for (partition, key), records in _by_key(history.final).items():
-        if len(records) > 1:
-            yield f"{key} of {partition} has {len(records)} records after compaction: {records[:3]}"
+        for one, other in pairwise(records):
+            yield f"{key} of {partition} is there twice after compaction: {one} and {other}"
 
 
 def an_offset_keeps_its_record(history: KeyedHistory) -> Iterator[str]:
@@ -83,59 +109,88 @@ def an_offset_keeps_its_record(history: KeyedHistory) -> Iterator[str]:
         for sent in history.written
         if sent.offset is not None
     }
-    reads = [(look.partition, record) for look in history.looks for record in look.records]
-    reads += [(p, record) for p, records in history.final.items() for record in records]
-    for partition, record in reads:
+    for partition, record in _everything_read(history):
         place = partition, record.offset
         if known.setdefault(place, (record.key, record.value)) != (record.key, record.value):
             yield f"{place} was {known[place]} and is {record}"
 
 
-def nothing_comes_from_nowhere(history: KeyedHistory) -> Iterator[str]:
-    possible = {
-        (sent.partition, sent.key, sent.value)
-        for sent in history.written
-        if sent.offset is not None or sent.may_have_applied
-    }
-    for look in history.looks:
-        for record in look.records:
-            if (look.partition, record.key, record.value) not in possible:
-                yield f"{record} of {look.partition} was never sent, or was refused"
+def no_key_comes_from_nowhere(history: KeyedHistory) -> Iterator[str]:
+    sent: dict[tuple[int, str, str | None], bool] = {}
+    for one in history.written:
+        key = one.partition, one.key, one.value
+        sent[key] = sent.get(key, False) or one.offset is not None or one.may_have_applied
+    for partition, record in _everything_read(history):
+        key = partition, record.key, record.value
+        if not sent.get(key):
+            why = "refused" if key in sent else "never sent"
+            yield f"{record} of {partition} was {why}"
 
 
 def a_fetch_goes_forward(history: KeyedHistory) -> Iterator[str]:
     for look in history.looks:
         offsets = [record.offset for record in look.records]
-        steps = [look.asked, *offsets, look.next_offset]
-        grows = all(a < b for a, b in pairwise(offsets))
-        if steps != sorted(steps) or not grows or look.next_offset in offsets:
-            yield f"asked from {look.asked}, got {offsets[:20]}, next {look.next_offset}"
+        for one, other in pairwise(offsets):
+            if one >= other:
+                yield f"{look.words}: {one} is followed by {other}"
+        if offsets and offsets[0] < look.asked:
+            yield f"{look.words}: the first is {offsets[0]}"
+        behind = max(offsets, default=look.asked - 1)
+        if look.next_offset <= behind:
+            yield f"{look.words}, and next comes {look.next_offset}, behind {behind}"
 
 
 def a_fetch_skips_only_what_was_replaced(history: KeyedHistory) -> Iterator[str]:
-    acked: dict[int, list[Written]] = defaultdict(list)
-    newest: dict[tuple[int, str], int] = {}
     doubtful = {(sent.partition, sent.key) for sent in history.written if sent.may_have_applied}
-    for sent in history.written:
-        if sent.offset is not None:
-            acked[sent.partition].append(sent)
-            place = sent.partition, sent.key
-            newest[place] = max(newest.get(place, -1), sent.offset)
+    values: dict[int, list[Written]] = defaultdict(list)
+    tombstones: dict[int, list[Written]] = defaultdict(list)
+    for place, sent in last_acked(history).items():
+        if place not in doubtful:
+            (tombstones if sent.value is None else values)[sent.partition].append(sent)
+    stay = {partition: Lasting(of) for partition, of in values.items()}
+    go = {partition: Lasting(of) for partition, of in tombstones.items()}
+    nothing = Lasting(())
     for look in history.looks:
-        seen = {record.offset for record in look.records}
-        for sent in acked[look.partition]:
-            assert sent.offset is not None
-            place = sent.partition, sent.key
-            is_last = newest[place] == sent.offset and place not in doubtful
-            if not is_last or sent.ended_s >= look.began_s:
-                continue
-            if sent.value is None and look.began_s - sent.began_s >= history.tombstone_s - SKEW_S:
-                continue
-            if look.asked <= sent.offset < look.next_offset and sent.offset not in seen:
-                yield f"{sent} was passed over by {look.asked} to {look.next_offset}"
+        kept_since_s = look.began_s - history.tombstone_s + SKEW_S
+        for start, end in look.gaps:
+            missing = chain(
+                stay.get(look.partition, nothing).within(start, end, float("-inf")),
+                go.get(look.partition, nothing).within(start, end, kept_since_s),
+            )
+            for sent in missing:
+                if sent.ended_s < look.began_s:
+                    yield f"{sent} was passed over by {look.words}, between {start} and {end}"
 
 
-def _last_acked(history: KeyedHistory) -> Mapping[tuple[int, str], Written]:
+class Lasting:
+    """Records that are the last of their keys, by offset."""
+
+    def __init__(self, sent: Sequence[Written]) -> None:
+        self._sent = sorted(sent, key=lambda one: one.offset or 0)
+        self._offsets = [one.offset or 0 for one in self._sent]
+        self._latest_s = list(accumulate((one.began_s for one in self._sent), max))
+
+    def within(self, start: int, end: int, since_s: float) -> Iterator[Written]:
+        """Yield what is between two offsets, and was begun after a moment.
+
+        Offsets and moments mostly grow together, so it looks from the end on, no further than
+        to where all that is left was begun before.
+        """
+        place = bisect_left(self._offsets, end) - 1
+        while place >= 0 and self._offsets[place] >= start and self._latest_s[place] > since_s:
+            if self._sent[place].began_s > since_s:
+                yield self._sent[place]
+            place -= 1
+
+
+def _everything_read(history: KeyedHistory) -> Iterator[tuple[int, Record]]:
+    for look in history.looks:
+        yield from ((look.partition, record) for record in look.records)
+    for partition, records in history.final.items():
+        yield from ((partition, record) for record in records)
+
+
+def last_acked(history: KeyedHistory) -> Mapping[tuple[int, str], Written]:
     last: dict[tuple[int, str], Written] = {}
     for sent in history.written:
         before = last.get((sent.partition, sent.key))
@@ -152,11 +207,11 @@ def _by_key(logs: Mapping[int, Sequence[Record]]) -> Mapping[tuple[int, str], li
     return found
 
 
-KEYED_RULES: Sequence = (
+KEYED_RULES: Sequence[Callable[[KeyedHistory], Iterator[str]]] = (
     what_is_last_survives,
     only_the_last_survives,
     an_offset_keeps_its_record,
-    nothing_comes_from_nowhere,
+    no_key_comes_from_nowhere,
     a_fetch_goes_forward,
     a_fetch_skips_only_what_was_replaced,
 )

@@ -1,11 +1,22 @@
-"""The rules of the log, each a function over a history. They return what is wrong."""
+"""The rules of the log, each a function over a history. They return what is wrong.
+
+Values are unique: whoever sends the same again sends another. Calls of one client are in the order
+in which it made them. A log may begin later than at 0, for what came before was deleted; then
+`log_starts` has where.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.checker.read_back import Highest, ReadBack
 
 Partition = int
 Value = str
+
+VIEW_AGE_S = 1.0
+"""So old may a gateway's view be when it answers a fetch that does not reach the end."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +30,15 @@ class Produced:
     ended_s: float
     base: int | None
     may_have_applied: bool
+
+    @property
+    def places(self) -> Iterable[tuple[int, Value]]:
+        """Where its values are, if that was told."""
+        return () if self.base is None else enumerate(self.values, self.base)
+
+    @property
+    def words(self) -> str:
+        return f"client {self.client} was acked {self.values[-1:]} at {self.ended_s}"
 
 
 @dataclass(frozen=True)
@@ -34,6 +54,15 @@ class Fetched:
     ended_s: float = float("inf")
     log_start: int = 0
 
+    @property
+    def is_at_the_end(self) -> bool:
+        """Whether it says that there is no more, which must be so now."""
+        return self.next_offset >= self.high_watermark
+
+    @property
+    def words(self) -> str:
+        return f"client {self.client} fetched {self.partition}/{self.offset} at {self.began_s}"
+
 
 @dataclass
 class LogHistory:
@@ -44,113 +73,246 @@ class LogHistory:
     log_starts: dict[Partition, int] = field(default_factory=dict)
     """Where each partition begins at the end, if not at 0: what came before was expired."""
 
+    def log_start(self, partition: Partition) -> int:
+        return self.log_starts.get(partition, 0)
+
 
 def acked_records_are_at_their_offset(history: LogHistory) -> Iterator[str]:
-    logs = _logs(history)
-    for call in _acked(history):
-        for number, value in enumerate(call.values):
-            found = logs[call.partition].get(_base(call) + number)
-            if found != value:
-                yield f"{value!r} was acked at {call.partition}/{_base(call) + number}: {found!r}"
+    back = ReadBack(history.final)
+    for call in history.produced:
+        start = history.log_start(call.partition)
+        for offset, value in call.places:
+            if offset >= start and back.get(call.partition, offset) != value:
+                there = back.at(call.partition, offset)
+                yield f"{value!r} was acked at {call.partition}/{offset}, where {there}"
 
 
 def one_offset_one_value(history: LogHistory) -> Iterator[str]:
-    logs = _logs(history)
+    """Whoever says what is at an offset says the same, also of what is gone by now."""
+    known: dict[tuple[Partition, int], tuple[Value, str]] = {}
+    for partition, offset, value, words in everything_told(history):
+        before, by = known.setdefault((partition, offset), (value, words))
+        if before != value:
+            yield f"{partition}/{offset} is {before!r} ({by}) and {value!r} ({words})"
+
+
+def what_was_read_stays(history: LogHistory) -> Iterator[str]:
+    back = ReadBack(history.final)
+    gone: set[tuple[Partition, int]] = set()
     for fetch in history.fetched:
         for offset, value in fetch.values:
-            final = logs[fetch.partition].get(offset)
-            if final != value:
-                yield f"{fetch.partition}/{offset} was read as {value!r} and is {final!r}"
+            place = fetch.partition, offset
+            is_there = back.get(*place) is not None or offset < history.log_start(fetch.partition)
+            if not is_there and place not in gone:
+                gone.add(place)
+                there = back.at(*place)
+                yield f"{value!r} was read at {fetch.partition}/{offset}, where {there}"
 
 
 def offsets_are_dense(history: LogHistory) -> Iterator[str]:
     for partition, records in history.final.items():
         offsets = [offset for offset, _ in records]
-        if offsets != list(range(len(offsets))):
-            yield f"partition {partition} has offsets {offsets[:20]}…"
+        start = history.log_start(partition)
+        if offsets and offsets[0] > start:
+            yield f"partition {partition} begins at {offsets[0]} instead of {start}"
+        for one, following in pairwise(offsets):
+            if following != one + 1:
+                yield f"partition {partition}: {one} is followed by {following}"
 
 
 def nothing_appears_twice(history: LogHistory) -> Iterator[str]:
     seen: dict[Value, tuple[Partition, int]] = {}
-    for partition, records in history.final.items():
-        for offset, value in records:
-            if value in seen:
-                yield f"{value!r} is at {seen[value]} and at {(partition, offset)}"
-            seen[value] = (partition, offset)
+    for partition, offset, value, _ in everything_told(history):
+        first = seen.setdefault(value, (partition, offset))
+        if first != (partition, offset):
+            yield f"{value!r} is at {first} and at {(partition, offset)}"
 
 
 def nothing_comes_from_nowhere(history: LogHistory) -> Iterator[str]:
-    possible = {
-        value
-        for call in history.produced
-        if call.base is not None or call.may_have_applied
-        for value in call.values
-    }
-    for partition, records in history.final.items():
-        for offset, value in records:
-            if value not in possible:
-                yield f"{value!r} at {partition}/{offset} was refused as not written"
+    """What is read was sent, to where it is, and was not refused."""
+    sent: dict[tuple[Partition, Value], bool] = {}
+    for call in history.produced:
+        may_be = call.base is not None or call.may_have_applied
+        for value in call.values:
+            key = call.partition, value
+            sent[key] = may_be or sent.get(key, False)
+    blamed: set[tuple[Partition, Value]] = set()
+    for partition, offset, value in everything_read(history):
+        key = partition, value
+        if not sent.get(key) and key not in blamed:
+            blamed.add(key)
+            why = "was refused as not written" if key in sent else "was never sent there"
+            yield f"{value!r}, which is at {partition}/{offset}, {why}"
+
+
+def nothing_is_read_before_it_was_sent(history: LogHistory) -> Iterator[str]:
+    began_s: dict[Value, float] = {}
+    for call in history.produced:
+        for value in call.values:
+            began_s[value] = min(call.began_s, began_s.get(value, call.began_s))
+    for fetch in history.fetched:
+        for offset, value in fetch.values:
+            if value in began_s and fetch.ended_s < began_s[value]:
+                sent = f"and was sent at {began_s[value]}"
+                yield f"{value!r} at {fetch.partition}/{offset} was read by {fetch.ended_s}, {sent}"
 
 
 def a_producers_order_holds(history: LogHistory) -> Iterator[str]:
-    places: Mapping[Value, int] = {
-        value: offset for records in history.final.values() for offset, value in records
-    }
-    last: dict[tuple[int, Partition], int] = {}
+    places: dict[tuple[Partition, Value], int] = {}
+    for partition, offset, value, _ in everything_told(history):
+        places.setdefault((partition, value), offset)
+    last: dict[tuple[int, Partition], tuple[int, Value]] = {}
     for call in history.produced:
         for value in call.values:
-            if value not in places:
+            place = places.get((call.partition, value))
+            if place is None:
                 continue
             key = call.client, call.partition
-            if places[value] <= last.get(key, -1):
-                yield f"{value!r} at {places[value]} overtook {last[key]}"
-            last[key] = places[value]
+            before, earlier = last.get(key, (-1, ""))
+            if place < before:
+                sent = f"client {call.client} sent {earlier!r} and then {value!r}"
+                yield f"{sent}: in {call.partition} they are at {before} and at {place}"
+            last[key] = place, value
 
 
 def reads_see_what_was_acked_before(history: LogHistory) -> Iterator[str]:
-    acks: dict[Partition, list[tuple[float, int]]] = defaultdict(list)
-    for call in _acked(history):
-        acks[call.partition].append((call.ended_s, _base(call) + len(call.values)))
+    """A fetch that says it is at the end has seen all that was acked before it began."""
+    acks = _highest(_acks(history))
     for fetch in history.fetched:
-        seen = max(fetch.high_watermark, fetch.next_offset)
-        if fetch.values:
-            # A fetch that finds records may stop early; only one at the end must look again.
+        # One that finds records may stop early; only one at the end must look again.
+        if fetch.values and not fetch.is_at_the_end:
             continue
-        for ended_s, end in acks[fetch.partition]:
-            if ended_s < fetch.began_s and end > seen:
-                yield f"a fetch begun at {fetch.began_s} saw {seen}, acked before was {end}"
+        seen = max(fetch.high_watermark, fetch.next_offset)
+        end, call = acks[fetch.partition].before(fetch.began_s)
+        if end > seen:
+            yield f"{fetch.words} and saw {seen}, though before {call.words}, up to {end}"
+
+
+def high_watermarks_never_go_back(history: LogHistory) -> Iterator[str]:
+    """Nor behind what was acked, nor in the end. Only readers in the middle are told old ones."""
+    told = _highest(_watermarks(history))
+    back = ReadBack(history.final)
+    for fetch in history.fetched:
+        age_s = 0.0 if fetch.is_at_the_end else VIEW_AGE_S
+        highest, who = told[fetch.partition].before(fetch.began_s - age_s)
+        if highest > fetch.high_watermark:
+            before = f"though before {who.words}: {highest}"
+            yield f"{fetch.words} and was told of {fetch.high_watermark}, {before}"
+    for partition, records in history.final.items():
+        end = max(history.log_start(partition), records[-1][0] + 1 if records else 0)
+        highest, who = told[partition].ever()
+        if highest > end:
+            yield f"{back.extent(partition)} in the end, though {who.words}: {highest}"
+
+
+def log_starts_never_go_back(history: LogHistory) -> Iterator[str]:
+    told = _highest(_starts(history))
+    for fetch in history.fetched:
+        age_s = 0.0 if fetch.is_at_the_end else VIEW_AGE_S
+        highest, who = told[fetch.partition].before(fetch.began_s - age_s)
+        if highest > fetch.log_start:
+            before = f"though before {who.words}: {highest}"
+            yield f"{fetch.words} and was told of {fetch.log_start}, {before}"
+    for partition in dict.fromkeys([*history.final, *history.log_starts]):
+        start = history.log_start(partition)
+        highest, who = told[partition].ever()
+        if highest > start:
+            yield f"{partition} begins at {start} in the end, though {who.words}: {highest}"
+
+
+def a_fetch_stays_within_the_log(history: LogHistory) -> Iterator[str]:
+    for fetch in history.fetched:
+        end = fetch.high_watermark
+        highest = max((offset for offset, _ in fetch.values), default=-1)
+        if highest >= end or fetch.next_offset > max(end, fetch.offset):
+            yield f"{fetch.words}: {highest}, next {fetch.next_offset}, of a log that ends at {end}"
+        if fetch.log_start > end:
+            yield f"{fetch.words}, which begins at {fetch.log_start} and ends at {end}"
 
 
 def readers_skip_nothing(history: LogHistory) -> Iterator[str]:
     for fetch in history.fetched:
         offsets = [offset for offset, _ in fetch.values]
-        if offsets != list(range(fetch.offset, fetch.next_offset)):
-            yield f"asked from {fetch.offset}, got {offsets[:20]}…, next {fetch.next_offset}"
+        steps = [*offsets, fetch.next_offset]
+        # Who asks for what was deleted may be given what there is.
+        if steps[0] != fetch.offset and not fetch.offset < steps[0] <= fetch.log_start:
+            yield f"{fetch.words} and got {steps[0]} of a log from {fetch.log_start}"
+        for one, following in pairwise(steps):
+            if following != one + 1:
+                yield f"{fetch.words}: {one} is followed by {following}"
 
 
-def _acked(history: LogHistory) -> Iterable[Produced]:
-    return (call for call in history.produced if call.base is not None)
+def a_reader_passes_over_nothing(history: LogHistory) -> Iterator[str]:
+    """Who goes on, goes on where it was, or behind what was deleted; it may also go back."""
+    reached: dict[tuple[int, Partition], int] = {}
+    for fetch in history.fetched:
+        key = fetch.client, fetch.partition
+        start = max(fetch.log_start, history.log_start(fetch.partition))
+        if reached.get(key, fetch.offset) < fetch.offset and fetch.offset > start:
+            yield f"{fetch.words}, and had read to {reached[key]}"
+        reached[key] = max(fetch.next_offset, reached.get(key, 0))
 
 
-def _base(call: Produced) -> int:
-    assert call.base is not None
-    return call.base
-
-
-def _logs(history: LogHistory) -> Mapping[Partition, Mapping[int, Value]]:
-    logs: dict[Partition, dict[int, Value]] = defaultdict(dict)
+def everything_read(history: LogHistory) -> Iterator[tuple[Partition, int, Value]]:
     for partition, records in history.final.items():
-        logs[partition] = dict(records)
-    return logs
+        for offset, value in records:
+            yield partition, offset, value
+    for fetch in history.fetched:
+        for offset, value in fetch.values:
+            yield fetch.partition, offset, value
 
 
-LOG_RULES: Sequence = (
+def everything_told(history: LogHistory) -> Iterator[tuple[Partition, int, Value, str]]:
+    """Yield every place of a value that anybody was told of, and by whom."""
+    for partition, records in history.final.items():
+        for offset, value in records:
+            yield partition, offset, value, "in the end"
+    for call in history.produced:
+        for offset, value in call.places:
+            yield call.partition, offset, value, "acked"
+    for fetch in history.fetched:
+        for offset, value in fetch.values:
+            yield fetch.partition, offset, value, "fetched"
+
+
+Told = tuple[float, int, Produced | Fetched]
+
+
+def _acks(history: LogHistory) -> Iterator[Told]:
+    for call in history.produced:
+        if call.base is not None:
+            yield call.ended_s, call.base + len(call.values), call
+
+
+def _watermarks(history: LogHistory) -> Iterator[Told]:
+    yield from _acks(history)
+    yield from ((fetch.ended_s, fetch.high_watermark, fetch) for fetch in history.fetched)
+
+
+def _starts(history: LogHistory) -> Iterator[Told]:
+    yield from ((fetch.ended_s, fetch.log_start, fetch) for fetch in history.fetched)
+
+
+def _highest(told: Iterable[Told]) -> dict[Partition, Highest]:
+    by_partition: dict[Partition, list[Told]] = defaultdict(list)
+    for each in told:
+        by_partition[each[2].partition].append(each)
+    return defaultdict(lambda: Highest(()), {p: Highest(of) for p, of in by_partition.items()})
+
+
+LOG_RULES: Sequence[Callable[[LogHistory], Iterator[str]]] = (
     acked_records_are_at_their_offset,
     one_offset_one_value,
+    what_was_read_stays,
     offsets_are_dense,
     nothing_appears_twice,
     nothing_comes_from_nowhere,
+    nothing_is_read_before_it_was_sent,
     a_producers_order_holds,
     reads_see_what_was_acked_before,
+    high_watermarks_never_go_back,
+    log_starts_never_go_back,
+    a_fetch_stays_within_the_log,
     readers_skip_nothing,
+    a_reader_passes_over_nothing,
 )

@@ -46,7 +46,8 @@ class Entry(NamedTuple):
     def at_s(self) -> float:
         """When it ended; if that is not known, when it began."""
         for name in (self.kind.end, self.kind.start):
-            if name and math.isfinite(at_s := getattr(self.record, name)):
+            at_s = getattr(self.record, name) if name else None
+            if at_s is not None and math.isfinite(at_s):
                 return float(at_s)
         return -math.inf
 
@@ -109,8 +110,8 @@ def record_of(operation: Operation) -> Any:
     given = {**operation.args, **kind.implied.get(operation.outcome, {}), **result}
     taken = {kind.client: operation.client, kind.end: operation.end, kind.start: operation.start}
     for name in taken.keys() & set(kind.names):
-        value = math.inf if taken[name] is None and name == kind.end else taken[name]
-        given[name] = value
+        if taken[name] is not None or name in kind.required:
+            given[name] = math.inf if taken[name] is None and name == kind.end else taken[name]
     if missing := kind.required - given.keys():
         raise MalformedHistory(f"{kind.op} that is {operation.outcome} lacks {sorted(missing)}")
     try:
@@ -203,7 +204,7 @@ def _moment(record: Any, name: str) -> float | None:
     if not name:
         return None
     at_s = getattr(record, name)
-    return float(at_s) if math.isfinite(at_s) else None
+    return float(at_s) if at_s is not None and math.isfinite(at_s) else None
 
 
 def _plain(kind: Kind, name: str, value: Any) -> Any:

@@ -1,20 +1,25 @@
 """Each rule of groups notices what breaks it, and nothing else."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.checker.group_rules import (
-    GROUP_RULES,
     Committing,
     Delivered,
     GroupHistory,
     Read,
     Seen,
     Told,
+    a_partition_moves_only_when_it_was_given_up,
+    nothing_is_committed_that_was_not_delivered,
+    stale_generations_are_refused,
 )
 from tests.checker.history import History, violations
+from tests.checker.log_rules import Produced
 
 SESSION_S = 6.0
-LOG = {0: [(0, "a"), (1, "b")]}
+LOG = [(0, "a"), (1, "b")]
 
 
 def told(name: str, generation: int, at_s: float = 1) -> Told:
@@ -25,58 +30,220 @@ def read(name: str, began_s: float, ended_s: float, beaten_s: float) -> Read:
     return Read(name, 0, began_s, ended_s, beaten_s)
 
 
-def delivered(end: int, at_s: float = 1, generation: int = 1) -> Delivered:
-    return Delivered("m", generation, 0, range(end), at_s, at_s)
+def delivered(end: int, *, start: int = 0, at_s: float = 1, generation: int = 1) -> Delivered:
+    return Delivered("m", generation, 0, range(start, end), at_s, at_s)
 
 
-def commit(offset: int, generation: int = 1, at_s: float = 2, *, acked: bool = True) -> Committing:
-    return Committing("m", generation, 0, offset, at_s, acked)
+def commit(
+    offset: int,
+    generation: int = 1,
+    *,
+    at_s: float = 2,
+    acked: bool = True,
+    took_s: float | None = None,
+) -> Committing:
+    ended_s = None if took_s is None else at_s + took_s
+    return Committing("m", generation, 0, offset, at_s, acked, ended_s)
 
 
-@pytest.mark.parametrize(
-    ("rule", "group"),
-    [
-        ("one_owner_per_partition_per_generation", GroupHistory(told=[told("m", 1), told("n", 1)])),
-        (
-            "a_partition_moves_only_when_it_was_given_up",
-            GroupHistory(reads=[read("m", 0, 9, 2), read("n", 7, 8, 7)], session_s=SESSION_S),
-        ),
-        (
-            "stale_generations_are_refused",
-            GroupHistory(told=[told("n", 2)], commits=[commit(1)]),
-        ),
-        (
-            "stale_generations_are_refused",
-            GroupHistory(told=[told("n", 2)], delivered=[delivered(1, at_s=2)]),
-        ),
-        (
-            "nothing_is_committed_that_was_not_delivered",
-            GroupHistory(delivered=[delivered(1)], seen=[Seen(2, {0: 2})]),
-        ),
-        ("committed_offsets_never_go_back", GroupHistory(seen=[Seen(2, {0: 2}), Seen(3, {0: 1})])),
-        ("committed_offsets_never_go_back", GroupHistory(seen=[Seen(2, {0: 2}), Seen(3, {})])),
-        ("acknowledged_commits_are_kept", GroupHistory(commits=[commit(2)], seen=[Seen(3, {})])),
-        ("every_record_is_delivered", GroupHistory(delivered=[delivered(1)], is_drained=True)),
-        ("after_the_faults_everything_moves_again", GroupHistory(is_drained=False)),
-        ("members_meet_no_other_errors", GroupHistory(errors=["500"])),
-    ],
-)
-def test_a_broken_rule_is_noticed(rule: str, group: GroupHistory) -> None:
-    found = violations(History(final=LOG, group=group))
+def seen(at_s: float, end: int | None, *, took_s: float = 0) -> Seen:
+    return Seen(at_s, {} if end is None else {0: end}, at_s - took_s)
+
+
+def grouped(group: GroupHistory, log_start: int = 0) -> History:
+    return History(
+        [Produced(0, 0, ("a", "b"), 0, 1, 0, False)],
+        final={0: LOG[log_start:]},
+        log_starts={0: log_start} if log_start else {},
+        group=group,
+    )
+
+
+def members(
+    told: list[Told] | None = None,
+    reads: list[Read] | None = None,
+    got: list[Delivered] | None = None,
+    commits: list[Committing] | None = None,
+    looks: list[Seen] | None = None,
+    is_drained: bool | None = None,
+) -> GroupHistory:
+    return GroupHistory(
+        session_s=SESSION_S,
+        told=told or [],
+        reads=reads or [],
+        delivered=got or [],
+        commits=commits or [],
+        seen=looks or [],
+        is_drained=is_drained,
+    )
+
+
+BROKEN_GROUPS = [
+    ("one_owner_per_partition_per_generation", members([told("m", 1), told("n", 1)])),
+    (
+        "one_owner_per_partition_per_generation",
+        members([told("m", 1), told("n", 2), told("m", 2, at_s=9)]),
+    ),
+    (
+        "a_partition_moves_only_when_it_was_given_up",
+        members(reads=[read("m", 0, 9, 2), read("n", 7, 8, 7)]),
+    ),
+    # Both at once; and behind the back of one who is not the last to begin.
+    (
+        "a_partition_moves_only_when_it_was_given_up",
+        members(reads=[read("m", 3, 9, 3), read("n", 3, 3.5, 3)]),
+    ),
+    (
+        "a_partition_moves_only_when_it_was_given_up",
+        members(reads=[read("m", 0, 9, 5), read("n", 1, 2, 1), read("n", 8, 9, 8)]),
+    ),
+    ("stale_generations_are_refused", members([told("n", 2)], commits=[commit(1)])),
+    ("stale_generations_are_refused", members([told("n", 2)], got=[delivered(1, at_s=2)])),
+    (
+        "stale_generations_are_refused",
+        members([told("n", 3, at_s=1), told("n", 2, at_s=5)], commits=[commit(1)]),
+    ),
+    (
+        "nothing_is_committed_that_was_not_delivered",
+        members(got=[delivered(1)], looks=[seen(2, 2)]),
+    ),
+    (
+        "nothing_is_committed_that_was_not_delivered",
+        members(got=[delivered(2, at_s=4)], looks=[seen(2, 2)]),
+    ),
+    (
+        "a_member_passes_over_nothing",
+        members(got=[delivered(0), delivered(2, start=1, at_s=2)]),
+    ),
+    (
+        "a_member_passes_over_nothing",
+        members(got=[delivered(1), delivered(1, at_s=2), delivered(3, start=2, at_s=3)]),
+    ),
+    ("committed_offsets_never_go_back", members(looks=[seen(2, 2), seen(3, 1)])),
+    ("committed_offsets_never_go_back", members(looks=[seen(2, 2), seen(3, None)])),
+    ("committed_offsets_never_go_back", members(looks=[seen(2, 2), seen(3, 2), seen(9, 1)])),
+    ("acknowledged_commits_are_kept", members(commits=[commit(2)], looks=[seen(3, None)])),
+    ("acknowledged_commits_are_kept", members(commits=[commit(2), commit(1)], looks=[seen(3, 1)])),
+    (
+        "acknowledged_commits_are_kept",
+        members(commits=[commit(2, took_s=1)], looks=[seen(4, 1), seen(5, 2)]),
+    ),
+    ("every_record_is_delivered", members(got=[delivered(1)], is_drained=True)),
+    ("every_record_is_delivered", members(is_drained=True)),
+    ("after_the_faults_everything_moves_again", members(is_drained=False)),
+    (
+        "after_the_faults_everything_moves_again",
+        members(got=[delivered(2)], looks=[seen(3, 1)], is_drained=False),
+    ),
+    ("members_meet_no_other_errors", GroupHistory(errors=["500"])),
+    ("members_meet_no_other_errors", GroupHistory(errors=["INVALID_REQUEST", "404"])),
+]
+BROKEN = [(rule, grouped(group)) for rule, group in BROKEN_GROUPS]
+
+
+@pytest.mark.parametrize(("rule", "history"), BROKEN)
+def test_a_broken_rule_is_noticed(rule: str, history: History) -> None:
+    found = violations(history)
 
     assert any(line.startswith(f"{rule}:") for line in found), found
 
 
-def test_what_may_happen_is_not_held_against_anyone() -> None:
-    group = GroupHistory(
-        session_s=SESSION_S,
-        told=[told("m", 1), told("n", 2, at_s=9), told("m", 1, at_s=2)],
-        # It had been silent for a session, and did not know that it was over.
-        reads=[read("m", 0, 20, 2), read("n", 9, 15, 9)],
-        delivered=[delivered(2), delivered(2, at_s=10, generation=2)],
-        commits=[commit(1), commit(2, at_s=12, acked=False), commit(2, generation=2, at_s=13)],
-        seen=[Seen(3, {0: 1}), Seen(14, {0: 2})],
-        is_drained=True,
-    )
+LIBERTIES = [
+    grouped(
+        members(
+            [told("m", 1), told("n", 2, at_s=9), told("m", 1, at_s=2)],
+            # It had been silent for a session, and did not know that it was over.
+            reads=[read("m", 0, 20, 2), read("n", 9, 15, 9), read("m", 15, 16, 15)],
+            got=[delivered(2), delivered(2, at_s=10, generation=2)],
+            commits=[commit(1), commit(2, at_s=12, acked=False), commit(2, 2, at_s=13)],
+            looks=[seen(3, 1), seen(14, 2)],
+            is_drained=True,
+        )
+    ),
+    # A commit of which nothing was heard may have happened, or not.
+    grouped(members(got=[delivered(2)], commits=[commit(2, acked=False)], looks=[seen(9, 2)])),
+    grouped(members(got=[delivered(2)], commits=[commit(2, acked=False)], looks=[seen(9, None)])),
+    # It was on its way when somebody looked; of two who look at once neither is the first.
+    grouped(members(got=[delivered(2)], commits=[commit(2, took_s=3)], looks=[seen(4, 1)])),
+    grouped(members(got=[delivered(2)], commits=[commit(2, at_s=9)], looks=[seen(4, 1)])),
+    grouped(members(got=[delivered(2)], looks=[seen(4, 2), seen(5, 1, took_s=2)])),
+    # One that came back goes on with what is committed; the next generation begins anywhere.
+    grouped(members(got=[delivered(2), delivered(1, at_s=2), delivered(2, start=1, at_s=3)])),
+    grouped(members(got=[delivered(1), delivered(3, start=2, at_s=2, generation=2)])),
+    # What was deleted before anyone came need not be delivered.
+    grouped(members(got=[delivered(2, start=1)], looks=[seen(4, 2)], is_drained=True), log_start=1),
+]
 
-    assert [problem for rule in GROUP_RULES for problem in rule(group, LOG)] == []
+
+@pytest.mark.parametrize("history", LIBERTIES)
+def test_what_may_happen_is_not_held_against_anyone(history: History) -> None:
+    assert violations(history) == []
+
+
+MOMENTS = st.integers(0, 12)
+
+
+@given(
+    st.lists(
+        st.builds(read, st.sampled_from("mno"), MOMENTS, MOMENTS, MOMENTS), max_size=9, unique=True
+    )
+)
+def test_two_owners_are_found_as_by_a_look_at_all_pairs(reads: list[Read]) -> None:
+    group = members(reads=reads)
+    problems = list(a_partition_moves_only_when_it_was_given_up(group, History()))
+
+    assert [one for one in reads if any(p.startswith(f"{one} while") for p in problems)] == [
+        other
+        for other in reads
+        if any(
+            one.name != other.name
+            and one.began_s <= other.began_s < one.ended_s
+            and other.began_s < one.beaten_s + SESSION_S - 1e-6
+            for one in reads
+        )
+    ]
+
+
+@given(
+    st.lists(st.builds(told, st.just("n"), st.integers(0, 5), MOMENTS), max_size=8),
+    st.lists(st.builds(commit, st.just(1), st.integers(0, 5), at_s=MOMENTS), max_size=8),
+)
+def test_stale_commits_are_found_as_by_a_look_at_all_pairs(
+    heard: list[Told], commits: list[Committing]
+) -> None:
+    group = members(heard, commits=commits)
+    problems = list(stale_generations_are_refused(group, History()))
+
+    assert [one for one in commits if any(p.startswith(f"{one} though") for p in problems)] == [
+        one
+        for one in commits
+        if any(t.generation > one.generation and t.at_s < one.began_s for t in heard)
+    ]
+
+
+@given(
+    st.lists(
+        st.builds(
+            delivered, st.integers(0, 8), start=st.integers(0, 8), at_s=MOMENTS, generation=MOMENTS
+        ),
+        max_size=8,
+    ),
+    st.lists(st.builds(seen, MOMENTS, st.integers(0, 9)), max_size=6),
+)
+def test_undelivered_offsets_are_found_as_by_a_look_at_all_pairs(
+    got: list[Delivered], looks: list[Seen]
+) -> None:
+    """Each is blamed once: on the first who saw it committed."""
+    group = members(got=got, looks=looks)
+
+    def is_undelivered(offset: int) -> bool:
+        return any(
+            offset < look.offsets[0]
+            and not any(offset in one.offsets and one.at_s <= look.at_s for one in got)
+            for look in looks
+        )
+
+    problems = list(nothing_is_committed_that_was_not_delivered(group, History()))
+
+    found = sorted(int(p.partition(", ")[2].partition(" ")[0]) for p in problems)
+    assert found == [offset for offset in range(9) if is_undelivered(offset)]

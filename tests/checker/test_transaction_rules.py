@@ -1,17 +1,21 @@
 """Each rule of transactions notices what breaks it, and nothing else."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.checker.ending_rules import ends_are_remembered, zombies_commit_nothing
 from tests.checker.history import History, violations
 from tests.checker.transaction_rules import (
     ABORTED,
     COMMITTED,
+    ENDS_REMEMBERED,
     FENCED,
     OUTDATED,
     REFUSED,
-    TRANSACTION_RULES,
     UNAVAILABLE,
     UNKNOWN,
     Attempt,
@@ -75,148 +79,170 @@ def history(
     )
 
 
-@pytest.mark.parametrize(
-    ("rule", "broken"),
-    [
-        ("a_transaction_is_all_or_nothing", history(p=log(A))),
-        ("a_transaction_is_all_or_nothing", history(p=log(A), q=log(B, B))),
-        (
-            "a_transaction_is_all_or_nothing",
-            history(p=log(A, C, B), attempts=(Attempt(ONE, {P: (A, B)}), LAST)),
+BROKEN_TRANSACTIONS = [
+    ("a_transaction_is_all_or_nothing", history(p=log(A))),
+    ("a_transaction_is_all_or_nothing", history(p=log(A), q=log(B, B))),
+    (
+        "a_transaction_is_all_or_nothing",
+        history(p=log(A, C, B), attempts=(Attempt(ONE, {P: (A, B)}), LAST)),
+    ),
+    (
+        "no_read_shows_a_part",
+        history(p=log(A, B), looks=[shown(P, 1, A)], attempts=(Attempt(ONE, {P: (A, B)}),)),
+    ),
+    (
+        "no_read_shows_a_part",
+        history(p=log(A), q=log(B), looks=[shown(P, 1, A), shown(Q, 0, at_s=7)]),
+    ),
+    ("what_was_answered_committed_is_visible", history(ending(COMMITTED))),
+    (
+        "what_was_answered_committed_is_visible",
+        history(ending(COMMITTED), p=log(A), q=log(B), looks=[shown(Q, 0)]),
+    ),
+    (
+        "nothing_of_an_aborted_or_unfinished_transaction_is_read",
+        history(ending(UNKNOWN), ending(ABORTED, wants=ABORTED), p=log(A), q=log(B)),
+    ),
+    (
+        "nothing_of_an_aborted_or_unfinished_transaction_is_read",
+        history(ending(REFUSED), ending(UNKNOWN), looks=[shown(P, 1, A)]),
+    ),
+    (
+        "nothing_of_an_aborted_or_unfinished_transaction_is_read",
+        history(ending(UNAVAILABLE), p=log(A), q=log(B)),
+    ),
+    (
+        "repeats_agree_with_the_first_answer",
+        history(ending(COMMITTED), ending(ABORTED, wants=ABORTED)),
+    ),
+    ("repeats_agree_with_the_first_answer", history(ending(COMMITTED), ending(REFUSED))),
+    (
+        "repeats_agree_with_the_first_answer",
+        history(ending(COMMITTED, following=1), ending(COMMITTED, following=2)),
+    ),
+    (
+        "repeats_agree_with_the_first_answer",
+        history(ending(COMMITTED, bases={P: 0, Q: 0}), ending(COMMITTED, bases={P: 0, Q: 1})),
+    ),
+    (
+        "ends_are_remembered",
+        history(
+            ending(COMMITTED),
+            ending(FENCED, at_s=3),
+            instances=[Instance("c", 1, 2, at_s=6, began_s=5)],
         ),
-        (
-            "no_read_shows_a_part",
-            history(p=log(A, B), looks=[shown(P, 1, A)], attempts=(Attempt(ONE, {P: (A, B)}),)),
+    ),
+    (
+        "ends_are_remembered",
+        history(
+            ending(ABORTED, wants=ABORTED),
+            ending(FENCED, wants=ABORTED, at_s=3),
+            ending(COMMITTED, "c.1.10", at_s=5),
         ),
-        (
-            "no_read_shows_a_part",
-            history(p=log(A), q=log(B), looks=[shown(P, 1, A), shown(Q, 0, at_s=7)]),
+    ),
+    (
+        "committed_records_are_where_they_were_said_to_be",
+        history(ending(COMMITTED, bases={P: 0, Q: 1}), p=log(A), q=log(B)),
+    ),
+    (
+        "committed_records_are_where_they_were_said_to_be",
+        history(ending(COMMITTED, bases={P: 0}), p=log(A), q=log(B)),
+    ),
+    (
+        "every_instance_has_an_epoch_of_its_own",
+        history(instances=[Instance("c", 1, 4, 2), Instance("c", 1, 4, 3)]),
+    ),
+    (
+        "every_instance_has_an_epoch_of_its_own",
+        history(
+            instances=[
+                Instance("c", 1, 0, 1),
+                Instance("d", 1, 1, 1),
+                Instance("c", 1, 1, 2),
+                Instance("c", 1, 0, 9),
+            ]
         ),
-        ("what_was_answered_committed_is_visible", history(ending(COMMITTED))),
-        (
-            "what_was_answered_committed_is_visible",
-            history(ending(COMMITTED), p=log(A), q=log(B), looks=[shown(Q, 0)]),
+    ),
+    (
+        "zombies_commit_nothing",
+        history(ending(COMMITTED, at_s=3), instances=[Instance("c", 1, 1, 2)]),
+    ),
+    (
+        "zombies_commit_nothing",
+        history(
+            ending(COMMITTED, TWO, at_s=3),
+            ending(COMMITTED, TWO, at_s=8),
+            instances=[Instance("c", 1, 7, 2)],
         ),
-        (
-            "nothing_of_an_aborted_or_unfinished_transaction_is_read",
-            history(ending(UNKNOWN), ending(ABORTED, wants=ABORTED), p=log(A), q=log(B)),
-        ),
-        (
-            "nothing_of_an_aborted_or_unfinished_transaction_is_read",
-            history(ending(REFUSED), ending(UNKNOWN), looks=[shown(P, 1, A)]),
-        ),
-        (
-            "nothing_of_an_aborted_or_unfinished_transaction_is_read",
-            history(ending(UNAVAILABLE), p=log(A), q=log(B)),
-        ),
-        (
-            "repeats_agree_with_the_first_answer",
-            history(ending(COMMITTED), ending(ABORTED, wants=ABORTED)),
-        ),
-        ("repeats_agree_with_the_first_answer", history(ending(COMMITTED), ending(REFUSED))),
-        (
-            "repeats_agree_with_the_first_answer",
-            history(ending(COMMITTED, following=1), ending(COMMITTED, following=2)),
-        ),
-        (
-            "repeats_agree_with_the_first_answer",
-            history(ending(COMMITTED, bases={P: 0, Q: 0}), ending(COMMITTED, bases={P: 0, Q: 1})),
-        ),
-        (
-            "ends_are_remembered",
-            history(
-                ending(COMMITTED),
-                ending(FENCED, at_s=3),
-                instances=[Instance("c", 1, 2, at_s=6, began_s=5)],
-            ),
-        ),
-        (
-            "ends_are_remembered",
-            history(
-                ending(ABORTED, wants=ABORTED),
-                ending(FENCED, wants=ABORTED, at_s=3),
-                ending(COMMITTED, "c.1.10", at_s=5),
-            ),
-        ),
-        (
-            "committed_records_are_where_they_were_said_to_be",
-            history(ending(COMMITTED, bases={P: 0, Q: 1}), p=log(A), q=log(B)),
-        ),
-        (
-            "committed_records_are_where_they_were_said_to_be",
-            history(ending(COMMITTED, bases={P: 0}), p=log(A), q=log(B)),
-        ),
-        (
-            "every_instance_has_an_epoch_of_its_own",
-            history(instances=[Instance("c", 1, 4, 2), Instance("c", 1, 4, 3)]),
-        ),
-        (
-            "every_instance_has_an_epoch_of_its_own",
-            history(
-                instances=[
-                    Instance("c", 1, 0, 1),
-                    Instance("d", 1, 1, 1),
-                    Instance("c", 1, 1, 2),
-                    Instance("c", 1, 0, 9),
-                ]
-            ),
-        ),
-        (
-            "zombies_commit_nothing",
-            history(ending(COMMITTED, at_s=3), instances=[Instance("c", 1, 1, 2)]),
-        ),
-        (
-            "zombies_commit_nothing",
-            history(
-                ending(COMMITTED, TWO, at_s=3),
-                ending(COMMITTED, TWO, at_s=8),
-                instances=[Instance("c", 1, 7, 2)],
-            ),
-        ),
-        ("there_is_one_copy_of_each_record_in_order", history(p=log(A), q=log(A))),
-        ("there_is_one_copy_of_each_record_in_order", history(p=log(C, A))),
-        ("there_is_one_copy_of_each_record_in_order", history(p=log(f"0:9@{ONE}"))),
-        (
-            "numbered_calls_are_in_order",
-            TransactionHistory(final={P: log("0@writer-0.0.1", "0@writer-0.0.0")}),
-        ),
-        (
-            "numbered_calls_are_in_order",
-            TransactionHistory(final={P: log("0@writer-0.1.1", "0@writer-0.0.2")}),
-        ),
-        (
-            "offsets_and_output_agree_at_every_moment",
-            TransactionHistory(moments=[Moment(0, {0: 2}, 2), Moment(1, {0: 3}, 2)]),
-        ),
-        (
-            "offsets_and_output_agree_at_every_moment",
-            TransactionHistory(moments=[Moment(0, {}, 1), Moment(1, {0: 1}, 1)]),
-        ),
-        (
-            "committed_offsets_never_go_back",
-            TransactionHistory(moments=[Moment(0, {0: 2}, 2), Moment(1, {0: 1}, 1)]),
-        ),
-        (
-            "committed_offsets_never_go_back",
-            TransactionHistory(moments=[Moment(0, {0: 2, 1: 1}, 3), Moment(1, {0: 3, 1: 0}, 3)]),
-        ),
-        ("after_the_faults_all_is_copied", TransactionHistory(is_drained=False)),
-        ("nobody_meets_other_errors", TransactionHistory(errors=["500"])),
-    ],
-)
-def test_a_broken_rule_is_noticed(rule: str, broken: TransactionHistory) -> None:
-    found = violations(History(transactions=broken))
+    ),
+    ("there_is_one_copy_of_each_record_in_order", history(p=log(A), q=log(A))),
+    ("there_is_one_copy_of_each_record_in_order", history(p=log(C, A))),
+    ("there_is_one_copy_of_each_record_in_order", history(p=log(f"0:9@{ONE}"))),
+    (
+        "numbered_calls_are_in_order",
+        TransactionHistory(final={P: log("0@writer-0.0.1", "0@writer-0.0.0")}),
+    ),
+    (
+        "numbered_calls_are_in_order",
+        TransactionHistory(final={P: log("0@writer-0.1.1", "0@writer-0.0.2")}),
+    ),
+    (
+        "offsets_and_output_agree_at_every_moment",
+        TransactionHistory(moments=[Moment(0, {0: 2}, 2), Moment(1, {0: 3}, 2)]),
+    ),
+    (
+        "offsets_and_output_agree_at_every_moment",
+        TransactionHistory(moments=[Moment(0, {}, 1), Moment(1, {0: 1}, 1)]),
+    ),
+    (
+        "copied_offsets_never_go_back",
+        TransactionHistory(moments=[Moment(0, {0: 2}, 2), Moment(1, {0: 1}, 1)]),
+    ),
+    (
+        "copied_offsets_never_go_back",
+        TransactionHistory(moments=[Moment(0, {0: 2, 1: 1}, 3), Moment(1, {0: 3, 1: 0}, 3)]),
+    ),
+    (
+        "nothing_is_read_before_its_commit",
+        history(ending(COMMITTED, at_s=9), looks=[shown(P, 1, A)]),
+    ),
+    (
+        "nothing_is_read_before_its_commit",
+        history(ending(UNKNOWN, at_s=9), ending(UNKNOWN, at_s=8), looks=[shown(Q, 1, B)]),
+    ),
+    ("one_place_one_value", history(p=log(A), looks=[shown(P, 1, C)])),
+    ("one_place_one_value", history(p=log(), looks=[shown(P, 1, A)])),
+    ("one_place_one_value", history(looks=[shown(P, 1, A), shown(P, 1, C)])),
+    ("places_are_dense", history(p=[(1, A)])),
+    ("places_are_dense", history(p=[(0, A), (2, C)])),
+    (
+        "places_are_dense",
+        history(p=log(A, B, C), looks=[Shown(P, 5, 6, ((0, A), (2, C)), 3, True)]),
+    ),
+    ("places_are_dense", history(p=log(A), looks=[Shown(P, 5, 6, ((0, A),), 0, True)])),
+    ("ends_of_places_never_go_back", history(looks=[shown(P, 2), shown(P, 1, at_s=7)])),
+    ("ends_of_places_never_go_back", history(p=log(A), looks=[shown(P, 2)])),
+    (
+        "zombies_commit_nothing",
+        history(ending(UNKNOWN, at_s=3), p=log(A), instances=[Instance("c", 1, 1, 2)]),
+    ),
+    ("after_the_faults_all_is_copied", TransactionHistory(is_drained=False)),
+    ("after_the_faults_all_is_copied", TransactionHistory(source=SOURCE, is_drained=False)),
+    ("nobody_meets_other_errors", TransactionHistory(errors=["500"])),
+    ("nobody_meets_other_errors", TransactionHistory(errors=["404", "500"])),
+    (
+        "there_is_one_copy_of_each_record_in_order",
+        replace(history(p=log(A), q=log(B)), is_drained=True),
+    ),
+]
+BROKEN = [(rule, History(transactions=broken)) for rule, broken in BROKEN_TRANSACTIONS]
+
+
+@pytest.mark.parametrize(("rule", "broken"), BROKEN)
+def test_a_broken_rule_is_noticed(rule: str, broken: History) -> None:
+    found = violations(broken)
 
     assert any(line.startswith(f"{rule}:") for line in found), found
-
-
-def test_a_record_that_was_left_out_is_noticed() -> None:
-    drained = history(p=log(A), q=log(B))
-    drained.is_drained = True
-
-    found = violations(History(transactions=drained))
-
-    assert any(line.startswith("there_is_one_copy_of_each_record_in_order:") for line in found)
 
 
 def test_what_may_happen_is_not_held_against_anyone() -> None:
@@ -242,4 +268,97 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
     seen.moments = [Moment(2, {0: 2}, 2), Moment(6, {0: 3}, 3)]
     seen.is_drained = True
 
-    assert [problem for rule in TRANSACTION_RULES for problem in rule(seen)] == []
+    assert violations(History(transactions=seen)) == []
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        # Nobody knows what became of it: all of it is there, or nothing.
+        history(ending(UNKNOWN)),
+        history(ending(UNKNOWN), p=log(A), q=log(B)),
+        history(ending(UNKNOWN), ending(ABORTED, wants=ABORTED, at_s=3)),
+        # Read while it was being committed, and by one who had begun to look before.
+        history(ending(COMMITTED, at_s=4), p=log(A), q=log(B), looks=[shown(P, 1, A, at_s=4)]),
+        history(ending(COMMITTED, at_s=4), p=log(A), q=log(B), looks=[shown(Q, 0, at_s=4.5)]),
+        # Somebody in the middle is told what was so a moment ago.
+        history(
+            ending(COMMITTED),
+            ending(COMMITTED, TWO, at_s=2),
+            p=log(A, C),
+            q=log(B),
+            looks=[
+                shown(P, 2, A, C, at_s=5),
+                Shown(P, 6.5, 7, ((0, A),), 1, is_end_of_now=False),
+            ],
+        ),
+        # A newer instance came while the commit was under way.
+        history(
+            ending(UNKNOWN, at_s=1),
+            ending(COMMITTED, at_s=5),
+            p=log(A),
+            q=log(B),
+            instances=[Instance("c", 1, 1, at_s=3, began_s=2)],
+        ),
+    ],
+)
+def test_what_is_not_known_may_go_either_way(seen: TransactionHistory) -> None:
+    assert violations(History(transactions=seen)) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=8),
+)
+def test_zombies_are_found_as_by_a_look_at_all_pairs(
+    commits: list[tuple[int, int]], announced: list[tuple[int, int]]
+) -> None:
+    endings = [ending(COMMITTED, f"c.1.{epoch}", at_s=at_s) for epoch, at_s in commits]
+    instances = [Instance("c", 1, epoch, at_s) for epoch, at_s in announced]
+    asked_s = {e.name: min(o.began_s for o in endings if o.name == e.name) for e in endings}
+
+    problems = list(zombies_commit_nothing(history(*endings, instances=instances)))
+
+    assert [one for one in endings if any(p.startswith(str(one)) for p in problems)] == [
+        one
+        for one in endings
+        if any(
+            newer.epoch > int(one.name[4:]) and newer.at_s < asked_s[one.name]
+            for newer in instances
+        )
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([COMMITTED, ABORTED, FENCED, UNKNOWN]),
+            st.integers(0, 15),
+            st.integers(0, 9),
+        ),
+        max_size=12,
+    ),
+    st.lists(st.tuples(st.integers(0, 15), st.integers(0, 9)), max_size=5),
+)
+def test_forgotten_ends_are_found_as_by_a_look_at_all_pairs(
+    asked: list[tuple[str, int, int]], announced: list[tuple[int, int]]
+) -> None:
+    endings = [ending(answer, f"c.1.{epoch}", at_s=at_s) for answer, epoch, at_s in asked]
+    instances = [Instance("c", 1, epoch, at_s, at_s) for epoch, at_s in announced]
+    settled = [e for e in endings if e.answer in {COMMITTED, ABORTED}]
+    committed = {e.name for e in endings if e.answer == COMMITTED}
+    known = [(instance.began_s, instance.epoch) for instance in instances]
+    known += [
+        (min(e.began_s for e in endings if e.name == name), int(name[4:])) for name in committed
+    ]
+
+    def is_forgotten(one: Ending) -> bool:
+        had_ended = any(e.name == one.name and e.ended_s < one.began_s for e in settled)
+        later = [epoch for at_s, epoch in known if at_s >= one.ended_s]
+        is_recent = bool(later) and min(later) <= int(one.name[4:]) + ENDS_REMEMBERED
+        return one.answer == FENCED and had_ended and is_recent
+
+    problems = list(ends_are_remembered(history(*endings, instances=instances)))
+
+    found = [one for one in endings if any(p.startswith(str(one)) for p in problems)]
+    assert found == [one for one in endings if is_forgotten(one)]

@@ -2,14 +2,18 @@
 
 An `Attempt` is what somebody meant to write all at once; its name is part of every value in it.
 `Ending` is one copy of a request to end it, and what a gateway answered, heard or not. Source
-records are copied by attempts, each together with the offset behind it. Rules return what is
-wrong.
+records are copied by attempts, each together with the offset behind it; the rules of that are in
+`exactly_once_rules`. Rules return what is wrong.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.checker.log_rules import VIEW_AGE_S
+from tests.checker.read_back import Highest, ReadBack
 
 ENDS_REMEMBERED = 10
 
@@ -75,6 +79,10 @@ class Shown:
     """Where the log was said to end."""
     is_end_of_now: bool
 
+    @property
+    def words(self) -> str:
+        return f"{self.place} was read at {self.began_s}, and said to end at {self.end}"
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -101,14 +109,24 @@ class TransactionHistory:
     """Whether all was copied in the end; None: nobody copied."""
 
 
+Rule = Callable[[TransactionHistory], Iterator[str]]
+
+
 def name_of(value: str) -> str:
     """Return the attempt that a value was written by."""
     return value.partition("@")[2]
 
 
+def ref_of(name: str) -> tuple[str, int, int]:
+    """Return transactional id, producer id and epoch of an attempt; of a writer its calls."""
+    transactional_id, producer_id, epoch = name.partition("!")[0].rsplit(".", 2)
+    return transactional_id, int(producer_id), int(epoch)
+
+
 def a_transaction_is_all_or_nothing(history: TransactionHistory) -> Iterator[str]:
     """What is in the log of an attempt is all of it, in one piece in every partition."""
     found = _found(history)
+    back = ReadBack(history.final)
     for attempt in history.attempts:
         records = found.get(attempt.name, {})
         if not records:
@@ -116,11 +134,12 @@ def a_transaction_is_all_or_nothing(history: TransactionHistory) -> Iterator[str
         for place, values in attempt.values.items():
             got = records.get(place, [])
             if [value for _, value in got] != list(values):
-                yield f"{attempt.name} in {place}: {[v for _, v in got]} instead of {values}"
-            elif [offset for offset, _ in got] != list(range(got[0][0], got[0][0] + len(got))):
+                there = [value for _, value in got] or f"nothing ({back.extent(place)})"
+                yield f"{attempt.name} in {place}: {there} instead of {values}"
+            elif any(b != a + 1 for (a, _), (b, _) in pairwise(got)):
                 yield f"{attempt.name} in {place}: others are in between, {got}"
-        if records.keys() - attempt.values.keys():
-            yield f"{attempt.name} is in {records.keys()} instead of {attempt.values.keys()}"
+        for place in records.keys() - attempt.values.keys():
+            yield f"{attempt.name} is in {place}, and was for {list(attempt.values)}"
 
 
 def no_read_shows_a_part(history: TransactionHistory) -> Iterator[str]:
@@ -131,7 +150,7 @@ def no_read_shows_a_part(history: TransactionHistory) -> Iterator[str]:
         of_place = spans.get(shown.place, [])
         before = bisect_left(of_place, (shown.end, 0, "")) - 1
         if before >= 0 and shown.end < of_place[before][1]:
-            yield f"{shown.place} was said to end at {shown.end}, within {of_place[before]}"
+            yield f"{shown.words}, within {of_place[before]}"
         for name in {name_of(value) for _, value in shown.values}:
             seen_s[name] = min(shown.ended_s, seen_s.get(name, shown.ended_s))
     yield from _unseen(history, seen_s)
@@ -140,12 +159,14 @@ def no_read_shows_a_part(history: TransactionHistory) -> Iterator[str]:
 def what_was_answered_committed_is_visible(history: TransactionHistory) -> Iterator[str]:
     acked_s: dict[str, float] = {}
     found = _found(history)
+    back = ReadBack(history.final)
     for ending in history.endings:
         if ending.answer == COMMITTED:
             acked_s[ending.name] = min(ending.ended_s, acked_s.get(ending.name, ending.ended_s))
     for attempt in history.attempts:
         if attempt.name in acked_s and attempt.values and attempt.name not in found:
-            yield f"{attempt.name} was committed, and is not in the log"
+            extents = ", ".join(back.extent(place) for place in attempt.values)
+            yield f"{attempt.name} was committed at {acked_s[attempt.name]}, but: {extents}"
     yield from _unseen(history, acked_s)
 
 
@@ -154,180 +175,85 @@ def nothing_of_an_aborted_or_unfinished_transaction_is_read(
 ) -> Iterator[str]:
     may_be_read = set()
     aborted = set()
+    answers: dict[str, set[str]] = defaultdict(set)
     for ending in history.endings:
+        answers[ending.name].add(ending.answer)
         if ending.wants == COMMITTED and ending.answer in {COMMITTED, UNKNOWN}:
             may_be_read.add(ending.name)
         if ending.answer == ABORTED or (ending.answer, ending.wants) == (REFUSED, COMMITTED):
             aborted.add(ending.name)
-    values = [value for _, records in _everything_seen(history) for _, value in records]
-    for name in sorted({name_of(value) for value in values}):
+    places: dict[str, tuple[Place, int]] = {}
+    for place, offset, value in everything_shown(history):
+        places.setdefault(name_of(value), (place, offset))
+    for name, where in places.items():
         if name in aborted:
-            yield f"{name} was aborted, and was read"
+            yield f"{name} was aborted, and was read at {where}"
         elif name not in may_be_read:
-            yield f"{name} was never committed, and was read"
+            said = sorted(answers[name]) or "nothing"
+            yield f"{name} was never committed ({said} was answered), and was read at {where}"
 
 
-def repeats_agree_with_the_first_answer(history: TransactionHistory) -> Iterator[str]:
-    by_name: dict[str, list[Ending]] = defaultdict(list)
-    for ending in history.endings:
-        by_name[ending.name].append(ending)
-    for name, endings in by_name.items():
-        yield from _disagreements(name, endings)
+def nothing_is_read_before_its_commit(history: TransactionHistory) -> Iterator[str]:
+    asked_s = asked_to_commit_s(history)
+    for shown in history.shown:
+        for name in dict.fromkeys(name_of(value) for _, value in shown.values):
+            if shown.ended_s < asked_s.get(name, shown.ended_s):
+                yield f"{shown.words}: {name} was there, and asked to commit at {asked_s[name]}"
 
 
-def _disagreements(name: str, endings: Sequence[Ending]) -> Iterator[str]:
-    fates = {ending.answer for ending in endings} & {COMMITTED, ABORTED}
-    fates |= {ABORTED for e in endings if e.answer == REFUSED and e.wants == COMMITTED}
-    fates |= {COMMITTED for e in endings if e.answer == REFUSED and e.wants == ABORTED}
-    if len(fates) > 1:
-        yield f"{name} was said to be committed and aborted: {endings}"
-    following = {e.next_epoch for e in endings if e.next_epoch is not None}
-    if len(following) > 1:
-        yield f"{name} was said to be followed by {following}"
-    bases = [dict(e.bases) for e in endings if e.answer == COMMITTED and e.bases is not None]
-    if any(other != bases[0] for other in bases):
-        yield f"{name} was said to be at {bases}"
+def one_place_one_value(history: TransactionHistory) -> Iterator[str]:
+    """Whoever reads a place, now or in the end, reads the same there."""
+    back = ReadBack(history.final)
+    known: dict[tuple[Place, int], str] = {}
+    for place, offset, value in everything_shown(history):
+        before = known.setdefault((place, offset), value)
+        if before != value:
+            yield f"{place}/{offset} is {before!r} and {value!r}"
+        if back.get(place, offset) is None:
+            yield f"{value!r} was read at {place}/{offset}, where {back.at(place, offset)}"
 
 
-def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
-    """A repeat is told what the first one was, as long as ten others have not ended since."""
-    settled_s: dict[str, float] = {}
-    for ending in history.endings:
-        if ending.answer in {COMMITTED, ABORTED}:
-            ended_s = min(ending.ended_s, settled_s.get(ending.name, ending.ended_s))
-            settled_s[ending.name] = ended_s
-    # Epochs only ever grow, so one that was current later says how far they were at most.
-    current: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for instance in history.instances:
-        current[instance.transactional_id].append((instance.began_s, instance.epoch))
-    committed = {ending.name for ending in history.endings if ending.answer == COMMITTED}
-    for name, began_s in _asked_s(history).items():
-        if name in committed:
-            transactional_id, _, epoch = _ref(name)
-            current[transactional_id].append((began_s, epoch))
-    for ending in history.endings:
-        if ending.answer != FENCED or settled_s.get(ending.name, ending.began_s) >= ending.began_s:
-            continue
-        transactional_id, _, epoch = _ref(ending.name)
-        later = [e for at_s, e in current[transactional_id] if at_s >= ending.ended_s]
-        if later and min(later) <= epoch + ENDS_REMEMBERED:
-            yield f"{ending} though it had ended, and {min(later)} was not reached yet"
+def places_are_dense(history: TransactionHistory) -> Iterator[str]:
+    """Markers take no offset, and readers skip nothing."""
+    for place, records in history.final.items():
+        if records and records[0][0]:
+            yield f"{place} begins at {records[0][0]}"
+        for (one, _), (following, _) in pairwise(records):
+            if following != one + 1:
+                yield f"{place}: {one} is followed by {following}"
+    for shown in history.shown:
+        for (one, _), (following, _) in pairwise(shown.values):
+            if following != one + 1:
+                yield f"{shown.words}: {one} is followed by {following}"
+        if shown.values and shown.values[-1][0] >= shown.end:
+            yield f"{shown.words}, and had {shown.values[-1][0]}"
 
 
-def _asked_s(history: TransactionHistory) -> Mapping[str, float]:
+def ends_of_places_never_go_back(history: TransactionHistory) -> Iterator[str]:
+    """Only readers in the middle are told old ones, for a while."""
+    back = ReadBack(history.final)
+    told: dict[Place, list[tuple[float, int, Shown]]] = defaultdict(list)
+    for shown in history.shown:
+        told[shown.place].append((shown.ended_s, shown.end, shown))
+    highest = {place: Highest(of) for place, of in told.items()}
+    for shown in history.shown:
+        age_s = 0.0 if shown.is_end_of_now else VIEW_AGE_S
+        end, before = highest[shown.place].before(shown.began_s - age_s)
+        if end > shown.end:
+            yield f"{shown.words}, though before {before.words}"
+    for place, records in history.final.items():
+        end, before = highest.get(place, Highest(())).ever()
+        if end > (records[-1][0] + 1 if records else 0):
+            yield f"{back.extent(place)} in the end, though {before.words}"
+
+
+def asked_to_commit_s(history: TransactionHistory) -> Mapping[str, float]:
     """Return when each was first asked to commit."""
     asked_s: dict[str, float] = {}
     for ending in history.endings:
         if ending.wants == COMMITTED:
             asked_s[ending.name] = min(ending.began_s, asked_s.get(ending.name, ending.began_s))
     return asked_s
-
-
-def committed_records_are_where_they_were_said_to_be(history: TransactionHistory) -> Iterator[str]:
-    attempts = {attempt.name: attempt for attempt in history.attempts}
-    logs = {place: dict(records) for place, records in history.final.items()}
-    for ending in history.endings:
-        if ending.answer != COMMITTED or ending.bases is None:
-            continue
-        values = attempts[ending.name].values
-        if ending.bases.keys() != values.keys():
-            yield f"{ending.name} wrote to {values.keys()}, and was told of {ending.bases}"
-        for place, base in ending.bases.items():
-            wanted = values.get(place, ())
-            found = [logs.get(place, {}).get(base + row) for row in range(len(wanted))]
-            if found != list(wanted):
-                yield f"{ending.name} was said to be at {place}/{base}, where there is {found}"
-
-
-def every_instance_has_an_epoch_of_its_own(history: TransactionHistory) -> Iterator[str]:
-    """Else neither of two that have the same could be told from the other, or fenced."""
-    seen: dict[tuple[str, int, int], Instance] = {}
-    for instance in history.instances:
-        key = instance.transactional_id, instance.producer_id, instance.epoch
-        if key in seen:
-            yield f"{seen[key]} and {instance}"
-        seen[key] = instance
-
-
-def zombies_commit_nothing(history: TransactionHistory) -> Iterator[str]:
-    """A commit that nobody asked for before a newer instance was announced does not happen."""
-    asked_s = _asked_s(history)
-    instances: dict[str, list[Instance]] = defaultdict(list)
-    for instance in history.instances:
-        instances[instance.transactional_id].append(instance)
-    for ending in history.endings:
-        if ending.answer != COMMITTED:
-            continue
-        transactional_id, producer_id, epoch = _ref(ending.name)
-        for newer in instances[transactional_id]:
-            is_newer = newer.producer_id == producer_id and newer.epoch > epoch
-            if is_newer and newer.at_s < asked_s[ending.name]:
-                yield f"{ending} after {newer}"
-
-
-def there_is_one_copy_of_each_record_in_order(history: TransactionHistory) -> Iterator[str]:
-    copies: Counter[str] = Counter()
-    for (topic, partition), records in history.final.items():
-        if topic != history.copies_to:
-            continue
-        last: dict[str, int] = {}
-        for offset, value in records:
-            original = value.partition("@")[0]
-            copies[original] += 1
-            source, _, number = original.partition(":")
-            if int(number) <= last.get(source, -1):
-                yield f"{partition}/{offset}: {value!r} comes behind {last[source]}"
-            last[source] = int(number)
-    for original, count in copies.items():
-        if count > 1:
-            yield f"{original} was copied {count} times"
-    originals = {value for values in history.source.values() for value in values}
-    if copies.keys() - originals:
-        yield f"{sorted(copies.keys() - originals)[:5]} were copied and are not in the source"
-    if history.is_drained and originals - copies.keys():
-        yield f"{sorted(originals - copies.keys())[:5]} were not copied"
-
-
-def numbered_calls_are_in_order(history: TransactionHistory) -> Iterator[str]:
-    for place, records in history.final.items():
-        last: dict[str, tuple[int, int]] = {}
-        for offset, value in records:
-            name = name_of(value)
-            if name.startswith(WRITER):
-                writer, epoch, call = _ref(name)
-                if (epoch, call) < last.get(writer, (0, 0)):
-                    yield f"{place}/{offset}: {name} comes behind {last[writer]}"
-                last[writer] = epoch, call
-
-
-def offsets_and_output_agree_at_every_moment(history: TransactionHistory) -> Iterator[str]:
-    for moment in history.moments:
-        if sum(moment.copied.values()) != moment.written:
-            yield f"at {moment.at_s}: {moment.copied} are committed, {moment.written} are written"
-
-
-def committed_offsets_never_go_back(history: TransactionHistory) -> Iterator[str]:
-    last: dict[int, int] = {}
-    for moment in history.moments:
-        for partition, offset in moment.copied.items():
-            if offset < last.get(partition, 0):
-                yield f"at {moment.at_s}: {partition} went from {last[partition]} to {offset}"
-            last[partition] = offset
-
-
-def after_the_faults_all_is_copied(history: TransactionHistory) -> Iterator[str]:
-    if history.is_drained is False:
-        yield "not everything was copied"
-
-
-def nobody_meets_other_errors(history: TransactionHistory) -> Iterator[str]:
-    yield from history.errors
-
-
-def _ref(name: str) -> tuple[str, int, int]:
-    """Return transactional id, producer id and epoch of an attempt that has them."""
-    transactional_id, producer_id, epoch = name.partition("!")[0].rsplit(".", 2)
-    return transactional_id, int(producer_id), int(epoch)
 
 
 def _found(
@@ -367,31 +293,25 @@ def _unseen(history: TransactionHistory, since_s: Mapping[str, float]) -> Iterat
         count = bisect_left(known, (shown.began_s, 0, ""))
         if count and highest[shown.place][count - 1][0] > shown.end:
             end, name = highest[shown.place][count - 1]
-            yield f"{shown} though {name} ends at {end}, which was known before"
+            yield f"{shown.words}, though {name} ends at {end}, as was known before"
 
 
-def _everything_seen(
-    history: TransactionHistory,
-) -> Iterable[tuple[Place, Sequence[tuple[int, str]]]]:
-    yield from history.final.items()
+def everything_shown(history: TransactionHistory) -> Iterator[tuple[Place, int, str]]:
+    for place, records in history.final.items():
+        for offset, value in records:
+            yield place, offset, value
     for shown in history.shown:
-        yield shown.place, shown.values
+        for offset, value in shown.values:
+            yield shown.place, offset, value
 
 
-TRANSACTION_RULES = (
+TRANSACTION_RULES: Sequence[Rule] = (
     a_transaction_is_all_or_nothing,
     no_read_shows_a_part,
     what_was_answered_committed_is_visible,
     nothing_of_an_aborted_or_unfinished_transaction_is_read,
-    repeats_agree_with_the_first_answer,
-    ends_are_remembered,
-    committed_records_are_where_they_were_said_to_be,
-    every_instance_has_an_epoch_of_its_own,
-    zombies_commit_nothing,
-    there_is_one_copy_of_each_record_in_order,
-    numbered_calls_are_in_order,
-    offsets_and_output_agree_at_every_moment,
-    committed_offsets_never_go_back,
-    after_the_faults_all_is_copied,
-    nobody_meets_other_errors,
+    nothing_is_read_before_its_commit,
+    one_place_one_value,
+    places_are_dense,
+    ends_of_places_never_go_back,
 )

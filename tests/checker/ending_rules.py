@@ -1,0 +1,151 @@
+"""The rules of how transactions end: what is answered, how often, and to whom not any more.
+
+Rules return what is wrong.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import inf
+
+from tests.checker.read_back import ReadBack
+from tests.checker.transaction_rules import (
+    ABORTED,
+    COMMITTED,
+    ENDS_REMEMBERED,
+    FENCED,
+    REFUSED,
+    Ending,
+    Instance,
+    Rule,
+    TransactionHistory,
+    asked_to_commit_s,
+    everything_shown,
+    name_of,
+    ref_of,
+)
+
+
+def repeats_agree_with_the_first_answer(history: TransactionHistory) -> Iterator[str]:
+    by_name: dict[str, list[Ending]] = defaultdict(list)
+    for ending in history.endings:
+        by_name[ending.name].append(ending)
+    for name, endings in by_name.items():
+        yield from _disagreements(name, endings)
+
+
+def _disagreements(name: str, endings: Sequence[Ending]) -> Iterator[str]:
+    otherwise = {COMMITTED: ABORTED, ABORTED: COMMITTED}
+    fates: dict[str, float] = {}
+    for ending in endings:
+        fate = otherwise.get(ending.wants, "") if ending.answer == REFUSED else ending.answer
+        if fate in otherwise:
+            fates.setdefault(fate, ending.ended_s)
+    if len(fates) > 1:
+        yield f"{name} was said to be {fates}"
+    following = sorted({e.next_epoch for e in endings if e.next_epoch is not None})
+    if len(following) > 1:
+        yield f"{name} was said to be followed by {following}"
+    bases = [dict(e.bases) for e in endings if e.answer == COMMITTED and e.bases is not None]
+    for other in bases[1:]:
+        if other != bases[0]:
+            yield f"{name} was said to be at {bases[0]} and at {other}"
+
+
+def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
+    """A repeat is told what the first one was, as long as ten others have not ended since."""
+    settled_s: dict[str, float] = {}
+    for ending in history.endings:
+        if ending.answer in {COMMITTED, ABORTED}:
+            ended_s = min(ending.ended_s, settled_s.get(ending.name, ending.ended_s))
+            settled_s[ending.name] = ended_s
+    lowest = _epochs_from(history)
+    for ending in history.endings:
+        if ending.answer != FENCED or settled_s.get(ending.name, ending.began_s) >= ending.began_s:
+            continue
+        transactional_id, _, epoch = ref_of(ending.name)
+        times, epochs = lowest.get(transactional_id, ([], []))
+        place = bisect_left(times, ending.ended_s)
+        if place < len(times) and epochs[place] <= epoch + ENDS_REMEMBERED:
+            yield f"{ending} though it had ended, and {epochs[place]} was not reached yet"
+
+
+def _epochs_from(history: TransactionHistory) -> Mapping[str, tuple[list[float], list[int]]]:
+    """Return by transactional id: moments, and the lowest epoch that was current then or later.
+
+    Epochs only ever grow, so one that was current later says how far they were at most.
+    """
+    current: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for instance in history.instances:
+        current[instance.transactional_id].append((instance.began_s, instance.epoch))
+    committed = {ending.name for ending in history.endings if ending.answer == COMMITTED}
+    for name, began_s in asked_to_commit_s(history).items():
+        if name in committed:
+            transactional_id, _, epoch = ref_of(name)
+            current[transactional_id].append((began_s, epoch))
+    lowest = {}
+    for transactional_id, known in current.items():
+        known.sort()
+        epochs = list(accumulate((epoch for _, epoch in reversed(known)), min))[::-1]
+        lowest[transactional_id] = [at_s for at_s, _ in known], epochs
+    return lowest
+
+
+def committed_records_are_where_they_were_said_to_be(history: TransactionHistory) -> Iterator[str]:
+    attempts = {attempt.name: attempt.values for attempt in history.attempts}
+    back = ReadBack(history.final)
+    for ending in history.endings:
+        if ending.answer != COMMITTED or ending.bases is None or ending.name not in attempts:
+            continue
+        values = attempts[ending.name]
+        if ending.bases.keys() != values.keys():
+            yield f"{ending.name} wrote to {list(values)}, and was told of {dict(ending.bases)}"
+        for place, base in ending.bases.items():
+            for offset, value in enumerate(values.get(place, ()), base):
+                if back.get(place, offset) != value:
+                    there = back.at(place, offset)
+                    yield f"{value!r} was said to be at {place}/{offset}, where {there}"
+
+
+def every_instance_has_an_epoch_of_its_own(history: TransactionHistory) -> Iterator[str]:
+    """Else neither of two that have the same could be told from the other, or fenced."""
+    seen: dict[tuple[str, int, int], Instance] = {}
+    for instance in history.instances:
+        key = instance.transactional_id, instance.producer_id, instance.epoch
+        if key in seen:
+            yield f"{seen[key]} and {instance}"
+        seen[key] = instance
+
+
+def zombies_commit_nothing(history: TransactionHistory) -> Iterator[str]:
+    """A commit that nobody asked for before a newer instance was announced does not happen."""
+    asked_s = asked_to_commit_s(history)
+    instances: dict[tuple[str, int], list[Instance]] = defaultdict(list)
+    for instance in sorted(history.instances, key=lambda instance: instance.epoch):
+        instances[instance.transactional_id, instance.producer_id].append(instance)
+    # The earliest of each and all newer ones.
+    first = {key: list(accumulate(reversed(of), _earlier))[::-1] for key, of in instances.items()}
+    epochs = {key: [instance.epoch for instance in of] for key, of in instances.items()}
+    happened = [(e.name, str(e)) for e in history.endings if e.answer == COMMITTED]
+    read = dict.fromkeys(name_of(value) for _, _, value in everything_shown(history))
+    happened += [(name, f"{name} was read") for name in read if name in asked_s]
+    for name, what in happened:
+        transactional_id, producer_id, epoch = ref_of(name)
+        key = transactional_id, producer_id
+        place = bisect_right(epochs.get(key, []), epoch)
+        if place < len(epochs.get(key, [])) and first[key][place].at_s < asked_s.get(name, -inf):
+            yield f"{what}, though asked for at {asked_s[name]}, after {first[key][place]}"
+
+
+def _earlier(one: Instance, other: Instance) -> Instance:
+    return other if other.at_s <= one.at_s else one
+
+
+ENDING_RULES: Sequence[Rule] = (
+    repeats_agree_with_the_first_answer,
+    ends_are_remembered,
+    committed_records_are_where_they_were_said_to_be,
+    every_instance_has_an_epoch_of_its_own,
+    zombies_commit_nothing,
+)

@@ -1,0 +1,69 @@
+"""What was read in the end, and what was known before: how rules ask, and how they say it.
+
+A rule that misses something rests on what *was* read, so its words say that: the neighbours of a
+gap, or where the log ends. Who takes away the evidence gets other words.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K")
+
+
+class ReadBack(Generic[K]):
+    """Logs as they were in the end: the offset of every record, and what it is."""
+
+    def __init__(self, final: Mapping[K, Iterable[tuple[int, Any]]]) -> None:
+        self.logs: Mapping[K, Mapping[int, Any]] = {key: dict(of) for key, of in final.items()}
+
+    @cached_property
+    def _offsets(self) -> Mapping[K, Sequence[int]]:
+        return {key: sorted(log) for key, log in self.logs.items()}
+
+    def get(self, key: K, offset: int) -> Any:
+        return self.logs.get(key, {}).get(offset)
+
+    def at(self, key: K, offset: int) -> str:
+        """Say what is at an offset, or around it."""
+        if offset in self.logs.get(key, {}):
+            return f"there is {self.get(key, offset)!r}"
+        offsets = self._offsets.get(key, ())
+        place = bisect_left(offsets, offset)
+        if 0 < place < len(offsets):
+            return f"there is nothing between {offsets[place - 1]} and {offsets[place]}"
+        if not place and offsets:
+            return f"the log begins only at {offsets[0]}"
+        return f"there is nothing: {self.extent(key)}"
+
+    def extent(self, key: K) -> str:
+        """Say how far a log was read."""
+        if key not in self.logs:
+            return f"{key} was not read back"
+        offsets = self._offsets[key]
+        return f"{key} ends behind {offsets[-1]}" if offsets else f"{key} is empty"
+
+
+class Highest:
+    """Numbers that were told at some time: the highest that was known before any moment."""
+
+    def __init__(self, told: Iterable[tuple[float, int, Any]]) -> None:
+        """Each has its moment, its number, and who was told of it."""
+        in_order = sorted(told, key=itemgetter(0))
+        self._times = [at_s for at_s, _, _ in in_order]
+        self._tops: list[tuple[int, Any]] = []
+        top: tuple[int, Any] = (-1, None)
+        for _, number, who in in_order:
+            # Of those that are equal the first, which stays the same whoever else is there.
+            top = top if number <= top[0] else (number, who)
+            self._tops.append(top)
+
+    def before(self, at_s: float) -> tuple[int, Any]:
+        """Return the highest that was told before, and to whom; -1: none was."""
+        count = bisect_left(self._times, at_s)
+        return self._tops[count - 1] if count else (-1, None)
+
+    def ever(self) -> tuple[int, Any]:
+        return self._tops[-1] if self._tops else (-1, None)
