@@ -55,6 +55,9 @@ _LENGTH: Final = struct.Struct("<I")
 EVERYWHERE: Final = -1
 """All bits: the zones of a run that is in the table."""
 
+SEGMENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""No segment in the table has more bytes, by far: whoever says so is not believed."""
+
 WRITES_MAX: Final = 5
 """So often a write that was not answered is repeated."""
 
@@ -175,7 +178,8 @@ class TableBatches:
         await asyncio.gather(*map(remove, batches))
 
     async def _found(self, object_ids: Collection[bytes]) -> dict[bytes, Versioned]:
-        names = {keys.table_batch(object_id): object_id for object_id in object_ids}
+        # In an order that does not change from process to process, though sets are given.
+        names = {keys.table_batch(object_id): object_id for object_id in sorted(object_ids)}
         found = await self._metadata.get_many(list(names))
         return {names[key]: item for key, item in found.items()}
 
@@ -231,9 +235,11 @@ def decode(value: bytes) -> bytes:
     payload = frames.unseal(_MAGIC, value)
     try:
         [length] = _LENGTH.unpack_from(payload)
+        if length > SEGMENT_BYTES_MAX:
+            raise ValueError(f"it says that it has {length} bytes")
         found: bytes = pa.decompress(payload[_LENGTH.size :], length, "zstd", asbytes=True)
     except (struct.error, pa.ArrowException, OSError, ValueError) as error:
-        raise Corrupt(f"a batch in the table does not decode: {error}") from error
+        raise Corrupt(f"a batch in the table cannot be decoded: {error}") from error
     return found
 
 
