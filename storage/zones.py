@@ -36,6 +36,10 @@ STRAGGLER_S_MAX: Final = 5.0
 READ_S_MAX: Final = 60.0
 """How long a read that could go to several zones waits for any of them."""
 
+LOOKS_MAX: Final = 2
+"""Bytes that are not those that were written are read again: they may be damaged on their way, and
+only what is damaged where it lies is so every time."""
+
 LEFT_BEHIND_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of writes that nobody waits for any more. Beyond, the oldest are given up: the zone
 lacks them then, and has to be brought up to date like any other that does."""
@@ -286,19 +290,22 @@ class Zones:
     ) -> U:
         store = self.store(name)
         health, began_s = self.health[name], _now_s()
-        try:
-            result = await read(store)
-            health.was_read(_now_s() - began_s)
-            return decode(result)
-        except ObjectMissing:
-            health.missing += 1
-            raise
-        except Corrupt:
-            health.damaged += 1
-            raise
-        except StoreUnavailable as error:
-            health.failed(str(error), _now_s())
-            raise
+        for look in range(1, LOOKS_MAX + 1):
+            try:
+                result = await read(store)
+                health.was_read(_now_s() - began_s)
+                return decode(result)
+            except ObjectMissing:
+                health.missing += 1
+                raise
+            except Corrupt:
+                if look == LOOKS_MAX:
+                    health.damaged += 1
+                    raise
+            except StoreUnavailable as error:
+                health.failed(str(error), _now_s())
+                raise
+        raise AssertionError("the last look returns or raises")
 
     async def close(self) -> None:
         for puts in self._left_behind:

@@ -162,6 +162,18 @@ async def test_a_damaged_copy_is_read_from_the_next_zone() -> None:
         await zones.get_as("x", ["a"], no_sevens)
 
 
+async def test_what_was_damaged_on_its_way_is_read_again() -> None:
+    a, _, zones = two_zones()
+    await a.put("x", [b"ABC"])
+    arrives = iter([b"A7C", b"ABC"])
+
+    def decode(_: bytes) -> bytes:
+        return no_sevens(next(arrives))
+
+    assert await zones.get_as("x", ["a"], decode) == b"abc"
+    assert zones.health["a"].damaged == 0
+
+
 async def test_what_was_seen_that_says_the_most_is_raised() -> None:
     zones = FailingZones()
     await zones["a"].put("x", [b"7"])
