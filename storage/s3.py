@@ -52,6 +52,9 @@ CONNECTIONS_MAX: Final = 64
 
 ATTEMPTS_MAX: Final = 4
 ATTEMPT_S: Final = 10.0
+LOOKS_MAX: Final = 2
+"""What is there counts as somebody else's only when it was read twice: an answer may be damaged."""
+
 BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
 """An attempt may take `ATTEMPT_S` and the time of its bytes at this rate."""
 
@@ -262,14 +265,15 @@ class S3Objects:
 
     async def _holds(self, key: str, body: Body) -> bool:
         """Return whether the object is there with these bytes. Raises `ObjectExists` if others."""
-        try:
-            found = await self.get(key)
-        except ObjectMissing:
-            # Someone's put or delete was in the air (409), or a delete came in between.
-            return False
-        if found != b"".join(body):
-            raise ObjectExists(f"{key} holds other bytes")
-        return True
+        for _ in range(LOOKS_MAX):
+            try:
+                found = await self.get(key)
+            except ObjectMissing:
+                # Someone's put or delete was in the air (409), or a delete came in between.
+                return False
+            if found == b"".join(body):
+                return True
+        raise ObjectExists(f"{key} holds other bytes")
 
     async def _holds_file(self, key: str, path: Path, size_bytes: int) -> bool:
         """Return whether the object is there with the bytes of the file; like `_holds`."""

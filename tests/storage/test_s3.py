@@ -65,6 +65,18 @@ async def test_a_lost_reply_does_not_hide_that_another_was_first(
     assert await store.get("a") == b"first"
 
 
+async def test_a_lost_reply_and_a_damaged_one_do_not_make_a_stranger_of_our_own_object(
+    store: S3Objects, proxy: LossyProxy
+) -> None:
+    damaged = "ETag: x\r\nLast-Modified: Sun, 01 Nov 2026 00:00:00 GMT\r\n"
+    proxy.faults.append(Fault("PUT ", lose_reply=True))
+    proxy.faults.append(Fault("GET ", answer=answer(200, "onc", headers=damaged)))
+
+    await store.put("a", [b"once"])
+
+    assert await store.get("a") == b"once"
+
+
 @pytest.mark.parametrize("reply", [CONFLICT, SLOW_DOWN, INTERNAL])
 async def test_a_put_is_repeated_when_the_store_asks_for_it(
     store: S3Objects, proxy: LossyProxy, reply: bytes
