@@ -8,12 +8,13 @@ complaint in words.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.facts import COMPLAINTS, FACTS, Complaint, Fact
 from tests.checker.group_rules import Committing, Delivered, Read, Seen, Told
 from tests.checker.history import History
 from tests.checker.idempotent_rules import Sent
@@ -62,22 +63,6 @@ class KeyedRead:
     records: list[Record]
 
 
-@dataclass(frozen=True)
-class Fact:
-    """Something that holds of the whole run; it is not written if it is as usual."""
-
-    name: str
-    value: float | int | str | bool | None
-
-
-@dataclass(frozen=True)
-class Complaint:
-    """What somebody found wrong, in words."""
-
-    about: str
-    text: str
-
-
 def _always_ok(_: Any) -> Outcome:
     return "ok"
 
@@ -120,6 +105,8 @@ class Kind:
     times: tuple[str, str] = ("", "")
     """Which fields are its start and its end, if any."""
     results: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    """Of these fields a smaller history may leave out some items."""
     outcome_of: Callable[[Any], Outcome] = _always_ok
     implied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -213,6 +200,8 @@ BEGAN_AT: Final = ("began_s", "at_s")
 AT: Final = ("at_s", "at_s")
 BEGAN: Final = ("began_s", "")
 
+_RECORDS: Final[Mapping[str, Any]] = {"results": ("records",), "parts": ("records",)}
+
 KINDS: Final = (
     Kind(op="fact", type=Fact, results=("value",)),
     Kind(
@@ -231,6 +220,7 @@ KINDS: Final = (
         at="fetched",
         client="client",
         results=("values", "next_offset", "high_watermark", "log_start"),
+        parts=("values",),
         times=BEGAN_ENDED,
     ),
     Kind(
@@ -239,6 +229,7 @@ KINDS: Final = (
         at="group.told",
         client="name",
         results=("generation", "assignment"),
+        parts=("assignment",),
         times=BEGAN_AT,
     ),
     Kind(op="own", type=Read, at="group.reads", client="name", times=BEGAN_ENDED),
@@ -260,7 +251,14 @@ KINDS: Final = (
         outcome_of=_of_commit,
         implied={"ok": {"acked": True}, "unknown": {"acked": False}},
     ),
-    Kind(op="see_commits", type=Seen, at="group.seen", results=("offsets",), times=BEGAN_AT),
+    Kind(
+        op="see_commits",
+        type=Seen,
+        at="group.seen",
+        results=("offsets",),
+        parts=("offsets",),
+        times=BEGAN_AT,
+    ),
     Kind(
         op="send",
         type=Sent,
@@ -297,6 +295,7 @@ KINDS: Final = (
         type=Shown,
         at="transactions.shown",
         results=("values", "end", "is_end_of_now"),
+        parts=("values",),
         times=BEGAN_ENDED,
     ),
     Kind(
@@ -321,68 +320,21 @@ KINDS: Final = (
         at="keyed.looks",
         times=BEGAN,
         results=("records", "next_offset"),
+        parts=("records",),
     ),
     Kind(op="log_start", type=LogStart, at="log_starts", results=("offset",)),
-    Kind(op="read_back", type=LogRead, at="final", results=("records",)),
-    Kind(op="read_back_source", type=SourceRead, at="transactions.source", results=("values",)),
-    Kind(op="read_back_place", type=PlaceRead, at="transactions.final", results=("records",)),
-    Kind(op="read_back_keys", type=KeyedRead, at="keyed.final", results=("records",)),
+    Kind(op="read_back", type=LogRead, at="final", **_RECORDS),
+    Kind(
+        op="read_back_source",
+        type=SourceRead,
+        at="transactions.source",
+        results=("values",),
+        parts=("values",),
+    ),
+    Kind(op="read_back_place", type=PlaceRead, at="transactions.final", **_RECORDS),
+    Kind(op="read_back_keys", type=KeyedRead, at="keyed.final", **_RECORDS),
     Kind(op="complain", type=Complaint, results=("text",), outcome_of=_always_failed),
 )
 
 KIND_OF: Final = {kind.type: kind for kind in KINDS}
 KIND_NAMED: Final = {kind.op: kind for kind in KINDS}
-
-
-def _sum(values: list[Any]) -> Any:
-    return sum(values)
-
-
-def _all(values: list[Any]) -> Any:
-    """None is said by those who know of none."""
-    known = [value for value in values if value is not None]
-    return all(known) if known else None
-
-
-def _the_one(values: list[Any]) -> Any:
-    """Return what those say who say anything. Raises `ValueError` if they disagree."""
-    said = {value for value in values if value}
-    if len(said) > 1:
-        raise ValueError(f"there are {sorted(said)}")
-    return said.pop() if said else values[0]
-
-
-FACTS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
-    "batches": _sum,
-    "group.session_s": _the_one,
-    "group.is_drained": _all,
-    "transactions.copies_to": _the_one,
-    "transactions.is_drained": _all,
-    "keyed.compacted": _sum,
-    "keyed.swept": _sum,
-    "keyed.swept_batches": _sum,
-    "keyed.lost_leases": _sum,
-    "keyed.killed": _sum,
-    "keyed.tombstone_s": _the_one,
-}
-"""What holds of a whole run, and how one is made of what several say."""
-
-COMPLAINTS: Final = (
-    "damage",
-    "stuck",
-    "group.errors",
-    "idempotent.errors",
-    "idempotent.stuck",
-    "transactions.errors",
-)
-
-
-def paths_of(history: object = None, before: str = "") -> Iterator[str]:
-    """Yield where a history holds anything, in dots."""
-    history = History() if history is None else history
-    for each in fields(history):  # type: ignore[arg-type]
-        value = getattr(history, each.name)
-        if is_dataclass(value):
-            yield from paths_of(value, f"{before}{each.name}.")
-        else:
-            yield f"{before}{each.name}"

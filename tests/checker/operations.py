@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tests.checker.facts import FACTS
 from tests.checker.history import History
-from tests.checker.kinds import FACTS, KIND_NAMED, KIND_OF, KINDS, Kind, Outcome
+from tests.checker.kinds import KIND_NAMED, KIND_OF, KINDS, Kind, Outcome
 
 
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.facts import COMPLAINTS, FACTS, paths_of
 from tests.checker.group_rules import Committing, Delivered, Read, Seen, Told
 from tests.checker.history import History
 from tests.checker.idempotent_rules import Line, Sent
 from tests.checker.keyed_rules import Look, Record, Written
-from tests.checker.kinds import COMPLAINTS, FACTS, KINDS, paths_of
+from tests.checker.kinds import KIND_OF, KINDS
 from tests.checker.log_rules import Fetched, Produced
 from tests.checker.operations import (
+    Entry,
     MalformedHistory,
     dump,
     encode,
@@ -64,7 +66,7 @@ RECORDS: list[Any] = [
 
 def full_history() -> History:
     """Return one that has something of everything."""
-    history = history_from((kind, record) for record in RECORDS for kind in [kind_of(record)])
+    history = history_from(Entry(KIND_OF[type(record)], record) for record in RECORDS)
     history.final = {0: [], 1: [(7, "a"), (8, "b")]}
     history.log_starts = {1: 7, 5: 1}
     history.transactions.final = {P: [(4, "f"), (5, "g")]}
@@ -77,10 +79,6 @@ def full_history() -> History:
     for name in COMPLAINTS:
         attrgetter(name)(history).extend([f"{name} 1", f"{name} 2"])
     return history
-
-
-def kind_of(record: Any) -> Any:
-    return next(kind for kind in KINDS if kind.type is type(record))
 
 
 def test_a_history_of_every_kind_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -96,9 +94,9 @@ def test_the_full_history_has_every_kind_and_every_place_of_a_history() -> None:
     history = full_history()
 
     assert {entry.kind.op for entry in entries(history)} == {kind.op for kind in KINDS}
-    assert all(attrgetter(path)(history) is not None for path in paths_of())
+    assert all(attrgetter(path)(history) is not None for path in paths_of(History()))
     covered = {kind.at for kind in KINDS if kind.at} | FACTS.keys() | set(COMPLAINTS)
-    assert covered == set(paths_of())
+    assert covered == set(paths_of(History()))
 
 
 def test_every_field_of_a_record_is_in_its_kind() -> None:
