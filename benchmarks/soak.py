@@ -148,7 +148,7 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--rate", type=float, default=100, help="produce requests per second")
     arguments = parser.parse_args()
