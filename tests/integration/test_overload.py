@@ -1,5 +1,6 @@
 """More than a gateway can hold: it says so, keeps what it acknowledged, and stays small."""
 
+import asyncio
 import base64
 import itertools
 import json
@@ -15,6 +16,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.open_loop import Answer, OpenLoop, accepted, find_knee, percentile_ms
+from benchmarks.overload import RECOVERY_S_MAX, TOPIC, Load
+from tests.checker.history import History, violations
+from tests.checker.log_rules import Produced
 from tests.gateway import GatewayProcess
 from tests.integration.processes import (
     ARROW,
@@ -27,6 +32,7 @@ from tests.integration.processes import (
     embedded,
     records_path,
 )
+from tests.integration.trial import worker_pids
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -126,7 +132,7 @@ def test_readers_who_do_not_read_cost_little_and_stop_nobody(tmp_path: Path, acc
             noise = random.Random(seed).randbytes(600 * KIB)
             value = base64.b64encode(noise).decode()
             api.produce(topic, [{"value": value}] * 10)
-        before = peak_bytes(gateway)
+        before = peak_bytes(gateway.process.pid)
         lines = [
             f"GET {records_path(topic, 0)}?offset=0&max_bytes={64 * MIB} HTTP/1.1",
             "Host: gateway",
@@ -139,7 +145,7 @@ def test_readers_who_do_not_read_cost_little_and_stop_nobody(tmp_path: Path, acc
             for connection in lazy:
                 assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
             assert len(api.read_all(topic)) == 80
-            assert peak_bytes(gateway) - before < 200 * MIB
+            assert peak_bytes(gateway.process.pid) - before < 200 * MIB
         finally:
             for connection in lazy:
                 connection.close()
@@ -149,6 +155,57 @@ def test_readers_who_do_not_read_cost_little_and_stop_nobody(tmp_path: Path, acc
             time.sleep(0.05)
 
 
+def test_three_times_the_knee_is_refused_in_part_and_soon_forgotten(tmp_path: Path) -> None:
+    env = {"RIACHO_HELD_BYTES_MAX": str(4 * MIB)}
+    with embedded(tmp_path).start("--workers", "2", env=env) as gateway, Api(gateway.url) as api:
+        api.topic(name=TOPIC)
+        load = Load("batches", records=50, value_bytes=KIB, first_rate=20)
+        answers = asyncio.run(crowd(gateway, load))
+        history = History(produced=[produced(load, answer) for answer in answers])
+        history.final[0] = [
+            (record["offset"], record["value"].rpartition(".")[0]) for record in api.read_all(TOPIC)
+        ]
+        peak_mib = [peak_bytes(pid) // MIB for pid in worker_pids(gateway)]
+    assert violations(history) == []
+    assert {answer.status for answer in answers} == {200, 503}
+    assert all(answer.is_refusal for answer in answers if answer.status != 200)
+    assert max(peak_mib) * MIB < MEMORY_BYTES_MAX, peak_mib
+
+
+async def crowd(gateway: GatewayProcess, load: Load) -> list[Answer]:
+    """Find the knee, offer three times as much, and return when it answers as before."""
+    loop = OpenLoop(gateway.port)
+    seen: list[Answer] = []
+
+    async def offer(rate: float, seconds: float) -> list[Answer]:
+        answers = await loop.offer(rate, seconds, load.request, first=len(seen))
+        seen.extend(answers)
+        return answers
+
+    steps = await find_knee(offer, load.first_rate, seconds=1)
+    usual_ms = percentile_ms(steps[0].answers, 50)
+    crowded = await offer(3 * steps[-2].rate, 3)
+    assert any(answer.is_refusal for answer in crowded), "there was no overload"
+    async with asyncio.timeout(RECOVERY_S_MAX):
+        while True:
+            answers = await offer(load.first_rate, 1)
+            is_near = percentile_ms(answers, 50) < 3 * usual_ms
+            if is_near and len(accepted(answers)) == len(answers):
+                break
+    await loop.close()
+    return seen
+
+
+def produced(load: Load, answer: Answer) -> Produced:
+    base = None
+    if answer.status == 200:
+        base = json.loads(answer.body)["results"][0]["base_offset"]
+    values = tuple(f"{answer.number}.{n}" for n in range(load.records))
+    ended_s = answer.due_s + answer.took_s
+    is_unknown = base is None and not answer.is_refusal
+    return Produced(answer.number, 0, values, answer.due_s, ended_s, base, is_unknown)
+
+
 @pytest.mark.slow
 def test_memory_stays_bounded_under_full_load(
     tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
@@ -156,7 +213,7 @@ def test_memory_stays_bounded_under_full_load(
     with embedded(tmp_path).start() as gateway, Api(gateway.url) as api:
         topic = api.topic(6)
         counts = full_load(gateway, topic)
-        peak_mib = peak_bytes(gateway) // MIB
+        peak_mib = peak_bytes(gateway.process.pid) // MIB
         record_testsuite_property("gateway_peak_mib", peak_mib)
         record_testsuite_property("gateway_answers_by_status", counts)
         assert counts.keys() <= {200, 503}
@@ -219,8 +276,8 @@ def large_bodies() -> list[tuple[str, bytes]]:
     ]
 
 
-def peak_bytes(gateway: GatewayProcess) -> int:
-    """Return the most memory that the process ever had."""
-    status = Path(f"/proc/{gateway.process.pid}/status").read_text()
+def peak_bytes(pid: int) -> int:
+    """Return the most memory that a process ever had."""
+    status = Path(f"/proc/{pid}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * KIB
