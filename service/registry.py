@@ -15,7 +15,7 @@ import msgspec
 from service.clock import World
 from service.settings import Settings
 from service.version import VERSION
-from storage import keys
+from storage import frames, keys
 from storage.errors import RiachoError
 from storage.metadata import Delete, MetadataStore, Put
 from storage.zones import Zones
@@ -37,6 +37,11 @@ class GatewayItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DECODER: Final = msgspec.json.Decoder(GatewayItem)
+
+
+def decode(value: bytes) -> GatewayItem:
+    """Return the item of a gateway, or raise `Corrupt`."""
+    return frames.decoded(value, _DECODER, "the item of a gateway")
 
 
 class Registry:
@@ -106,7 +111,7 @@ async def failing_zones(metadata: MetadataStore, world: World, settings: Setting
 
 async def _alive(metadata: MetadataStore, world: World, settings: Settings) -> list[GatewayItem]:
     missed_ms = int(MISSED_BEATS_MAX * 1000 * max(1.0, settings.gateway_heartbeat_s))
-    items = [_DECODER.decode(item.value) for _, item in await metadata.list("gateway/")]
+    items = [decode(item.value) for _, item in await metadata.list("gateway/")]
     return [item for item in items if item.beat_ms >= world.now_ms() - missed_ms]
 
 

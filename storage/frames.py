@@ -7,14 +7,26 @@ new one gets a new magic. A reader checks both before it looks at the payload.
 """
 
 import struct
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
+import msgspec
 from crc32c import crc32c
 
 from storage.errors import Corrupt
 
 _HEADER: Final = struct.Struct("<4sI")
 HEADER_BYTES: Final = _HEADER.size
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec may raise when it is given nonsense."""
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class PayloadDecoder(Protocol[T_co]):
+    """A decoder of msgspec, for msgpack or JSON."""
+
+    def decode(self, data: bytes | memoryview, /) -> T_co: ...
 
 
 def seal(magic: bytes, payload: bytes) -> bytes:
@@ -33,3 +45,22 @@ def unseal(magic: bytes, frame: bytes | memoryview) -> memoryview:
     if crc32c(payload) != checksum:
         raise Corrupt(f"the checksum of a {magic!r} frame does not match")
     return payload
+
+
+def unpack(
+    magic: bytes, frame: bytes | memoryview, decoder: PayloadDecoder[T_co], what: str
+) -> T_co:
+    """Return what `decoder` makes of the payload of `frame`, or raise `Corrupt` about `what`."""
+    return decoded(unseal(magic, frame), decoder, what)
+
+
+def decoded(data: bytes | memoryview, decoder: PayloadDecoder[T_co], what: str) -> T_co:
+    """Return what `decoder` makes of bytes without a frame, or raise `Corrupt` about `what`.
+
+    A checksum says only that these are the bytes that somebody wrote: a newer version may have
+    written something else.
+    """
+    try:
+        return decoder.decode(data)
+    except _UNREADABLE as error:
+        raise Corrupt(f"{what} cannot be decoded: {error}") from error

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from storage import frames, keys
-from storage.errors import Corrupt, MetadataConflict
+from storage.errors import MetadataConflict
 from storage.head_changes import Transact
 from storage.metadata import Delete, MetadataStore, Op, Put, Versioned
 
@@ -43,10 +43,7 @@ def encode(gone: GoneTopic) -> bytes:
 
 
 def decode(value: bytes) -> GoneTopic:
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the item of a topic that is gone does not decode: {error}") from error
+    return frames.unpack(_MAGIC, value, _DECODER, "the item of a topic that is gone")
 
 
 async def left_behind(metadata: MetadataStore, cutoff_ms: int) -> list[GoneTopic]:

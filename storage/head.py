@@ -25,7 +25,6 @@ import msgspec
 
 from storage import frames
 from storage.entries import Entry, Kind
-from storage.errors import Corrupt
 from storage.producers import Key, Window
 
 _MAGIC: Final = b"RHD1"
@@ -231,7 +230,4 @@ def encode(head: Head) -> bytes:
 
 def decode(value: bytes) -> Head:
     """Return the head, or raise `Corrupt` if `value` is not what `encode` gave."""
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"a head does not decode: {error}") from error
+    return frames.unpack(_MAGIC, value, _DECODER, "a head")

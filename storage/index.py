@@ -111,7 +111,9 @@ class Page:
         payload = frames.unseal(_PAGE_MAGIC, data)
         try:
             message = pa.ipc.read_message(pa.py_buffer(payload))
-            return cls(pa.ipc.read_record_batch(message, _PAGE_SCHEMA))
+            batch = pa.ipc.read_record_batch(message, _PAGE_SCHEMA)
+            batch.validate(full=True)
+            return cls(batch)
         except (pa.ArrowException, EOFError, OSError, ValueError) as error:
             raise Corrupt(f"an index page does not decode: {error}") from error
 
@@ -202,10 +204,7 @@ def encode_members(members: Members) -> bytes:
 
 def decode_members(data: bytes) -> Members:
     """Return what a root or node lists, or raise `Corrupt`."""
-    try:
-        return _MEMBERS.decode(frames.unseal(_LIST_MAGIC, data))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"a root or node of an index does not decode: {error}") from error
+    return frames.unpack(_LIST_MAGIC, data, _MEMBERS, "a root or node of an index")
 
 
 def ref_of_page(object_id: bytes, page: Page, ends: Sequence[int]) -> Ref:

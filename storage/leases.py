@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from storage import frames, keys
-from storage.errors import Conflict, Corrupt, MetadataConflict, OutcomeUnknown, StoreUnavailable
+from storage.errors import Conflict, MetadataConflict, OutcomeUnknown, StoreUnavailable
 from storage.metadata import TRANSACT_OPS_MAX, Check, MetadataStore, Op, Put, Versioned
 
 _MAGIC: Final = b"RLE1"
@@ -54,10 +54,7 @@ def encode(item: LeaseItem) -> bytes:
 
 
 def decode(value: bytes) -> LeaseItem:
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"a lease does not decode: {error}") from error
+    return frames.unpack(_MAGIC, value, _DECODER, "a lease")
 
 
 async def current(metadata: MetadataStore, name: str) -> LeaseItem | None:

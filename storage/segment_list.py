@@ -21,7 +21,6 @@ from typing import Final
 import msgspec
 
 from storage import frames, keys
-from storage.errors import Corrupt
 
 _MAGIC: Final = b"RSL1"
 
@@ -81,7 +80,4 @@ def encode(segments: SegmentList) -> bytes:
 
 def decode(data: bytes) -> SegmentList:
     """Return the list, or raise `Corrupt` if `data` is not what `encode` gave."""
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, data))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"a list of segments does not decode: {error}") from error
+    return frames.unpack(_MAGIC, data, _DECODER, "a list of segments")

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
+from storage import frames
 from storage.errors import Corrupt
 from storage.objects import Piece
 from storage.slices import Slice
@@ -79,10 +80,7 @@ def footer(segment: bytes) -> list[FooterRow]:
     encoded = memoryview(segment)[max(0, end - length) : end]
     if magic != _MAGIC or len(encoded) != length or crc32c(encoded) != checksum:
         raise Corrupt("the footer of a hot segment is damaged")
-    try:
-        rows = _FOOTER.decode(encoded)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the footer of a hot segment does not decode: {error}") from error
+    rows = frames.decoded(encoded, _FOOTER, "the footer of a hot segment")
     position = FIRST_POSITION
     for row in rows:
         data = memoryview(segment)[row.position : row.position + row.length]

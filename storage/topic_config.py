@@ -124,6 +124,12 @@ class TopicConfig:
     def __getitem__(self, name: str) -> str:
         return self.given.get(name, SETTINGS[name].default)
 
+    def check(self) -> None:
+        """Raise `ValueError` unless all that was given can be used; what is unknown is not."""
+        for name, text in self.given.items():
+            if name in SETTINGS:
+                SETTINGS[name].parse(text)
+
     def all(self) -> dict[str, str]:
         return {name: self[name] for name in SETTINGS}
 

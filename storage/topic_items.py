@@ -83,11 +83,13 @@ def encode(stored: StoredTopic) -> bytes:
 
 
 def decode(name: str, item: Versioned) -> Topic:
-    try:
-        stored = _DECODER.decode(frames.unseal(_MAGIC, item.value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the item of topic {name!r} does not decode: {error}") from error
+    """Return the topic, or raise `Corrupt` if `item` is not what `encode` gave."""
+    stored = frames.unpack(_MAGIC, item.value, _DECODER, f"the item of topic {name!r}")
     config = TopicConfig(stored.config)
+    try:
+        config.check()
+    except ValueError as error:
+        raise Corrupt(f"the item of topic {name!r} is not of a topic: {error}") from error
     return Topic(
         name=name,
         topic_id=stored.topic_id,

@@ -22,7 +22,7 @@ import msgspec
 
 from storage import frames, keys, producers
 from storage.cache import ByteCache
-from storage.errors import Corrupt, RiachoError
+from storage.errors import RiachoError
 from storage.head import Head, WindowPage
 from storage.producers import Key, Window
 from storage.replication import mask_of, read_names, zone_names
@@ -222,7 +222,5 @@ def encode(windows: Iterable[Window]) -> bytes:
 
 def decode(data: bytes) -> Windows:
     """Return the windows, or raise `Corrupt` if `data` is not what `encode` gave."""
-    try:
-        return {window.key: window for window in _DECODER.decode(frames.unseal(_MAGIC, data))}
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"a page of producers does not decode: {error}") from error
+    found = frames.unpack(_MAGIC, data, _DECODER, "a page of producers")
+    return {window.key: window for window in found}

@@ -15,7 +15,6 @@ from typing import Final, Literal
 import msgspec
 
 from storage import frames
-from storage.errors import Corrupt
 
 State = Literal["online", "offline", "wiped"]
 
@@ -115,7 +114,4 @@ def encode(item: ZoneItem) -> bytes:
 
 
 def decode(value: bytes) -> ZoneItem:
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the item of a zone does not decode: {error}") from error
+    return frames.unpack(_MAGIC, value, _DECODER, "the item of a zone")

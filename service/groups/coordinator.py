@@ -21,7 +21,7 @@ from service.groups.items import GroupItems, Known, is_id, parse_group_id
 from service.groups.lookout import MEMBERS_MAX, Lookout
 from service.groups.patterns import check_pattern
 from service.groups.state import Group, Member
-from storage import keys
+from storage import frames, keys
 from storage.errors import (
     GroupNotEmpty,
     IllegalGeneration,
@@ -58,6 +58,9 @@ class Beat:
 class _BeatItem(msgspec.Struct, array_like=True, frozen=True):
     beats: int
     generation: int
+
+
+_BEAT: Final = msgspec.msgpack.Decoder(_BeatItem)
 
 
 class Coordinator:
@@ -230,7 +233,7 @@ class Coordinator:
 
     async def _beat(self, group_id: str, member_id: str, mine: Versioned, generation: int) -> None:
         key = keys.member(group_id, member_id)
-        beats = msgspec.msgpack.decode(mine.value, type=_BeatItem).beats
+        beats = _decode_beat(mine.value).beats
         try:
             await self._metadata.transact(
                 [Put(key, _encode_beat(beats + 1, generation), mine.version)]
@@ -320,3 +323,7 @@ def _check_member(member: Member, assignor: str | None) -> None:
 
 def _encode_beat(beats: int, generation: int) -> bytes:
     return msgspec.msgpack.encode(_BeatItem(beats, generation))
+
+
+def _decode_beat(value: bytes) -> _BeatItem:
+    return frames.decoded(value, _BEAT, "the beat of a member")

@@ -20,7 +20,6 @@ from service.groups.items import LISTED_AT_ONCE, Known, parse_group_id, repeat
 from service.groups.state import Group
 from storage import frames, keys
 from storage.errors import (
-    Corrupt,
     GroupNotEmpty,
     IllegalGeneration,
     InvalidRequest,
@@ -381,7 +380,4 @@ def _encode(stored: _Stored) -> bytes:
 
 
 def _decode(item: Versioned) -> _Stored:
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, item.value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"committed offsets do not decode: {error}") from error
+    return frames.unpack(_MAGIC, item.value, _DECODER, "committed offsets")

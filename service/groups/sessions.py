@@ -20,7 +20,6 @@ import msgspec
 
 from service.groups.state import Group
 from storage import frames
-from storage.errors import Corrupt
 
 LOOKS: Final = 5
 """Looks in the time of a session. Fewer would end sessions late, more would cost reads."""
@@ -71,7 +70,4 @@ def encode(watch: Watch) -> bytes:
 
 
 def decode(value: bytes) -> Watch:
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the watch of a group does not decode: {error}") from error
+    return frames.unpack(_MAGIC, value, _DECODER, "the watch of a group")

@@ -22,7 +22,6 @@ import msgspec
 from service.groups.assignors import ASSIGNORS, TopicPartition
 from service.groups.patterns import matching
 from storage import frames
-from storage.errors import Corrupt
 
 _MAGIC: Final = b"RGP1"
 
@@ -190,7 +189,4 @@ def encode(group: Group) -> bytes:
 
 
 def decode(value: bytes) -> Group:
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the item of a group does not decode: {error}") from error
+    return frames.unpack(_MAGIC, value, _DECODER, "the item of a group")

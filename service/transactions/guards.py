@@ -20,7 +20,6 @@ from service.transactions.items import Known, TransactionItems
 from service.transactions.state import End, Outcome, Ref, Results
 from storage import frames, keys
 from storage.errors import (
-    Corrupt,
     DuplicateSequence,
     IdempotencyKeyReused,
     InvalidProducerEpoch,
@@ -304,14 +303,8 @@ _KEPT: Final = msgspec.msgpack.Decoder(Kept)
 def decode_window(item: Versioned | None) -> Window | None:
     if item is None:
         return None
-    try:
-        return _WINDOW.decode(frames.unseal(_WINDOW_MAGIC, item.value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the calls of a producer do not decode: {error}") from error
+    return frames.unpack(_WINDOW_MAGIC, item.value, _WINDOW, "the calls of a producer")
 
 
 def decode_kept(item: Versioned) -> Kept:
-    try:
-        return _KEPT.decode(frames.unseal(_KEY_MAGIC, item.value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"an idempotency key does not decode: {error}") from error
+    return frames.unpack(_KEY_MAGIC, item.value, _KEPT, "an idempotency key")

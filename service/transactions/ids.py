@@ -25,6 +25,7 @@ OWNERS_KEPT_MAX: Final = 1024
 
 _COUNTER_MAGIC: Final = b"RPC1"
 _OWNER_MAGIC: Final = b"RPR1"
+_COUNTER: Final = msgspec.msgpack.Decoder(int)
 
 
 def parse_transactional_id(text: str) -> str:
@@ -48,7 +49,11 @@ def owner_op(producer_id: int, transactional_id: str) -> Put:
 
 
 def decode_owner(value: bytes) -> str:
-    return str(frames.unseal(_OWNER_MAGIC, value), "utf-8")
+    """Return the transactional id that a producer id belongs to, or raise `Corrupt`."""
+    try:
+        return str(frames.unseal(_OWNER_MAGIC, value), "utf-8")
+    except UnicodeDecodeError as error:
+        raise Corrupt(f"the owner of a producer id cannot be decoded: {error}") from error
 
 
 class ProducerIds:
@@ -119,11 +124,7 @@ class ProducerIds:
 def _decode_counter(item: Versioned | None) -> int:
     if item is None:
         return FIRST_ID
-    try:
-        payload = frames.unseal(_COUNTER_MAGIC, item.value)
-        return msgspec.msgpack.decode(payload, type=int)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"the counter of producer ids does not decode: {error}") from error
+    return frames.unpack(_COUNTER_MAGIC, item.value, _COUNTER, "the counter of producer ids")
 
 
 def _unknown(producer_id: int) -> UnknownProducer:

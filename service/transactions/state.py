@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from storage import frames
 from storage.atomic import Bases, LaneRuns
 from storage.errors import (
-    Corrupt,
     InvalidProducerEpoch,
     InvalidRequest,
     InvalidTransactionState,
@@ -381,7 +380,4 @@ def encode(txn: Transaction) -> bytes:
 
 def decode(value: bytes) -> Transaction:
     """Return the item, or raise `Corrupt` if `value` is not what `encode` gave."""
-    try:
-        return _DECODER.decode(frames.unseal(_MAGIC, value))
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"a transaction does not decode: {error}") from error
+    return frames.unpack(_MAGIC, value, _DECODER, "a transaction")

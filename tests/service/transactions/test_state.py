@@ -108,7 +108,7 @@ def test_other_bytes_are_damage(value: bytes) -> None:
 
 
 def test_a_payload_that_is_something_else_is_damage() -> None:
-    with pytest.raises(Corrupt, match="a transaction does not decode"):
+    with pytest.raises(Corrupt, match="a transaction cannot be decoded"):
         state.decode(frames.seal(b"RTX1", b"\xc0"))
 
 
