@@ -110,6 +110,10 @@ def decode(data: bytes | memoryview, crc: int) -> pa.RecordBatch:
 def decode_unchecked(data: bytes | memoryview) -> pa.RecordBatch:
     """Return the records of a slice whose checksum was compared when it was read."""
     try:
-        return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), RECORD_SCHEMA)
+        batch = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), RECORD_SCHEMA)
+        # Arrow believes every offset, and whoever follows a wrong one ends the process. To look
+        # at all of them takes a thirtieth of the time that it took to read them.
+        batch.validate(full=True)
+        return batch
     except (pa.ArrowException, EOFError, OSError, ValueError) as error:
         raise Corrupt(f"not a slice: {error}") from error

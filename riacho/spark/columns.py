@@ -122,6 +122,8 @@ class Columns:
         try:
             with pa.ipc.open_stream(pa.py_buffer(data), options=self._options) as stream:
                 batches = [*stream]
+            for batch in batches:
+                batch.validate(full=True)
         except (pa.ArrowException, EOFError, OSError, ValueError) as error:
             raise Corrupt(f"not slices: {error}") from error
         if [batch.num_rows for batch in batches] != [each.count for each in ranges]:

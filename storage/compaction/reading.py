@@ -301,6 +301,7 @@ def _joined(hot: Hot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     for number, batch in enumerate(batches):
         if number >= len(counts) or batch.num_rows != counts[number]:
             raise Corrupt(f"slice {number} has {batch.num_rows} records, the index says otherwise")
+        batch.validate(full=True)  # Arrow believes every offset, and may die of a wrong one.
         held.append(batch)
         filled += batch.nbytes
         if filled >= JOINED_BYTES:
