@@ -19,8 +19,8 @@ from service.jobs.runners import Runner, results
 from service.jobs.stores import Stores
 from service.jobs.work import Outcome
 from service.settings import Settings
+from storage import frames, keys
 from storage import head as heads
-from storage import keys
 from storage.fsck import Finding, LaneReport, ZoneReport, check_steadily
 from storage.head import Head
 from storage.metadata import MetadataStore
@@ -94,7 +94,7 @@ class Check:
 
 async def check_one(opened: Stores, payload: bytes) -> bytes:
     """Check one lane; the task of a worker."""
-    key, sizes_only = msgspec.msgpack.decode(payload, type=tuple[str, bool])
+    key, sizes_only = decode_task(payload)
     report = await _checked(opened.zones, opened.metadata, key, sizes_only, lambda _: None)
     return encode_report(report)
 
@@ -127,6 +127,15 @@ class _Report(msgspec.Struct, array_like=True):
     findings: list[Finding]
 
 
+_REPORT: Final = msgspec.msgpack.Decoder(_Report)
+_TASK: Final = msgspec.msgpack.Decoder(tuple[str, bool])
+
+
+def decode_task(payload: bytes) -> tuple[str, bool]:
+    """Return the key of a head, and whether sizes are enough; raise `Corrupt` otherwise."""
+    return frames.decoded(payload, _TASK, "the payload of a check")
+
+
 def encode_report(report: LaneReport) -> bytes:
     return msgspec.msgpack.encode(
         _Report(
@@ -142,7 +151,8 @@ def encode_report(report: LaneReport) -> bytes:
 
 
 def decode_report(data: bytes) -> LaneReport:
-    found = msgspec.msgpack.decode(data, type=_Report)
+    """Return what a task has found, or raise `Corrupt`."""
+    found = frames.decoded(data, _REPORT, "the result of a check")
     return LaneReport(
         zones={
             name: ZoneReport(

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from service.jobs.runners import GROUP
 from service.jobs.stores import Stores
+from storage import frames, leases, sweep
 from storage import head as heads
-from storage import leases, sweep
 from storage.errors import Corrupt, StoreUnavailable
 from storage.leases import LeaseLost
 from storage.sweep import Candidate, Count, ZoneTally, parse_key
@@ -68,7 +68,9 @@ class Keys(msgspec.Struct, frozen=True, tag="keys"):
     keys: tuple[str, ...]
 
 
-_TASK: Final = msgspec.msgpack.Decoder(Listing | References | Keys)
+_TASK: Final[frames.PayloadDecoder[Listing | References | Keys]] = msgspec.msgpack.Decoder(
+    Listing | References | Keys
+)
 _TALLIES: Final = msgspec.msgpack.Decoder(dict[str, ZoneTally])
 
 
@@ -90,7 +92,7 @@ def payloads(
 
 async def rows(stores: Stores, payload: bytes) -> AsyncIterator[pa.RecordBatch]:
     """Yield what a task found: objects that are old enough, or keys that are referred to."""
-    match _TASK.decode(payload):
+    match decode_task(payload):
         case Listing() as task:
             found = _listed(stores, task)
         case References(encoded):
@@ -233,5 +235,11 @@ def _by_zone(orphans: pa.Table) -> dict[str, list[Candidate]]:
     return found
 
 
+def decode_task(payload: bytes) -> Listing | References | Keys:
+    """Return what a task is told, or raise `Corrupt`."""
+    return frames.decoded(payload, _TASK, "the payload of a sweep")
+
+
 def decode(result: bytes) -> dict[str, ZoneTally]:
-    return _TALLIES.decode(result)
+    """Return what a task answers, or raise `Corrupt`."""
+    return frames.decoded(result, _TALLIES, "the result of a sweep")

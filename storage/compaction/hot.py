@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from storage import frames
 from storage.entries import Entry, Kind
 from storage.errors import Corrupt
 from storage.keys import ID_BYTES
@@ -38,6 +39,9 @@ _SCHEMA: Final = pa.schema(
 )
 _ROW_BYTES: Final = sum(field.type.byte_width for field in _SCHEMA)
 _ENCODED: Final = msgspec.msgpack.Decoder(tuple[int, bytes])
+
+_INFLATION_MAX: Final = 32 * 1024
+"""Four bytes of zstd are a block of 128 KiB at most."""
 
 
 class Hot:
@@ -102,8 +106,15 @@ class Hot:
 
     @classmethod
     def decode(cls, data: bytes) -> "Hot":
-        count, packed = _ENCODED.decode(data)
-        joined = pa.py_buffer(pa.decompress(packed, count * _ROW_BYTES, "zstd", asbytes=True))
+        """Return what `encode` made bytes of, or raise `Corrupt`."""
+        count, packed = frames.decoded(data, _ENCODED, "the slices of a task")
+        try:
+            # Else a few bytes could ask for any memory.
+            if not 0 <= count * _ROW_BYTES <= _INFLATION_MAX * len(packed):
+                raise ValueError(f"{count} slices in {len(packed)} bytes")
+            joined = pa.py_buffer(pa.decompress(packed, count * _ROW_BYTES, "zstd", asbytes=True))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Corrupt(f"the slices of a task cannot be inflated: {error}") from error
         columns = []
         position = 0
         for field in _SCHEMA:

@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from storage import frames
 from storage import head as heads
 from storage.head import Head
 from storage.segment_list import Segment
@@ -80,7 +81,8 @@ def encode_units(units: Sequence[Unit]) -> bytes:
 
 
 def decode_units(payload: bytes) -> tuple[Unit, ...]:
-    return _UNITS.decode(payload)
+    """Return what a task is told, or raise `Corrupt`."""
+    return frames.decoded(payload, _UNITS, "the payload of a compaction")
 
 
 def encode_rewritten(results: Sequence[Rewritten]) -> bytes:
@@ -88,7 +90,8 @@ def encode_rewritten(results: Sequence[Rewritten]) -> bytes:
 
 
 def decode_rewritten(result: bytes) -> tuple[Rewritten, ...]:
-    return _REWRITTEN.decode(result)
+    """Return what a task answers, or raise `Corrupt`."""
+    return frames.decoded(result, _REWRITTEN, "the result of a compaction")
 
 
 def slim(head: Head) -> bytes:
