@@ -26,6 +26,7 @@ from service.requests import (
     SSE,
     Query,
     accepted,
+    parse_event_id,
     partition_of,
 )
 from service.tail import limits_of, tail
@@ -109,9 +110,7 @@ class FetchRoutes:
         position = query.position()
         last = request.headers.get("last-event-id")
         if last is not None:
-            if not (last.isascii() and last.isdigit()) or len(last) > 18:
-                raise InvalidRequest(f"Last-Event-ID must be an offset, not {last!r}")
-            position = Position(offset=int(last) + 1)
+            position = Position(offset=parse_event_id(last) + 1)
         budget = self._budget(query)
         stop_after = query.integer("max_records", 1, OFFSET_MAX)
         value_format = query.value_format()

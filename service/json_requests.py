@@ -23,6 +23,11 @@ async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.D
             request_bytes_max=settings.request_bytes_max,
             decompressed_bytes_max=settings.decompressed_bytes_max,
         )
+    return decode_json(data, decoder)
+
+
+def decode_json(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """Return what `decoder` makes of a body, or raise `InvalidRequest`."""
     try:
         return decoder.decode(data or b"{}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

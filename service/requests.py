@@ -111,6 +111,13 @@ def parse_place(text: str) -> Place:
     return int(text)
 
 
+def parse_event_id(text: str) -> int:
+    """Return the offset that a server-sent event had for its id."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise InvalidRequest(f"Last-Event-ID must be an offset, not {text!r}")
+    return int(text)
+
+
 def partition_of(request: Request) -> int:
     return parse_partition(request.path_params["partition"])
 
@@ -125,10 +132,10 @@ async def read_body(
     request: Request, hold: Hold, *, request_bytes_max: int, decompressed_bytes_max: int
 ) -> bytes:
     """Return the body, decompressed. Its bytes are held for as long as `hold` is."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit():
-        _check_size(int(declared), request_bytes_max)
-        hold.check(int(declared))
+    declared_bytes = parse_length(request.headers.get("content-length", ""))
+    if declared_bytes:
+        _check_size(declared_bytes, request_bytes_max)
+        hold.check(declared_bytes)
     chunks: list[bytes] = []
     size_bytes = 0
     try:
@@ -148,6 +155,16 @@ async def read_body(
         body = decompress(body, encoding, decompressed_bytes_max)
         hold.grow_to(len(body))
     return body
+
+
+def parse_length(text: str) -> int:
+    """Return how many bytes `Content-Length` announces, or 0 if it makes no sense.
+
+    A server refuses such a header; not every host that calls us is one. The bytes are counted
+    in any case.
+    """
+    is_number = text.isascii() and text.isdigit() and len(text) <= 18
+    return int(text) if is_number else 0
 
 
 def _check_size(size_bytes: int, size_bytes_max: int) -> None:
