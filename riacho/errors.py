@@ -145,7 +145,7 @@ def _problem(headers: Mapping[str, str], body: bytes) -> dict[str, Any] | None:
         return None
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) and "code" in document else None
 

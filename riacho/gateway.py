@@ -38,7 +38,7 @@ class Reply:
 
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             text = self.body[:100].decode(errors="replace")
             detail = f"the reply is no JSON; is this URL a Riacho gateway? It said: {text}"
             raise new_error(OutcomeUnknown, detail, retryable=False) from error

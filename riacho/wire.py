@@ -17,13 +17,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
+from riacho.errors import new_error
 from riacho.gateway import ARROW, JSON
 from riacho.records import HeaderPairs, Record
+from storage.errors import Corrupt, RiachoError
 
 Compression: TypeAlias = Literal["lz4", "zstd", "gzip", "none"]
 COMPRESSIONS: Final = ("lz4", "zstd", "gzip", "none")
 
 _BASE_OFFSETS: Final = b"riacho.base_offsets"
+
+UNREADABLE: Final = (
+    *(ValueError, TypeError, LookupError, AttributeError, OSError),
+    *(NotImplementedError, RecursionError, MemoryError),
+)
+"""What Arrow, JSON and whoever looks into them may raise when a reply is nonsense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,14 @@ def record_document(
 
 
 def decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Record]:
-    """Return the records of an Arrow reply from offset `start` on."""
+    """Return the records of an Arrow reply from offset `start` on, or raise `Corrupt`."""
+    try:
+        return _decode_arrow(topic, partition, body, start)
+    except UNREADABLE as error:
+        raise _unreadable(error) from error
+
+
+def _decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Record]:
     from pyarrow import ipc
 
     if not body:
@@ -155,7 +170,18 @@ def _rows(topic: str, partition: int, offsets: Sequence[int], batch: Any) -> lis
 
 
 def decode_json(topic: str, partition: int, records: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """Return the `records` of a JSON reply."""
+    """Return the `records` of a JSON reply, or raise `Corrupt`."""
+    try:
+        return _decode_json(topic, partition, records)
+    except UNREADABLE as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> RiachoError:
+    return new_error(Corrupt, f"the reply cannot be read: {error!r}")
+
+
+def _decode_json(topic: str, partition: int, records: Sequence[Mapping[str, Any]]) -> list[Record]:
     return [
         Record(
             topic,

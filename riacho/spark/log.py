@@ -22,6 +22,7 @@ from riacho.retries import Backoff, patiently
 from riacho.spark.planning import Extent, Span
 from riacho.spark.ranges import Bounds, Located, StoredRange, wanted
 from riacho.spark.read_options import Subscription
+from riacho.wire import UNREADABLE
 from storage.errors import Corrupt, NotSupported, OffsetOutOfRange, UnknownTopicOrPartition
 
 K = TypeVar("K")
@@ -198,7 +199,7 @@ class Log(Synchronous):
         )
         try:
             return Fetched(_decoded(reply.body), int(reply.headers["riacho-next-offset"]))
-        except (ValueError, KeyError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             detail = f"the reply for {partition} cannot be read: {error!r}"
             raise new_error(Corrupt, detail) from error
 

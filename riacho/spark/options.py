@@ -106,7 +106,7 @@ class Options:
         """Return what is given as JSON; whoever asks has seen that it is."""
         try:
             return json.loads(self._given[name.lower()])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise malformed(name, example) from error
 
 
