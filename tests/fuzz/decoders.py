@@ -1,0 +1,27 @@
+"""Every decoder, in one list; and what looks like one and is not tried, with the reason."""
+
+from tests.fuzz import received, replies, stored, tasks
+
+ALL = [*stored.ALL, *received.ALL, *tasks.ALL, *replies.ALL]
+
+OURS = "takes what this process has made, not bytes of others"
+
+NOT_TRIED = {
+    "riacho.spark.direct._read_data": "a URL of our own gateway; what is read has a checksum",
+    "riacho.spark.sink_options._parse": "the common part of parse_batch and parse_stream",
+    "riacho.spark.spans._decoded": OURS,
+    "service.cluster_routes.router": OURS,
+    "service.cluster_routes._zone_info": OURS,
+    "service.compression._inflated": "the part of decompress that inflates",
+    "service.fetch_bodies._embedded": "whether a value is JSON: any value is answered",
+    "service.groups.offsets.Offsets._unpacked": "decodes by _decode",
+    "service.jobs.spark_runner._raised": "an error of our own worker, which has our credentials",
+    "service.jobs.spark_runner._packed": OURS,
+    "storage.compaction.swap._decoded": "decodes by storage.head.decode",
+    "storage.frames.PayloadDecoder.decode": "a protocol, which msgspec keeps",
+    "storage.frames.decoded": "what all decoders of msgpack call",
+    "storage.frames.unpack": "what all decoders of msgpack in frames call",
+    "storage.stores._s3_options": "a URL that the operator wrote, refused at the start",
+    "storage.table_batches._old": "a key that this table has, by which it was listed",
+    "storage.topic_config._parse_one": "the part of parse_config for one setting",
+}

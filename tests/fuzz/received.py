@@ -1,0 +1,300 @@
+"""Decoders of what clients send: bodies, query strings, headers, names, events of functions."""
+
+import gzip
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import zstandard
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from service import fetch_routes, group_routes, transaction_routes
+from service.bodies import ARROW_STREAM, JSON, NDJSON, decode_produce
+from service.compression import decompress
+from service.delete_routes import _parse as parse_before_offset
+from service.groups.items import parse_group_id
+from service.json_requests import decode_json
+from service.multi_fetch import FetchBody
+from service.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, parse_sender
+from service.record_limits import RecordLimits
+from service.requests import (
+    Query,
+    accepted,
+    parse_event_id,
+    parse_integer,
+    parse_length,
+    parse_partition,
+    parse_place,
+)
+from service.serverless.runs import scope_of
+from service.transactions import bodies
+from service.transactions.bodies import decode_atomic
+from service.transactions.ids import parse_transactional_id
+from service.transactions.state import parse_ref
+from storage.errors import Rejected
+from storage.topic_config import SETTINGS, parse_config
+from storage.topic_items import parse_topic_name
+from tests.fuzz.decoder import Decoder
+from tests.fuzz.values import json_of
+from tests.service.test_arrow_bodies import HEADER_KINDS, KINDS, array_of, headers_of, stream
+from tests.service.test_json_bodies import VALUES
+from tests.storage.logs import ROWS, batch_of_rows
+
+REQUEST_BYTES_MAX = 256 * 1024
+LIMITS = RecordLimits(request_bytes_max=REQUEST_BYTES_MAX)
+NOW_MS = 1_700_000_000_000
+
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "key": VALUES,
+            "value": VALUES,
+            "headers": st.dictionaries(st.text(max_size=4), VALUES, max_size=2),
+            "timestamp": st.none() | st.integers(0, 2**50),
+            "partition": st.none() | st.integers(0, 9),
+        },
+    ),
+    min_size=1,
+    max_size=3,
+)
+NESTED = st.builds(
+    lambda start, depth: start + b"[" * depth,
+    st.sampled_from([b"", b'{"records":[{"value":', b'{"value":', b'{"offsets":']),
+    st.sampled_from([100, 2000, 100_000]),
+)
+"""Lists within lists: who decodes them by calling itself runs out of stack."""
+
+JSON_BODIES = RECORDS.map(lambda records: msgspec.json.encode({"records": records}))
+
+NDJSON_BODIES = RECORDS.map(lambda records: msgspec.json.Encoder().encode_lines(records))
+ATOMIC_BODIES = RECORDS.map(
+    lambda records: msgspec.json.encode({"records": [{"topic": "t", **one} for one in records]})
+)
+ROWS_IN_TIME = ROWS.map(lambda rows: [(abs(stamp) // 2, *rest) for stamp, *rest in rows])
+ARROW_BODIES = st.builds(
+    lambda batch, codec: stream(batch, compression=codec),
+    ROWS_IN_TIME.map(batch_of_rows)
+    | st.builds(
+        lambda kind, headers: pa.record_batch(
+            {"value": array_of(kind), "headers": headers_of(headers)}
+        ),
+        st.sampled_from(KINDS),
+        st.sampled_from(HEADER_KINDS),
+    ),
+    st.sampled_from([None, "lz4", "zstd"]),
+)
+
+
+def _of_type(media_type: str) -> Callable[[bytes], Any]:
+    return lambda body: decode_produce(body, media_type, now_ms=NOW_MS, limits=LIMITS)
+
+
+PRODUCE = [
+    Decoder(
+        covers=(
+            "service.json_bodies.decode_json",
+            "service.json_bodies._records",
+            "service.json_bodies._raw_records",
+            "service.json_bodies.decoded_records",
+            "service.json_bodies._decoded_plain",
+            "service.json_bodies._stored",
+            "service.bodies.decode_produce",
+        ),
+        decode=_of_type(JSON),
+        valid=JSON_BODIES,
+        hard=NESTED,
+        errors=(Rejected,),
+        factor=250,
+        why="two bytes may be a record: a struct with seven fields, and a row",
+    ),
+    Decoder(
+        covers=("service.json_bodies.decode_ndjson", "service.json_bodies._raw_lines"),
+        decode=_of_type(NDJSON),
+        valid=NDJSON_BODIES,
+        hard=NESTED,
+        errors=(Rejected,),
+        factor=250,
+        why="three bytes may be a record: a struct with seven fields, and a row",
+    ),
+    Decoder(
+        covers=(
+            "service.arrow_bodies.decode_arrow",
+            "service.arrow_bodies._validated",
+            "service.arrow_messages._declared",
+            "service.arrow_messages._unpacked_bytes",
+            "service.arrow_messages._spans",
+            "service.arrow_messages._table",
+            "service.arrow_messages._field",
+        ),
+        decode=_of_type(ARROW_STREAM),
+        valid=ARROW_BODIES,
+        errors=(Rejected,),
+        factor=60,
+        limit_bytes=4 * REQUEST_BYTES_MAX,
+        why="what is compressed or named often by a dictionary may grow to the limit, in each of"
+        " two columns, as it is sent and as it is stored",
+    ),
+    Decoder(
+        covers=("service.transactions.bodies.decode_atomic", "service.transactions.bodies._decode"),
+        decode=lambda body: decode_atomic(body, now_ms=NOW_MS, limits=LIMITS),
+        valid=ATOMIC_BODIES,
+        hard=NESTED,
+        errors=(Rejected,),
+        factor=250,
+        why="a few bytes may be a record: a struct with eight fields, and a row",
+    ),
+]
+
+
+def _compressed(encoding: str, compress: Callable[[bytes], bytes]) -> Decoder:
+    plain = st.binary(max_size=300) | st.integers(0, REQUEST_BYTES_MAX).map(bytes)
+    return Decoder(
+        covers=(f"service.compression.decompress ({encoding})",),
+        decode=lambda body: decompress(body, encoding, REQUEST_BYTES_MAX),
+        valid=plain.map(compress),
+        hard=st.sampled_from([REQUEST_BYTES_MAX + 1, 64 * 1024 * 1024]).map(bytes).map(compress),
+        errors=(Rejected,),
+        factor=4,
+        limit_bytes=3 * REQUEST_BYTES_MAX + 1024 * 1024,
+        why="the documented limit, in pieces and joined; and the windows of the codec",
+    )
+
+
+def _utf8(decode: Callable[[str], Any]) -> Callable[[bytes], Any]:
+    """Return a decoder of text that comes in a path or a body."""
+    return lambda data: decode(data.decode(errors="replace"))
+
+
+def _latin1(decode: Callable[[str], Any]) -> Callable[[bytes], Any]:
+    """Return a decoder of text that comes in a header."""
+    return lambda data: decode(data.decode("latin-1"))
+
+
+def _text(
+    name: str,
+    decode: Callable[[bytes], Any],
+    *examples: str,
+    errors: tuple[type[Exception], ...] = (Rejected,),
+) -> Decoder:
+    return Decoder(
+        covers=(name,),
+        decode=decode,
+        valid=st.sampled_from(examples).map(str.encode),
+        errors=errors,
+        factor=64,
+        why="the text, its parts, and all of it in the message",
+    )
+
+
+def _query(data: bytes) -> Any:
+    request = Request({"type": "http", "headers": [], "query_string": data})
+    query = Query(request, ["offset", "at", "max_bytes", "value_format", "offsets"])
+    return (
+        query.position(),
+        query.up_to("max_bytes", 1, 100),
+        query.value_format(),
+        query.offsets_form(),
+    )
+
+
+def _headers(data: bytes) -> Mapping[str, str]:
+    lines = data.decode("latin-1").split("\n")
+    return dict(zip((ID, EPOCH, SEQUENCE, TRANSACTION), lines, strict=False))
+
+
+TEXTS = [
+    _text(
+        "service.requests._pairs",
+        _query,
+        "offset=7&max_bytes=100",
+        "at=earliest&value_format=json&offsets=either",
+        "at=1700000000000",
+        "offset=%37",
+    ),
+    _text("service.requests.parse_integer", _utf8(lambda t: parse_integer("n", t)), "7", "-12"),
+    _text("service.requests.parse_place", _utf8(parse_place), "earliest", "latest", "170000"),
+    _text("service.requests.parse_partition", _utf8(parse_partition), "0", "2147483647"),
+    _text("service.requests.parse_event_id", _latin1(parse_event_id), "0", "999999999999999999"),
+    _text("service.requests.parse_length", _latin1(parse_length), "0", "12345"),
+    _text(
+        "service.requests.accepted",
+        _latin1(lambda t: accepted({"accept": t}, [JSON, NDJSON])),
+        "application/json;q=0.5, application/x-ndjson",
+        "*/*",
+    ),
+    _text("service.delete_routes._parse", _utf8(parse_before_offset), "latest", "-1", "12"),
+    _text(
+        "service.numbering.parse_sender",
+        lambda data: parse_sender(_headers(data)),
+        "4012\n0\n17",
+        "4012\n0\n0=17,2=4\ncopier.4013.6",
+    ),
+    _text("service.numbering._parse", lambda data: parse_sender(_headers(data)), "1\n2\n3"),
+    _text("service.transactions.state.parse_ref", _utf8(parse_ref), "copier.4013.6", "a.b.1.0"),
+    _text("service.transactions.ids.parse_transactional_id", _utf8(parse_transactional_id), "a-b"),
+    _text("service.groups.items.parse_group_id", _utf8(parse_group_id), "g", "a.b_c-d"),
+    _text("storage.topic_items.parse_topic_name", _utf8(parse_topic_name), "t", "a.b_c-d"),
+    *(
+        _text(
+            f"storage.topic_config.parse_config ({name})",
+            _utf8(lambda text, name=name: parse_config({name: text})),
+            setting.default,
+        )
+        for name, setting in SETTINGS.items()
+    ),
+]
+
+
+def _json(name: str, decoder: "msgspec.json.Decoder[Any]", kind: Any) -> Decoder:
+    return Decoder(
+        covers=(f"service.json_requests.decode_json ({name})",),
+        decode=lambda body: decode_json(body, decoder),
+        valid=json_of(kind),
+        hard=NESTED,
+        errors=(Rejected,),
+        encode=msgspec.json.encode,
+        factor=250,
+        why="a few bytes may be a struct in a list",
+    )
+
+
+def _scope(data: bytes) -> Any:
+    try:
+        event = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    # Lambda hands on objects only.
+    return scope_of(event) if isinstance(event, dict) else None
+
+
+BODIES = [
+    _json("fetch", fetch_routes._FETCH_BODY, FetchBody),
+    _json("join", group_routes._JOIN, group_routes.JoinBody),
+    _json("heartbeat", group_routes._BEAT, group_routes.BeatBody),
+    _json("poll", group_routes._POLL, group_routes.PollBody),
+    _json("offsets", group_routes._COMMIT, group_routes.CommitBody),
+    _json("reset", group_routes._RESET, group_routes.ResetBody),
+    _json("producers", transaction_routes._PRODUCER, bodies.ProducerBody),
+    _json("begin", transaction_routes._BEGIN, bodies.BeginBody),
+    _json("commit", transaction_routes._COMMIT, bodies.CommitBody),
+    _json("abort", transaction_routes._ABORT, bodies.AbortBody),
+    Decoder(
+        covers=("service.serverless.runs.scope_of",),
+        decode=_scope,
+        valid=st.sampled_from([b'{"job":"compact","topics":["a"]}', b'{"job":"maintain"}', b"{}"]),
+        errors=(Rejected,),
+        factor=250,
+        why="a few bytes may be an object in a list",
+    ),
+]
+
+ALL = [
+    *PRODUCE,
+    _compressed("gzip", gzip.compress),
+    _compressed("zstd", zstandard.ZstdCompressor().compress),
+    *TEXTS,
+    *BODIES,
+]

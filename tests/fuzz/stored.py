@@ -1,0 +1,318 @@
+"""Decoders of what is stored: items of the table, objects of the bucket."""
+
+import struct
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+from crc32c import crc32c
+from hypothesis import strategies as st
+
+from service import registry
+from service.groups import coordinator, sessions
+from service.groups import offsets as group_offsets
+from service.groups import state as groups
+from service.transactions import guards, ids
+from service.transactions import state as transactions
+from storage import (
+    compacted,
+    frames,
+    gone_topics,
+    index,
+    keys,
+    leases,
+    segment_list,
+    segments,
+    slices,
+    sweep,
+    table_batches,
+    topic_items,
+    windows,
+    zone_items,
+)
+from storage import head as heads
+from storage.compacted_footer import column_ranges
+from storage.compaction import reading
+from storage.compaction.hot import Hot
+from storage.entries import Entry
+from storage.index import Page
+from storage.metadata import Versioned
+from storage.producers import Window
+from tests.fuzz.decoder import (
+    CHECKSUM,
+    STRUCTS,
+    Decoder,
+    beside,
+    framed,
+    packed_decoder,
+    sealed,
+    with_checksum,
+)
+from tests.fuzz.mutations import Envelope
+from tests.fuzz.values import json_of
+from tests.storage.logs import BATCHES, IDS, batch_of
+from tests.storage.test_compacted import footer_of, plain, written
+from tests.storage.test_index import SORTED_ENTRIES
+from tests.storage.test_segments import PARTS, segment_of
+
+BELIEVED = "whoever can write bytes and their checksum to the bucket can write any record too"
+
+CODECS = st.sampled_from(["lz4", "zstd", "none"])
+SLICES = st.builds(
+    lambda batch, codec: bytes(slices.encode([batch], codec)[0].data), BATCHES, CODECS
+)
+THREE = batch_of(b"a", b"b" * 100, b"c")
+SLICES_OF_THREE = CODECS.map(lambda codec: bytes(slices.encode([THREE], codec)[0].data))
+HOT = Hot.of([Entry(0, 3, 3, 0, bytes(16), 8, 100, 0, 2, 0, 1, None, -1, -1)])
+SEGMENTS = PARTS.map(segment_of)
+
+_TRAILER = struct.Struct("<II4s")
+
+
+def _opened_segment(segment: bytes) -> bytes:
+    """Return a segment without the trailer, which has the checksum of the footer."""
+    return segment[: -_TRAILER.size]
+
+
+def _closed_segment(body: bytes) -> bytes:
+    # As long as a footer of one row, more or less.
+    footer = body[-min(len(body), 60) :]
+    return body + _TRAILER.pack(len(footer), crc32c(footer), b"RSG1")
+
+
+@cache
+def _parquet() -> tuple[bytes, compacted.Footer]:
+    with TemporaryDirectory() as folder:
+        segment = written(Path(folder) / "s", [plain(range(60))], row_group_bytes=2000)
+        return segment.path.read_bytes(), footer_of(segment)
+
+
+def _footer_bytes() -> bytes:
+    whole, footer = _parquet()
+    return whole[-footer.length :]
+
+
+def _row_groups(whole: bytes) -> list[pa.RecordBatch]:
+    """Return the records of a segment whose footer is known, read in both ways."""
+    _, footer = _parquet()
+    found = []
+    for group in footer.row_groups:
+        data = whole[group.position : group.end]
+        found.append(compacted.decode_row_group(footer, group.number, data))
+    for group in footer.row_groups:
+        ranges = column_ranges(footer, group.number, ["key"])
+        pieces = [whole[start:end] for start, end in ranges]
+        found.append(compacted.decode_columns(footer, group.number, ranges, pieces, ["key"]))
+    return found
+
+
+def _item(value: bytes) -> Versioned:
+    return Versioned(value, "v")
+
+
+ITEMS = [
+    framed("storage.head.decode", b"RHD1", heads.Head, heads.decode, heads.encode),
+    framed("storage.leases.decode", b"RLE1", leases.LeaseItem, leases.decode, leases.encode),
+    framed(
+        "storage.zone_items.decode",
+        b"RZN1",
+        zone_items.ZoneItem,
+        zone_items.decode,
+        zone_items.encode,
+    ),
+    framed(
+        "storage.gone_topics.decode",
+        b"RGN1",
+        gone_topics.GoneTopic,
+        gone_topics.decode,
+        gone_topics.encode,
+    ),
+    framed(
+        "storage.topic_items.decode",
+        b"RTP1",
+        topic_items.StoredTopic,
+        lambda value: topic_items.decode("t", _item(value)),
+        lambda topic: topic_items.encode(
+            topic_items.StoredTopic(
+                topic.topic_id,
+                topic.partition_count,
+                topic.replication_factor,
+                dict(topic.config.given),
+                topic.created_ms,
+            )
+        ),
+    ),
+    framed(
+        "service.groups.state.decode", groups._MAGIC, groups.Group, groups.decode, groups.encode
+    ),
+    framed(
+        "service.groups.sessions.decode",
+        sessions._MAGIC,
+        sessions.Watch,
+        sessions.decode,
+        sessions.encode,
+    ),
+    framed(
+        "service.groups.offsets._decode",
+        group_offsets._MAGIC,
+        group_offsets._Stored,
+        lambda value: group_offsets._decode(_item(value)),
+    ),
+    framed(
+        "service.transactions.state.decode",
+        transactions._MAGIC,
+        transactions.Transaction,
+        transactions.decode,
+        transactions.encode,
+    ),
+    framed(
+        "service.transactions.guards.decode_window",
+        guards._WINDOW_MAGIC,
+        guards.Window,
+        lambda value: guards.decode_window(_item(value)),
+    ),
+    framed(
+        "service.transactions.guards.decode_kept",
+        guards._KEY_MAGIC,
+        guards.Kept,
+        lambda value: guards.decode_kept(_item(value)),
+    ),
+    framed(
+        "service.transactions.ids._decode_counter",
+        b"RPC1",
+        int,
+        lambda value: ids._decode_counter(_item(value)),
+    ),
+    packed_decoder(
+        "service.groups.coordinator._decode_beat", coordinator._BeatItem, coordinator._decode_beat
+    ),
+    Decoder(
+        covers=("service.registry.decode",),
+        decode=registry.decode,
+        valid=json_of(registry.GatewayItem),
+        factor=250,
+        why=STRUCTS,
+    ),
+    Decoder(
+        covers=("service.transactions.ids.decode_owner",),
+        decode=ids.decode_owner,
+        valid=st.text(max_size=20).map(lambda text: ids.owner_op(1, text).value),
+        envelope=sealed(b"RPR1"),
+        encode=lambda owner: ids.owner_op(1, owner).value,
+        factor=4,
+        why="text of up to four bytes a character",
+    ),
+]
+
+OBJECTS = [
+    Decoder(
+        covers=("storage.frames.unseal",),
+        decode=lambda data: bytes(frames.unseal(b"TEST", data)),
+        valid=st.binary(max_size=60).map(lambda payload: frames.seal(b"TEST", payload)),
+        envelope=sealed(b"TEST"),
+        encode=lambda payload: frames.seal(b"TEST", payload),
+        factor=2,
+        why="the copy that is made here",
+    ),
+    framed(
+        "storage.windows.decode",
+        b"RPW1",
+        list[Window],
+        windows.decode,
+        lambda page: windows.encode(page.values()),
+    ),
+    framed(
+        "storage.segment_list.decode",
+        b"RSL1",
+        segment_list.SegmentList,
+        segment_list.decode,
+        segment_list.encode,
+    ),
+    framed(
+        "storage.index.decode_members",
+        b"RLS1",
+        index.Members,
+        index.decode_members,
+        index.encode_members,
+    ),
+    Decoder(
+        covers=("storage.index.Page.decode",),
+        decode=lambda data: Page.decode(data).entries(),
+        valid=SORTED_ENTRIES.map(lambda entries: Page.of(entries).encode()),
+        envelope=sealed(b"RPG1"),
+        encode=lambda entries: Page.of(entries).encode(),
+        believes=BELIEVED,
+        factor=60,
+        why="LZ4 of columns that are alike, and each entry as fourteen objects",
+    ),
+    Decoder(
+        covers=("storage.slices.decode", "storage.slices.decode_unchecked"),
+        decode=beside(lambda data, crc: slices.decode(data, crc).to_pylist()),
+        valid=SLICES.map(with_checksum),
+        envelope=CHECKSUM,
+        believes=BELIEVED,
+        factor=60,
+        why="compressed columns, and each record as a dictionary of objects",
+    ),
+    Decoder(
+        covers=("storage.segments.footer", "storage.segments.verified"),
+        decode=segments.footer,
+        valid=SEGMENTS,
+        envelope=Envelope(open=_opened_segment, seal=_closed_segment),
+        factor=250,
+        why=STRUCTS,
+    ),
+    Decoder(
+        covers=("storage.table_batches.decode",),
+        decode=table_batches.decode,
+        valid=st.binary(max_size=2000).map(table_batches.encode),
+        envelope=sealed(b"RTB1"),
+        encode=table_batches.encode,
+        factor=2,
+        limit_bytes=table_batches.SEGMENT_BYTES_MAX,
+        why="no segment in the table has more bytes",
+    ),
+    Decoder(
+        covers=("storage.compacted_footer.parse_footer",),
+        decode=beside(compacted.parse_footer),
+        envelope=CHECKSUM,
+        valid=st.builds(_footer_bytes).map(with_checksum),
+        believes=BELIEVED,
+        factor=60,
+        why="rows of JSON, each an object of nine numbers",
+    ),
+    Decoder(
+        covers=(
+            "storage.compacted.decode_row_group",
+            "storage.compacted.decode_columns",
+            "storage.compacted._decoded",
+        ),
+        decode=_row_groups,
+        valid=st.builds(_parquet).map(lambda pair: pair[0]),
+        believes=BELIEVED,
+        factor=200,
+        why="columns of dictionaries and LZ4, read twice",
+    ),
+    Decoder(
+        covers=("storage.compaction.reading._decode_slices",),
+        decode=lambda data: list(reading._decode_slices(HOT, [data], False)),
+        valid=SLICES_OF_THREE,
+        believes=BELIEVED,
+        factor=60,
+        why="compressed columns, joined",
+    ),
+]
+
+NAMES = [
+    Decoder(
+        covers=("storage.sweep.parse_key",),
+        decode=lambda data: sweep.parse_key(data.decode("latin-1")),
+        valid=IDS.map(lambda object_id: keys.hot_segment(object_id).encode()),
+        errors=(),
+        factor=8,
+        why="a key that is not ours is no error, but unknown",
+    ),
+]
+
+ALL = [*ITEMS, *OBJECTS, *NAMES]

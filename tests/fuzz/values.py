@@ -1,0 +1,70 @@
+"""Values of any type that msgspec decodes, as strategies: what is declared is what is drawn."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from msgspec import inspect
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+SMALL = st.integers(-2, 100)
+ITEMS_MAX = 3
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy of values of `kind`: a struct, or anything that one may hold."""
+    return _drawn(inspect.type_info(kind))
+
+
+def packed(kind: Any) -> st.SearchStrategy[bytes]:
+    return values_of(kind).map(msgspec.msgpack.encode)
+
+
+def json_of(kind: Any) -> st.SearchStrategy[bytes]:
+    return values_of(kind).map(msgspec.json.encode)
+
+
+def _drawn(kind: inspect.Type) -> st.SearchStrategy[Any]:
+    match kind:
+        case inspect.StructType(cls=cls, fields=fields):
+            return st.builds(cls, **{field.name: _drawn(field.type) for field in fields})
+        case inspect.DataclassType(cls=cls, fields=fields):
+            return st.builds(cls, **{field.name: _drawn(field.type) for field in fields})
+        case inspect.UnionType(types=kinds):
+            return st.one_of(*map(_drawn, kinds))
+        case inspect.ListType(item_type=item):
+            return st.lists(_drawn(item), max_size=ITEMS_MAX)
+        case inspect.VarTupleType(item_type=item):
+            return st.lists(_drawn(item), max_size=ITEMS_MAX).map(tuple)
+        case inspect.TupleType(item_types=items):
+            return st.tuples(*map(_drawn, items))
+        case inspect.DictType(key_type=key, value_type=value):
+            return st.dictionaries(_drawn(key), _drawn(value), max_size=ITEMS_MAX)
+        case inspect.LiteralType(values=values):
+            return st.sampled_from(values)
+        case inspect.EnumType(cls=cls):
+            return st.sampled_from(list(cls))
+        case _:
+            return _scalar(kind)
+
+
+def _scalar(kind: inspect.Type) -> st.SearchStrategy[Any]:
+    match kind:
+        case inspect.IntType(ge=low, le=high):
+            return SMALL.filter(
+                lambda n: (low is None or n >= low) and (high is None or n <= high)
+            ) | (st.integers(-(2**63) if low is None else low, 2**63 - 1 if high is None else high))
+        case inspect.StrType(min_length=low, max_length=high):
+            return st.text(min_size=low or 0, max_size=min(8, high or 8))
+        case inspect.BytesType():
+            return st.binary(max_size=16)
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.FloatType():
+            return st.floats(allow_nan=False, allow_infinity=False)
+        case inspect.NoneType():
+            return st.none()
+        case inspect.AnyType():
+            return st.none() | st.booleans() | SMALL | st.text(max_size=4)
+        case _:
+            raise NotImplementedError(f"say how to draw {kind}")
