@@ -35,13 +35,15 @@ RENEW_EVERY = 500
 
 
 class Crew:
-    def __init__(self, port: int, rate: float, stop: threading.Event) -> None:
+    def __init__(self, port: int, rate: float) -> None:
         self.problems: list[str] = []
         self.took: dict[str, list[tuple[float, float]]] = defaultdict(list)
         """Of the calls that are timed: when, and how many milliseconds."""
         self._port = port
         self._rate = rate
-        self._stop = stop
+        self._stop = threading.Event()
+        self._visits = count()
+        self._clients: list[httpx.Client | Connection] = []
         self._chance = random.Random(1)
         self._values = [base64.b64encode(self._chance.randbytes(750)).decode() for _ in range(200)]
         self._began_s = time.monotonic()
@@ -58,8 +60,10 @@ class Crew:
                 http.post("/v1/topics", json=body).raise_for_status()
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """All of them work until the block ends."""
+    def working(self) -> Iterator[threading.Event]:
+        """All of them work until the block ends; what is yielded is set if somebody cannot."""
+        self._stop = threading.Event()
+        self.took.clear()
         producers = 4
         pace_s = producers / self._rate
         actors: list[tuple[Act, float]] = [(self.producer(), pace_s) for _ in range(producers)]
@@ -72,11 +76,14 @@ class Crew:
         for thread in threads:
             thread.start()
         try:
-            yield
+            yield self._stop
         finally:
             self._stop.set()
             for thread in threads:
                 thread.join(60)
+            for client in self._clients:
+                client.close()
+            self._clients.clear()
 
     def _repeat(self, act: Act, pace_s: float) -> None:
         due_s = time.monotonic() + random.random() * pace_s
@@ -91,6 +98,12 @@ class Crew:
 
     def _client(self) -> httpx.Client:
         return httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=30)
+
+    def _lasting_client(self) -> httpx.Client:
+        """Return one that is closed when all go home."""
+        client = self._client()
+        self._clients.append(client)
+        return client
 
     def _timed(self, name: str, began_s: float) -> None:
         now_s = time.monotonic()
@@ -164,14 +177,16 @@ class Crew:
     def _connections(self) -> Iterator[Connection]:
         while True:
             connection = Connection(self._port)
+            self._clients.append(connection)
             for _ in range(RENEW_EVERY):
                 yield connection
+            self._clients.remove(connection)
             connection.close()
 
     # Producers and transactions
 
     def numbered(self) -> Act:
-        http = self._client()
+        http = self._lasting_client()
         producer_id = http.post("/v1/producers", json={}).json()["producer_id"]
         sequences = count()
 
@@ -201,7 +216,7 @@ class Crew:
             http.post(path, json=body, headers=headers).raise_for_status()
 
     def transactor(self) -> Act:
-        http = self._client()
+        http = self._lasting_client()
         name = "transactor"
         instance = http.post("/v1/producers", json={"transactional_id": name}).json()
         turns = count()
@@ -226,7 +241,7 @@ class Crew:
 
     def member(self) -> Act:
         """Polls and commits, and every half a minute or so leaves and comes back."""
-        http = self._client()
+        http = self._lasting_client()
         told: dict[str, object] = {}
 
         def act() -> None:
@@ -262,10 +277,10 @@ class Crew:
 
     def topics(self) -> Act:
         """Makes a topic and a group for it, uses them, and deletes both."""
-        numbers = count()
+        numbers, visit = count(), next(self._visits)
 
         def act() -> None:
-            name = f"passing-{next(numbers)}"
+            name = f"passing-{visit}-{next(numbers)}"
             with self._client() as http:
                 posted(http, "/v1/topics", {"name": name, "partitions": 3})
                 posted(http, f"/v1/topics/{name}/records", {"records": [{"value": self._value()}]})
