@@ -4,9 +4,9 @@ Rules return what is wrong.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import inf
 
 from tests.checker.read_back import ReadBack
@@ -18,6 +18,7 @@ from tests.checker.transaction_rules import (
     REFUSED,
     Ending,
     Instance,
+    Place,
     Rule,
     TransactionHistory,
     asked_to_commit_s,
@@ -108,6 +109,80 @@ def committed_records_are_where_they_were_said_to_be(history: TransactionHistory
                     yield f"{value!r} was said to be at {place}/{offset}, where {there}"
 
 
+def all_partitions_have_one_order_of_transactions(history: TransactionHistory) -> Iterator[str]:
+    places: dict[str, dict[Place, int]] = defaultdict(dict)
+    for place, names in _orders(history):
+        for number, name in enumerate(names):
+            places[name][place] = number
+    for place, names in _orders(history):
+        last: dict[Place, tuple[int, str]] = {}
+        for name in names:
+            for other, number in places[name].items():
+                before, earlier = last.get(other, (-1, ""))
+                if number < before and place < other:
+                    yield f"{name} is behind {earlier} in {place}, and before it in {other}"
+                last[other] = number, name
+    yield from _circle(list(_orders(history)))
+
+
+def _circle(orders: Sequence[tuple[Place, Sequence[str]]]) -> Iterator[str]:
+    """Say which follow each other in a circle, if any do."""
+    following: dict[str, dict[str, Place]] = defaultdict(dict)
+    for place, names in orders:
+        for one, other in pairwise(names):
+            following[one].setdefault(other, place)
+    # Take away those that are behind nobody, again and again: only circles stay, and who is behind.
+    ahead = Counter(other for others in following.values() for other in others)
+    free = [name for name in following if not ahead[name]]
+    while free:
+        for other in following.get(free.pop(), ()):
+            ahead[other] -= 1
+            if not ahead[other]:
+                free.append(other)
+    behind = {
+        other: (name, place)
+        for name, others in following.items()
+        if ahead[name] > 0
+        for other, place in others.items()
+    }
+    if behind:
+        name, passed = min(behind), set[str]()
+        while name not in passed:
+            passed.add(name)
+            name = behind[name][0]
+        first, steps = name, list[str]()
+        while not steps or name != first:
+            name, place = behind[name]
+            steps.append(f"behind {name} in {place}")
+        yield f"{first} is {', that '.join(steps)}"
+
+
+def transactions_keep_the_order_of_time(history: TransactionHistory) -> Iterator[str]:
+    """What was asked for after something else was committed comes behind it."""
+    asked_s, acked_s = asked_to_commit_s(history), _acked_s(history)
+    for place, names in _orders(history):
+        latest_s, before = -inf, ""
+        for name in names:
+            if acked_s.get(name, inf) < latest_s:
+                late = f"{before}, which was asked for at {latest_s}"
+                yield f"{name} was committed at {acked_s[name]}, and in {place} is behind {late}"
+            if asked_s.get(name, -inf) > latest_s:
+                latest_s, before = asked_s[name], name
+
+
+def _orders(history: TransactionHistory) -> Iterator[tuple[Place, Sequence[str]]]:
+    for place, records in history.final.items():
+        yield place, list(dict.fromkeys(name_of(value) for _, value in records))
+
+
+def _acked_s(history: TransactionHistory) -> Mapping[str, float]:
+    acked_s: dict[str, float] = {}
+    for ending in history.endings:
+        if ending.answer == COMMITTED:
+            acked_s[ending.name] = min(ending.ended_s, acked_s.get(ending.name, ending.ended_s))
+    return acked_s
+
+
 def every_instance_has_an_epoch_of_its_own(history: TransactionHistory) -> Iterator[str]:
     """Else neither of two that have the same could be told from the other, or fenced."""
     seen: dict[tuple[str, int, int], Instance] = {}
@@ -146,6 +221,8 @@ ENDING_RULES: Sequence[Rule] = (
     repeats_agree_with_the_first_answer,
     ends_are_remembered,
     committed_records_are_where_they_were_said_to_be,
+    all_partitions_have_one_order_of_transactions,
+    transactions_keep_the_order_of_time,
     every_instance_has_an_epoch_of_its_own,
     zombies_commit_nothing,
 )

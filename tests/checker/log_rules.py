@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 
 from tests.checker.read_back import Highest, ReadBack
 
@@ -175,6 +176,27 @@ def a_producers_order_holds(history: LogHistory) -> Iterator[str]:
             last[key] = place, value
 
 
+def appends_keep_the_order_of_time(history: LogHistory) -> Iterator[str]:
+    """What was begun after something else was acked comes behind it."""
+    places: dict[tuple[Partition, Value], int] = {}
+    for partition, offset, value, _ in everything_told(history):
+        places.setdefault((partition, value), offset)
+    by_partition: dict[Partition, list[tuple[int, Value, Produced]]] = defaultdict(list)
+    for call in history.produced:
+        for value in call.values:
+            if (call.partition, value) in places:
+                placed = places[call.partition, value], value, call
+                by_partition[call.partition].append(placed)
+    for partition, calls in by_partition.items():
+        latest_s, before = float("-inf"), ""
+        for offset, value, call in sorted(calls, key=itemgetter(0)):
+            if call.base is not None and call.ended_s < latest_s:
+                acked = f"{value!r} at {partition}/{offset} was acked at {call.ended_s}"
+                yield f"{acked}, and comes behind {before}"
+            if call.began_s > latest_s:
+                latest_s, before = call.began_s, f"{value!r}, begun at {call.began_s}"
+
+
 def reads_see_what_was_acked_before(history: LogHistory) -> Iterator[str]:
     """A fetch that says it is at the end has seen all that was acked before it began."""
     acks = _highest(_acks(history))
@@ -309,6 +331,7 @@ LOG_RULES: Sequence[Callable[[LogHistory], Iterator[str]]] = (
     nothing_comes_from_nowhere,
     nothing_is_read_before_it_was_sent,
     a_producers_order_holds,
+    appends_keep_the_order_of_time,
     reads_see_what_was_acked_before,
     high_watermarks_never_go_back,
     log_starts_never_go_back,

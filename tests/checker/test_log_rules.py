@@ -65,6 +65,15 @@ BROKEN = [
     ("a_producers_order_holds", History(ACKED, [], {0: [(0, "b"), (1, "a")]})),
     ("a_producers_order_holds", History([MAYBE, produced("b", 0)], [], {0: [(0, "b"), (1, "a")]})),
     ("a_producers_order_holds", History([MAYBE, produced("b", 1)], [fetched(2, (2, "a"))])),
+    (
+        "appends_keep_the_order_of_time",
+        History([produced("b", 1), produced("a", 0, at_s=2, client=1)], [], LOG),
+    ),
+    # It may have been written when it was sent, but not before.
+    (
+        "appends_keep_the_order_of_time",
+        History([produced("b", 1), produced("a", None, at_s=2, client=1, maybe=True)], [], LOG),
+    ),
     ("reads_see_what_was_acked_before", History(ACKED, [fetched(1, watermark=1)], LOG)),
     ("reads_see_what_was_acked_before", History(ACKED, [fetched(0, watermark=0)], LOG)),
     # It says that this is the end.
@@ -115,8 +124,10 @@ LIBERTIES = [
     History([], [fetched(2), fetched(1, at_s=5.5, watermark=1)], {0: [A, B]}),
     # Readers go back, and read again.
     History(ACKED, [fetched(0, A), fetched(1, B), fetched(0, A, B), fetched(2)], LOG),
-    # Clients have no order among each other.
-    History([produced("b", 1), produced("a", 0, at_s=2, client=1)], [], LOG),
+    # Clients have no order among each other, as long as they are at work at once. What is not
+    # known to have happened happens long after.
+    History([produced("b", 1), produced("a", 0, at_s=0.5, client=1)], [], LOG),
+    History([produced("b", None, maybe=True), produced("a", 0, at_s=2, client=1)], [], LOG),
 ]
 
 

@@ -223,6 +223,28 @@ BROKEN_TRANSACTIONS = [
     ("ends_of_places_never_go_back", history(looks=[shown(P, 2), shown(P, 1, at_s=7)])),
     ("ends_of_places_never_go_back", history(p=log(A), looks=[shown(P, 2)])),
     (
+        "all_partitions_have_one_order_of_transactions",
+        history(p=log(A, C), q=log(f"0:4@{TWO}", B)),
+    ),
+    (
+        "all_partitions_have_one_order_of_transactions",
+        TransactionHistory(
+            final={
+                P: log("0@a.0.0", "0@x.0.0", "0@b.0.0"),
+                Q: log("0@b.0.0", "0@c.0.0"),
+                ("other", 0): log("0@y.0.0", "0@c.0.0", "0@a.0.0"),
+            }
+        ),
+    ),
+    (
+        "transactions_keep_the_order_of_time",
+        history(ending(COMMITTED), ending(COMMITTED, TWO, at_s=2), p=log(C, A), q=log(B)),
+    ),
+    (
+        "transactions_keep_the_order_of_time",
+        history(ending(COMMITTED), ending(UNKNOWN, TWO, at_s=2), p=log(C, A), q=log(B)),
+    ),
+    (
         "zombies_commit_nothing",
         history(ending(UNKNOWN, at_s=3), p=log(A), instances=[Instance("c", 1, 1, 2)]),
     ),
@@ -278,6 +300,14 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
         history(ending(UNKNOWN)),
         history(ending(UNKNOWN), p=log(A), q=log(B)),
         history(ending(UNKNOWN), ending(ABORTED, wants=ABORTED, at_s=3)),
+        # Of two that are asked for at once either may be the first.
+        history(ending(COMMITTED), ending(COMMITTED, TWO, at_s=0.5), p=log(A, C), q=log(B)),
+        history(
+            ending(COMMITTED),
+            ending(COMMITTED, "d.2.0"),
+            q=log("0:0@d.2.0", B),
+            attempts=(Attempt(ONE, {Q: (B,)}),),
+        ),
         # Read while it was being committed, and by one who had begun to look before.
         history(ending(COMMITTED, at_s=4), p=log(A), q=log(B), looks=[shown(P, 1, A, at_s=4)]),
         history(ending(COMMITTED, at_s=4), p=log(A), q=log(B), looks=[shown(Q, 0, at_s=4.5)]),
