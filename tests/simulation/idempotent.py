@@ -211,6 +211,6 @@ def _produced(client: int, copies: list[Sent]) -> Produced:
     acked = [sent for sent in copies if sent.base is not None]
     one = min(acked, key=lambda sent: sent.ended_s) if acked else copies[0]
     maybe = any(sent.answer in {UNKNOWN, DUPLICATE} for sent in copies)
-    return Produced(
-        client, one.line.partition, one.values, one.began_s, one.ended_s, one.base, maybe
-    )
+    # Any of them may have written it.
+    began_s = min(sent.began_s for sent in copies)
+    return Produced(client, one.line.partition, one.values, began_s, one.ended_s, one.base, maybe)
