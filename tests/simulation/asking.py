@@ -19,7 +19,7 @@ from tests.checker.transaction_rules import (
     TransactionHistory,
 )
 from tests.simulation.hosts import Host
-from tests.simulation.http import RETRYABLE, Net, Refused, call
+from tests.simulation.http import Net, Refused, call
 
 DUPLICATE = "DUPLICATE_SEQUENCE_NUMBER"
 STALE_MEMBER = {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"}
@@ -92,7 +92,7 @@ class Asking:
             except Refused as error:
                 if error.code == FENCED:
                     raise Over("fenced") from error
-                if error.status not in RETRYABLE:
+                if not error.passes:
                     raise
             await self.pause()
         raise Over("nobody answers")
@@ -140,7 +140,7 @@ class Asking:
             return Ended(UNKNOWN, is_final=False)
 
     def _refused(self, name: str, error: Refused) -> Ended:
-        if error.status in RETRYABLE:
+        if error.passes:
             return Ended(UNKNOWN if error.may_have_applied else UNAVAILABLE, is_final=False)
         if error.code in STALE_MEMBER:
             return Ended(OUTDATED)

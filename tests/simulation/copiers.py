@@ -22,7 +22,7 @@ from tests.checker.transaction_rules import (
 )
 from tests.simulation.asking import Asking, Over
 from tests.simulation.copier_plan import TIMEOUT_MS_MAX, CopierPlan
-from tests.simulation.http import RETRYABLE, Refused
+from tests.simulation.http import Refused
 
 SOURCE = "source"
 COPIES = "copies"
@@ -341,7 +341,7 @@ class Copiers:
             except Refused as error:
                 if error.code in {"INVALID_TXN_STATE", FENCED}:
                     return False
-                if error.status not in RETRYABLE and error.code != "OUT_OF_ORDER_SEQUENCE_NUMBER":
+                if not error.passes and error.code != "OUT_OF_ORDER_SEQUENCE_NUMBER":
                     self._asking.complain("stage", error)
                     return False
             await self._asking.pause()

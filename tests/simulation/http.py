@@ -18,7 +18,7 @@ from tests.simulation.hosts import Host
 
 T = TypeVar("T")
 
-RETRYABLE = {503, 504}
+_PASSING = {503, 504}
 
 
 class Refused(Exception):
@@ -28,6 +28,15 @@ class Refused(Exception):
         self.code = code
         self.detail = detail
         self.may_have_applied = may_have_applied
+
+    @property
+    def passes(self) -> bool:
+        return passes(self.status, self.code)
+
+
+def passes(status: int, code: str) -> bool:
+    """Whether it makes sense to ask again: also if bytes were bent on their way."""
+    return status in _PASSING or code == "CORRUPT_MESSAGE"
 
 
 async def call(

@@ -24,7 +24,7 @@ from tests.checker.idempotent_rules import (
 )
 from tests.checker.log_rules import Produced
 from tests.simulation.hosts import Host
-from tests.simulation.http import RETRYABLE, Net, NetPlan, Refused, call
+from tests.simulation.http import Net, NetPlan, Refused, call
 
 IN_FLIGHT_MAX = 5
 CALM_TRIES_MAX = 200
@@ -197,7 +197,7 @@ class Idempotents:
             return UNKNOWN
 
     def _meaning(self, error: Refused) -> str:
-        if error.status in RETRYABLE:
+        if error.passes:
             return UNKNOWN if error.may_have_applied else UNAVAILABLE
         if error.code not in {OUT_OF_ORDER, STALE, DUPLICATE}:
             self.history.errors.append(f"{error}: {error.detail}")

@@ -18,7 +18,7 @@ from tests.checker.group_rules import (
     Told,
 )
 from tests.simulation.hosts import Host
-from tests.simulation.http import RETRYABLE, Refused, call
+from tests.simulation.http import Refused, call, passes
 
 TOPIC = "t"
 GROUP = "g"
@@ -45,7 +45,7 @@ class GroupPlan:
             assignor=chance.choice(["sticky", "sticky", "range", "roundrobin"]),
             pattern=chance.random() < 0.3,
             grows=chance.random() < 0.3,
-            restless_s=chance.uniform(5, 40),
+            restless_s=chance.uniform(5, 20),
         )
 
 
@@ -123,7 +123,7 @@ class Members:
             return None
         except Refused as error:
             self._note(f"{what} {error}")
-            if error.status in RETRYABLE:
+            if error.passes:
                 await self._pause(0.05)
                 return None
             raise
@@ -209,7 +209,7 @@ class Members:
     def _receive(self, life: Life, each: Any, began_s: float) -> None:
         partition = each["partition"]
         if "error" in each:
-            if each["error"]["status"] not in RETRYABLE:
+            if not passes(each["error"]["status"], each["error"]["code"]):
                 self.history.errors.append(f"{life.name}: {partition}: {each['error']}")
             return
         offsets = [record["offset"] for record in each["records"]]

@@ -84,6 +84,8 @@ class Simulation:
         self.history.transactions = self.exactly_once.history
         chance = random.Random(seed + 5)
         plan = JanitorPlan.of(chance, self.plan.faults)
+        if self.plan.group.members:
+            plan.sweeps = False  # Nothing of a group is swept, and its members would have to wait.
         self.janitors = Janitors(plan, chance, self.loop, hosts, self.cloud, trace)
         self.history.keyed = self.janitors.history
 
@@ -125,13 +127,13 @@ class Simulation:
         await self.exactly_once.run()
         faults.cancel()
         self._calm_down()
+        await self._move_again()
         await self.exactly_once.drain()
         if self.plan.group.members:
             await self.members.drain(self._ends)
         for task in lasting:
             task.cancel()
         await asyncio.gather(faults, *lasting, return_exceptions=True)
-        await self._move_again()
         self.history.produced += self.idempotents.produced()
         await self._read_everything()
         await self._check_stores()
