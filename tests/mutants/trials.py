@@ -1,0 +1,255 @@
+"""Mutants on trial: a pytest run that collects once, and then forks a process for every mutant.
+
+The child puts the mutant's code into the functions that are loaded already, and runs the tests
+that reach it, until one fails. Nothing is imported or collected again, so a trial takes as long as
+its tests.
+"""
+
+import ast
+import gc
+import os
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import pytest
+
+from tests.mutants import traces
+from tests.mutants.children import Job, run_all
+from tests.mutants.mutations import Mutant, mutants, mutated
+from tests.mutants.traces import Trace, Traces
+
+ROOT: Final = Path(__file__).parent.parent.parent
+CACHE: Final = ROOT / ".mutants" / "traces.json"
+
+SECONDS_MAX: Final = 1.5
+"""A test that computes for longer, while it is traced, is not a quick one."""
+
+TESTS_MAX: Final = 80
+"""Of the tests that reach a mutant, as many are asked."""
+
+_FILE_TIMEOUT_S: Final = 600.0
+_UNUSED_MARKS: Final = ("aws", "slow")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    mutant: Mutant
+    killer: str | None
+    """The test that noticed; None if no test ended in time, and empty if all of them passed."""
+    tests: int
+
+
+Say = Callable[[str], None]
+
+
+class Court:
+    """The plugin that runs mutants in the place of tests."""
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        processes: int,
+        say: Say,
+        *,
+        fresh: bool = False,
+        only: str = "",
+    ) -> None:
+        self._sources = {module: (ROOT / module).read_text() for module in modules}
+        self._processes = processes
+        self._say = say
+        self._fresh = fresh
+        self._only = only
+        self._failed = ""
+        self._loaded: list[FunctionType] = []
+        self.verdicts: list[Verdict] = []
+
+    def pytest_configure(self) -> None:
+        from hypothesis import Phase, settings  # Not before pytest has seen it.
+
+        # What is found is not made smaller: that it was found is all that matters.
+        phases = (Phase.explicit, Phase.reuse, Phase.generate)
+        settings.register_profile("mutants", settings.default, phases=phases, database=None)
+        settings.load_profile("mutants")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed = report.nodeid
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {
+            item.nodeid: item
+            for item in session.items
+            if not any(item.get_closest_marker(mark) for mark in _UNUSED_MARKS)
+        }
+        self._loaded = loaded_functions({str(ROOT / module) for module in self._sources})
+        gc.freeze()  # Else every child would copy most of the memory, looking for garbage.
+        with tempfile.TemporaryDirectory() as scratch:
+            os.environ["PYTEST_DEBUG_TEMPROOT"] = scratch
+            known = self._traced(items)
+            for part in parts():
+                here = {file: traces for file, traces in known.items() if file in part.tests}
+                tests = Traces(
+                    {
+                        test: trace
+                        for file in here.values()
+                        for test, trace in file.items()
+                        if trace.seconds <= SECONDS_MAX
+                    }
+                )
+                for module in part.modules:
+                    if module in self._sources:
+                        self.verdicts += self._judged(module, tests, items)
+        return True
+
+    def _traced(self, items: dict[str, pytest.Item]) -> dict[str, dict[str, Trace]]:
+        """Return what every test runs, from the cache or by running those that are not there."""
+        known = {} if self._fresh else traces.load(CACHE)
+        by_path: dict[Path, list[pytest.Item]] = {}
+        for item in items.values():
+            by_path.setdefault(item.path.relative_to(ROOT), []).append(item)
+        by_file = {traces.key_of(path): found for path, found in by_path.items()}
+        unknown = [file for file in by_file if file not in known]
+        jobs = [Job(partial(self._trace, by_file[file]), _FILE_TIMEOUT_S) for file in unknown]
+        for done, (number, found) in enumerate(run_all(jobs, self._processes), 1):
+            self._say(f"tracing tests: {done} of {len(jobs)} files")
+            known[unknown[number]] = traces.from_json(found or {})
+            traces.save(CACHE, known)
+        return {str(path): known[traces.key_of(path)] for path in by_path}
+
+    def _trace(self, items: Sequence[pytest.Item]) -> dict[str, Any]:
+        """Return the traces of those that pass and are quick."""
+        modules = {str(ROOT / module): module for module in every_module()}
+        sources = {module: Path(file).read_text() for file, module in modules.items()}
+        found: dict[str, Trace] = {}
+        for item in items:
+            started = time.process_time()
+            with traces.tracing(modules) as lines:
+                passed = not self._fails([item])
+            seconds = time.process_time() - started
+            if passed:
+                ran: dict[str, frozenset[int]] = {}
+                for file, module in modules.items():
+                    ran |= traces.by_function(module, sources[module], lines[file])
+                found[item.nodeid] = Trace(seconds, ran)
+        return traces.to_json(found)
+
+    def _judged(
+        self, module: str, known: Traces, items: dict[str, pytest.Item]
+    ) -> Iterator[Verdict]:
+        source = self._sources[module]
+        starts = {name: span.start for name, span in traces.spans(source).items()}
+        everyone = [m for m in mutants(module, source) if self._only in m.name]
+        killers: dict[str, list[str]] = {}
+        chosen: list[list[str]] = []
+        jobs: list[Job] = []
+        for mutant in everyone:
+            tests = known.reaching(mutant, starts[mutant.function])[:TESTS_MAX]
+            chosen.append(tests)
+            seconds = sum(known.of_test[test].seconds for test in tests)
+            recent = killers.setdefault(mutant.function, [])
+            job = partial(self._try, mutant, source, tests, items, recent)
+            jobs.append(Job(job, computing_s=3 * seconds + 5))
+        for done, (number, killer) in enumerate(run_all(jobs, self._processes), 1):
+            if killer:
+                killers[everyone[number].function].insert(0, killer)
+            alive = f", alive: {everyone[number].name}" if killer == "" else ""
+            self._say(f"{module}: {done} of {len(jobs)}{alive}")
+            yield Verdict(everyone[number], killer, len(chosen[number]))
+
+    def _try(
+        self,
+        mutant: Mutant,
+        source: str,
+        tests: Sequence[str],
+        items: dict[str, pytest.Item],
+        recent: Sequence[str],
+    ) -> str:
+        """Return the test that fails with the mutant, or an empty string if none does."""
+        file = str(ROOT / mutant.module)
+        install(self._loaded, file, mutant.function, mutated(source, mutant.number))
+        # Whatever noticed another mistake in this function will often notice this one.
+        first = [test for test in dict.fromkeys(recent) if test in tests][:3]
+        return self._fails([items[test] for test in dict.fromkeys([*first, *tests])])
+
+    def _fails(self, items: Sequence[pytest.Item]) -> str:
+        self._failed = ""
+        if not items:
+            return ""
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self._failed:
+                break
+        return self._failed
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Modules, and the files with the tests that are to notice their mistakes."""
+
+    modules: Sequence[str]
+    tests: Sequence[str]
+
+
+def parts() -> list[Part]:
+    listed = tomllib.loads((Path(__file__).parent / "modules.toml").read_text())
+    return [Part(part["modules"], part["tests"]) for part in listed.values()]
+
+
+def every_module() -> list[str]:
+    return [module for part in parts() for module in part.modules]
+
+
+def loaded_functions(files: Collection[str]) -> list[FunctionType]:
+    """Return the functions of these files, however they are wrapped."""
+    return [
+        thing
+        for thing in gc.get_objects()
+        if isinstance(thing, FunctionType) and thing.__code__.co_filename in files
+    ]
+
+
+def install(loaded: Sequence[FunctionType], file: str, name: str, tree: ast.Module) -> None:
+    """Give the function, wherever it is referred to, the code that it has in `tree`."""
+    wanted = {
+        code.co_firstlineno: code
+        for code in _codes(compile(tree, file, "exec"))
+        if code.co_qualname == name
+    }
+    changed = 0
+    for function in loaded:
+        before = function.__code__
+        if (before.co_filename, before.co_qualname) == (file, name):
+            function.__code__ = wanted[before.co_firstlineno]
+            changed += 1
+    if not changed:
+        raise LookupError(f"{name} of {file} is not loaded")
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of functions, of those in classes too, but not of those in functions."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            if "<locals>" not in constant.co_qualname:
+                yield from _codes(constant)
+
+
+def hold_court(court: Court, tests: Sequence[str]) -> int:
+    """Collect the tests of these files, and let the court judge."""
+    options = [
+        "-qq",
+        "-s",
+        "--no-header",
+        "--no-summary",
+        "--tb=native",
+        "--continue-on-collection-errors",
+    ]
+    plugins = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:faulthandler"]
+    return pytest.main([*options, *plugins, "-o", "timeout=0", *tests], plugins=[court])

@@ -1,0 +1,161 @@
+"""Changes of a head beside commits: made once, whatever races and replies are lost."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pytest
+
+from storage import head as heads
+from storage import keys
+from storage.errors import Contended, MetadataConflict
+from storage.head import Head
+from storage.head_changes import ATTEMPTS_MAX, change_head, found_instead
+from storage.metadata import MetadataStore, Op, Put, Versioned
+from storage.roots import Roll, SavedRoot
+from tests.storage.faults import Fault, FaultyMetadata
+from tests.storage.logs import run_of
+from tests.storage.worlds import TOPIC_ID, create_lane, new_metadata
+
+pytestmark = pytest.mark.anyio
+
+KEY = keys.head(TOPIC_ID, 0)
+NEW_ROOT = b"new root"
+
+
+def with_root(head: Head) -> Head:
+    return head if head.root == NEW_ROOT else msgspec.structs.replace(head, root=NEW_ROOT)
+
+
+async def head_in(metadata: MetadataStore) -> Head:
+    item = await metadata.get(KEY)
+    assert item is not None
+    return heads.decode(item.value)
+
+
+class Rival:
+    """Somebody who commits one record before each of the first `races` transactions."""
+
+    def __init__(self, metadata: MetadataStore, races: int) -> None:
+        self.metadata = metadata
+        self.races = races
+        self.attempts = 0
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        self.attempts += 1
+        if self.races:
+            self.races -= 1
+            item = await self.metadata.get(KEY)
+            assert item is not None
+            committed = heads.append(heads.decode(item.value), [run_of(b"theirs", {0: 1})])
+            await self.metadata.transact([Put(KEY, heads.encode(committed), item.version)])
+        return await self.metadata.transact(ops)
+
+
+async def test_there_is_nothing_to_change_in_a_head_that_is_gone() -> None:
+    assert await change_head(new_metadata(), KEY, with_root) is None
+
+
+async def test_a_change_keeps_what_others_committed_meanwhile() -> None:
+    metadata = new_metadata()
+    await create_lane(metadata)
+    rival = Rival(metadata, races=ATTEMPTS_MAX - 1)
+
+    changed = await change_head(metadata, KEY, with_root, rival.transact)
+
+    assert rival.attempts == ATTEMPTS_MAX
+    assert changed == await head_in(metadata)
+    assert (changed.root, changed.next_offsets) == (NEW_ROOT, (ATTEMPTS_MAX - 1,))
+
+
+async def test_who_is_always_slower_gives_up_and_has_changed_nothing() -> None:
+    metadata = new_metadata()
+    await create_lane(metadata)
+    rival = Rival(metadata, races=ATTEMPTS_MAX)
+
+    with pytest.raises(Contended):
+        await change_head(metadata, KEY, with_root, rival.transact)
+
+    assert rival.attempts == ATTEMPTS_MAX
+    assert (await head_in(metadata)).root == b""
+
+
+@pytest.mark.parametrize(("fault", "writes"), [("reply lost", 1), ("request lost", 2)])
+async def test_a_change_without_an_answer_is_made_once(fault: Fault, writes: int) -> None:
+    metadata = FaultyMetadata(new_metadata())
+    await create_lane(metadata.inner)
+    metadata.faults = [fault]
+
+    changed = await change_head(metadata, KEY, with_root)
+
+    assert changed == await head_in(metadata)
+    assert changed.root == NEW_ROOT
+    assert metadata.calls["transact"] == writes
+
+
+async def test_where_there_is_nothing_to_do_nothing_is_written() -> None:
+    metadata = FaultyMetadata(new_metadata())
+    await create_lane(metadata.inner)
+
+    same = await change_head(metadata, KEY, lambda head: head)
+
+    assert same == await head_in(metadata)
+    assert metadata.calls["transact"] == 0
+
+
+async def test_what_a_conflict_tells_is_not_read_again() -> None:
+    metadata = FaultyMetadata(new_metadata())
+    await create_lane(metadata.inner)
+    told = Versioned(b"told", "v9")
+
+    assert await found_instead(metadata, KEY, MetadataConflict({KEY: told})) == told
+    assert await found_instead(metadata, KEY, MetadataConflict({KEY: None})) is None
+    assert metadata.calls["get"] == 0
+    read = await found_instead(metadata, KEY, MetadataConflict({}))
+    assert read == await metadata.inner.get(KEY)
+
+
+def rolled_head() -> Head:
+    """Return a head that had four runs, of which a roll has taken one; both its zones in sync."""
+    head = heads.create(TOPIC_ID, 0, 1, ["a", "b"])
+    head = heads.append(head, [run_of(bytes([n]), {0: 1}) for n in range(4)])
+    return heads.drop_runs(head, 1, b"old root")
+
+
+@pytest.mark.parametrize(
+    ("old_root", "run_count", "zones", "left"),
+    [
+        (b"old root", 2, 0b11, 2),
+        (b"old root", 4, 0b11, 0),
+        (b"old root", 4, 0b111, 0),
+        (b"old root", 5, 0b11, None),  # Of runs that this head does not have.
+        (b"old root", 1, 0b11, None),  # Of runs that are in the old root already.
+        (b"another", 2, 0b11, None),
+        (b"old root", 2, 0b01, None),  # A zone in sync lacks the new root.
+    ],
+)
+def test_a_roll_counts_only_for_the_head_it_was_made_of(
+    old_root: bytes, run_count: int, zones: int, left: int | None
+) -> None:
+    head = rolled_head()
+
+    applied = Roll(old_root, NEW_ROOT, run_count, zones).applied_to(head)
+
+    if left is None:
+        assert applied is None
+    else:
+        assert applied is not None
+        assert (applied.root, applied.runs) == (NEW_ROOT, head.runs[3 - left :])
+        assert applied.next_offsets == head.next_offsets
+
+
+@pytest.mark.parametrize(
+    ("old_root", "zones", "fits"),
+    [
+        (b"old root", 0b11, True),
+        (b"old root", 0b111, True),
+        (b"another", 0b11, False),
+        (b"old root", 0b10, False),
+    ],
+)
+def test_a_root_fits_only_the_head_it_was_made_of(old_root: bytes, zones: int, fits: bool) -> None:
+    assert SavedRoot(old_root, NEW_ROOT, zones).fits(rolled_head()) is fits
