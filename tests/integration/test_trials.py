@@ -24,7 +24,8 @@ from tests.local_aws import LocalAws
 
 log = logging.getLogger(__name__)
 
-SECONDS = float(os.environ.get("RIACHO_CRASH_SECONDS", "8"))
+SECONDS = float(os.environ.get("RIACHO_CRASH_SECONDS", "6"))
+LONG_S = 30.0
 SEEDS = [int(seed) for seed in os.environ.get("RIACHO_CRASH_SEEDS", "1").split(",")]
 
 pytestmark = [
@@ -46,7 +47,7 @@ def replayable(trial: Trial, request: pytest.FixtureRequest) -> Iterator[History
     yield history
     assert any(call.base is not None for call in history.produced)
     assert trial.happened["put to sleep"]
-    assert trial.happened["gateway killed"] + trial.happened["worker killed"]
+    assert trial.happened["gateway killed"]
     assert unknown_outcomes(history)
 
 
@@ -69,7 +70,8 @@ def test_gateways_over_an_aws_that_fails(
     with behind_faults(local_aws, weather) as aws:
         direct = cloud(tmp_path, local_aws)
         deployment = replace(direct, env={**direct.env, **aws.env})
-        trial = Trial(deployment, seed, SECONDS, gateways=2 + seed % 2, weather=weather)
+        gateways = 2 if SECONDS < LONG_S else 2 + seed % 2
+        trial = Trial(deployment, seed, SECONDS, gateways, weather=weather)
         with replayable(trial, request):
             every = {fault for faults in FAULTS.values() for fault in faults}
             assert every <= weather.totals().keys()
@@ -97,4 +99,4 @@ def test_an_embedded_gateway_with_workers(
 ) -> None:
     trial = Trial(embedded(tmp_path), seed, SECONDS, gateways=1, args=("--workers", "2"))
     with replayable(trial, request):
-        assert trial.happened["worker killed"] + trial.happened["gateway killed"]
+        assert trial.happened["worker killed"]

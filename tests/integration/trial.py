@@ -178,6 +178,8 @@ class Trial:
     def _make_trouble(self) -> None:
         end_s = time.monotonic() + self.seconds
         troubles: list[Callable[[], None]] = [self._kill, self._sleep]
+        if self.args:
+            troubles.append(self._kill_worker)
         if self.zones:
             troubles.append(self._lose_zone)
         self.chance.shuffle(troubles)
@@ -192,15 +194,14 @@ class Trial:
     def _kill(self) -> None:
         number = self.chance.randrange(len(self.running))
         old = self.running[number]
-        workers = worker_pids(old) if self.args else []
-        if workers and self.chance.random() < 0.7:
-            os.kill(self.chance.choice(workers), signal.SIGKILL)
-            self.happened["worker killed"] += 1
-            return
         old.kill()
-        self.happened["gateway killed"] += 1
         time.sleep(self.chance.uniform(0, 0.5))
         self.running[number] = self._start(old.port)
+        self.happened["gateway killed"] += 1
+
+    def _kill_worker(self) -> None:
+        os.kill(self.chance.choice(worker_pids(self.running[0])), signal.SIGKILL)
+        self.happened["worker killed"] += 1
 
     def _sleep(self) -> None:
         gateway = self.chance.choice(self.running)
