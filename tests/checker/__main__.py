@@ -73,10 +73,10 @@ def bench() -> None:
     for size in BENCH_SIZES:
         history = sample(size)
         count = len(entries(history))
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         assert not violations(history)
-        took_s = time.perf_counter() - began_s
-        say(f"{count} operations in {took_s:.2f} s: {count / took_s:.0f} each second")
+        took_s = time.process_time() - began_s
+        say(f"{count} operations in {took_s:.2f} s of CPU: {count / took_s:.0f} each second")
 
 
 def say(text: str) -> None:

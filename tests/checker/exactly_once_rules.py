@@ -20,6 +20,8 @@ def there_is_one_copy_of_each_record_in_order(history: TransactionHistory) -> It
             original = value.partition("@")[0]
             copies[original] += 1
             source, _, number = original.partition(":")
+            if not number.isdigit():
+                continue
             if int(number) <= last.get(source, -1):
                 yield f"{partition}/{offset}: {value!r} comes behind {last[source]}"
             last[source] = int(number)

@@ -177,6 +177,11 @@ BROKEN_TRANSACTIONS = [
     ),
     ("there_is_one_copy_of_each_record_in_order", history(p=log(A), q=log(A))),
     ("there_is_one_copy_of_each_record_in_order", history(p=log(C, A))),
+    ("there_is_one_copy_of_each_record_in_order", history(p=log("what nobody wrote"))),
+    (
+        "nothing_of_an_aborted_or_unfinished_transaction_is_read",
+        history(ending(FENCED, "no such name"), p=log("what nobody wrote", "0:0@no such name")),
+    ),
     ("there_is_one_copy_of_each_record_in_order", history(p=log(f"0:9@{ONE}"))),
     (
         "numbered_calls_are_in_order",

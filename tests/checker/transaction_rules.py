@@ -119,8 +119,11 @@ def name_of(value: str) -> str:
 
 def ref_of(name: str) -> tuple[str, int, int]:
     """Return transactional id, producer id and epoch of an attempt; of a writer its calls."""
-    transactional_id, producer_id, epoch = name.partition("!")[0].rsplit(".", 2)
-    return transactional_id, int(producer_id), int(epoch)
+    match name.partition("!")[0].rsplit(".", 2):
+        case [transactional_id, producer_id, epoch] if producer_id.isdigit() and epoch.isdigit():
+            return transactional_id, int(producer_id), int(epoch)
+    # Of a value that nobody wrote.
+    return name, 0, 0
 
 
 def a_transaction_is_all_or_nothing(history: TransactionHistory) -> Iterator[str]:
