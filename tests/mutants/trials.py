@@ -22,17 +22,18 @@ import pytest
 
 from tests.mutants import traces
 from tests.mutants.children import Job, run_all
+from tests.mutants.kills import Kills
 from tests.mutants.mutations import Mutant, mutants, mutated
 from tests.mutants.traces import Trace, Traces
 
 ROOT: Final = Path(__file__).parent.parent.parent
-CACHE: Final = ROOT / ".mutants" / "traces.json"
+TRACES: Final = ROOT / ".mutants" / "traces.json"
 
 SECONDS_MAX: Final = 1.5
 """A test that computes for longer, while it is traced, is not a quick one."""
 
-TESTS_MAX: Final = 80
-"""Of the tests that reach a mutant, as many are asked."""
+BUDGET_S: Final = 6.0
+"""Of the tests that reach a mutant, as many are asked as took so long together, while traced."""
 
 _FILE_TIMEOUT_S: Final = 600.0
 _UNUSED_MARKS: Final = ("aws", "slow")
@@ -110,7 +111,7 @@ class Court:
 
     def _traced(self, items: dict[str, pytest.Item]) -> dict[str, dict[str, Trace]]:
         """Return what every test runs, from the cache or by running those that are not there."""
-        known = {} if self._fresh else traces.load(CACHE)
+        known = {} if self._fresh else traces.load(TRACES)
         by_path: dict[Path, list[pytest.Item]] = {}
         for item in items.values():
             by_path.setdefault(item.path.relative_to(ROOT), []).append(item)
@@ -120,7 +121,7 @@ class Court:
         for done, (number, found) in enumerate(run_all(jobs, self._processes), 1):
             self._say(f"tracing tests: {done} of {len(jobs)} files")
             known[unknown[number]] = traces.from_json(found or {})
-            traces.save(CACHE, known)
+            traces.save(TRACES, known)
         return {str(path): known[traces.key_of(path)] for path in by_path}
 
     def _trace(self, items: Sequence[pytest.Item]) -> dict[str, Any]:
@@ -146,22 +147,30 @@ class Court:
         source = self._sources[module]
         starts = {name: span.start for name, span in traces.spans(source).items()}
         everyone = [m for m in mutants(module, source) if self._only in m.name]
-        killers: dict[str, list[str]] = {}
+        kills = Kills(ROOT, source, fresh=self._fresh)
+        alive = []
+        for mutant in everyone:
+            if kills.knows(mutant):
+                yield Verdict(mutant, kills.killer(mutant), tests=1)
+            else:
+                alive.append(mutant)
+        recent: dict[str, list[str]] = {}
         chosen: list[list[str]] = []
         jobs: list[Job] = []
-        for mutant in everyone:
-            tests = known.reaching(mutant, starts[mutant.function])[:TESTS_MAX]
+        for mutant in alive:
+            tests, seconds = _affordable(known, known.reaching(mutant, starts[mutant.function]))
             chosen.append(tests)
-            seconds = sum(known.of_test[test].seconds for test in tests)
-            recent = killers.setdefault(mutant.function, [])
-            job = partial(self._try, mutant, source, tests, items, recent)
+            killers = recent.setdefault(mutant.function, [])
+            job = partial(self._try, mutant, source, tests, items, killers)
             jobs.append(Job(job, computing_s=3 * seconds + 5))
         for done, (number, killer) in enumerate(run_all(jobs, self._processes), 1):
             if killer:
-                killers[everyone[number].function].insert(0, killer)
-            alive = f", alive: {everyone[number].name}" if killer == "" else ""
-            self._say(f"{module}: {done} of {len(jobs)}{alive}")
-            yield Verdict(everyone[number], killer, len(chosen[number]))
+                recent[alive[number].function].insert(0, killer)
+            if killer != "":
+                kills.add(alive[number], killer)
+            news = f", alive: {alive[number].name}" if killer == "" else ""
+            self._say(f"{module}: {done} of {len(jobs)}{news}")
+            yield Verdict(alive[number], killer, len(chosen[number]))
 
     def _try(
         self,
@@ -187,6 +196,16 @@ class Court:
             if self._failed:
                 break
         return self._failed
+
+
+def _affordable(known: Traces, tests: Sequence[str]) -> tuple[list[str], float]:
+    """Return as many of the tests as the budget allows, and how long they take."""
+    seconds = 0.0
+    for number, test in enumerate(tests):
+        seconds += known.of_test[test].seconds
+        if seconds > BUDGET_S:
+            return list(tests[: number + 1]), seconds
+    return list(tests), seconds
 
 
 @dataclass(frozen=True, slots=True)

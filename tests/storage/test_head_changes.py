@@ -1,7 +1,5 @@
 """Changes of a head beside commits: made once, whatever races and replies are lost."""
 
-from collections.abc import Mapping, Sequence
-
 import msgspec
 import pytest
 
@@ -10,10 +8,11 @@ from storage import keys
 from storage.errors import Contended, MetadataConflict
 from storage.head import Head
 from storage.head_changes import ATTEMPTS_MAX, change_head, found_instead
-from storage.metadata import MetadataStore, Op, Put, Versioned
+from storage.metadata import MetadataStore, Versioned
 from storage.roots import Roll, SavedRoot
 from tests.storage.faults import Fault, FaultyMetadata
 from tests.storage.logs import run_of
+from tests.storage.rivals import Rival
 from tests.storage.worlds import TOPIC_ID, create_lane, new_metadata
 
 pytestmark = pytest.mark.anyio
@@ -32,25 +31,6 @@ async def head_in(metadata: MetadataStore) -> Head:
     return heads.decode(item.value)
 
 
-class Rival:
-    """Somebody who commits one record before each of the first `races` transactions."""
-
-    def __init__(self, metadata: MetadataStore, races: int) -> None:
-        self.metadata = metadata
-        self.races = races
-        self.attempts = 0
-
-    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        self.attempts += 1
-        if self.races:
-            self.races -= 1
-            item = await self.metadata.get(KEY)
-            assert item is not None
-            committed = heads.append(heads.decode(item.value), [run_of(b"theirs", {0: 1})])
-            await self.metadata.transact([Put(KEY, heads.encode(committed), item.version)])
-        return await self.metadata.transact(ops)
-
-
 async def test_there_is_nothing_to_change_in_a_head_that_is_gone() -> None:
     assert await change_head(new_metadata(), KEY, with_root) is None
 
@@ -62,7 +42,8 @@ async def test_a_change_keeps_what_others_committed_meanwhile() -> None:
 
     changed = await change_head(metadata, KEY, with_root, rival.transact)
 
-    assert rival.attempts == ATTEMPTS_MAX
+    assert rival.calls["transact"] == ATTEMPTS_MAX
+    assert changed is not None
     assert changed == await head_in(metadata)
     assert (changed.root, changed.next_offsets) == (NEW_ROOT, (ATTEMPTS_MAX - 1,))
 
@@ -75,7 +56,7 @@ async def test_who_is_always_slower_gives_up_and_has_changed_nothing() -> None:
     with pytest.raises(Contended):
         await change_head(metadata, KEY, with_root, rival.transact)
 
-    assert rival.attempts == ATTEMPTS_MAX
+    assert rival.calls["transact"] == ATTEMPTS_MAX
     assert (await head_in(metadata)).root == b""
 
 
@@ -87,6 +68,7 @@ async def test_a_change_without_an_answer_is_made_once(fault: Fault, writes: int
 
     changed = await change_head(metadata, KEY, with_root)
 
+    assert changed is not None
     assert changed == await head_in(metadata)
     assert changed.root == NEW_ROOT
     assert metadata.calls["transact"] == writes
