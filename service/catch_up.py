@@ -95,7 +95,10 @@ class CatchUp:
         stored = await self._metadata.get(key) if wanted else None
         if stored is None:
             return
-        head, copies = heads.decode(stored.value), dict[bytes, int]()
+        head = heads.decode(stored.value)
+        # What was hidden meanwhile nobody needs: it counts as if it were everywhere.
+        hidden = set(wanted) - replication.visible_objects(head)
+        copies = dict.fromkeys(sorted(hidden), head.isr)
         for ref in inventory.inline(head).references:
             if ref.object_id not in wanted:
                 continue

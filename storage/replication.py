@@ -168,8 +168,10 @@ def lacks(head: Head, zone: int, held: Held) -> bool:
     if not all(each in held.indexes for each in indexes):
         return True
     first = head.run_count - len(head.runs)
+    needed = visible_objects(head)
     return not all(
         run.kind == Kind.TABLE
+        or run.object_id not in needed
         or run.object_id in held.objects
         or (run.zones >> zone & 1 and number >= held.trusted_from)
         or (not run.zones & head.isr and run.object_id in held.out_of_reach)
@@ -177,10 +179,22 @@ def lacks(head: Head, zone: int, held: Held) -> bool:
     )
 
 
+def visible_objects(head: Head) -> frozenset[bytes]:
+    """Return the objects of inline runs that hold anything from their log starts on.
+
+    The others are not copied any more: nobody will ever read them.
+    """
+    return frozenset(
+        entry.object_id
+        for entry in all_entries(head)
+        if entry.end_offset > head.log_starts[entry.partition]
+    )
+
+
 def with_zone(head: Head, zone: int, held: Held) -> Head:
     """Return the head with a replica back in the ISR, which is known to lack nothing.
 
-    The epoch goes up only if a partition has another leader now. Whoever writes with an older
+    Runs of which nothing can be read any more count as if it held them. The epoch goes up only if a partition has another leader now. Whoever writes with an older
     head is stopped by the head's version, not by the epoch.
     """
     assert zone in head.replicas, (zone, head.replicas)

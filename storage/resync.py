@@ -191,7 +191,7 @@ class Resync:
         return True
 
     async def _is_missing_in_sync(self, head: Head, ref: Reference, zone: str) -> bool:
-        for name in {zone, *zone_names(head, head.isr)}:
+        for name in dict.fromkeys([zone, *zone_names(head, head.isr)]):
             try:
                 await _within(self._zones.store(name).size(ref.key))
             except ObjectMissing:

@@ -8,15 +8,17 @@ import pytest
 
 from service.catch_up import TOLD_S, CatchUp
 from service.clock import real_world
+from service.delete_records import delete_records
 from service.registry import Registry
 from service.settings import Settings
-from storage import leases
+from storage import leases, replication
 from storage.leases import Lease, LeaseLost
 from storage.memory import MemoryObjects
 from storage.metadata import Put
 from storage.zone_health import FAILURES_MAX
 from storage.zones import Zones
 from tests.service.deployments import INTERVAL_S, Deployment
+from tests.service.replicated import Replicated, append
 from tests.storage.worlds import new_metadata
 
 pytestmark = pytest.mark.anyio
@@ -102,6 +104,36 @@ async def without_b(objects: int) -> Deployment:
     assert await deployment.in_sync() == ["ac"] * LANES
     b.mode = "ok"
     return deployment
+
+
+async def test_a_zone_comes_back_though_it_lacks_what_was_deleted() -> None:
+    deployment = await without_b(objects=3)
+    await delete_records(deployment.gateway(), "t", {0: None})
+    controller = deployment.controller(controller_scan_s=1)
+
+    await deployment.tick(controller, times=5)
+
+    assert await deployment.in_sync() == ["abc"] * LANES
+    assert (await deployment.fsck()).is_ok
+
+
+async def test_what_was_deleted_is_not_waited_for_by_zones_in_sync() -> None:
+    deployment = Replicated()
+    topic = await deployment.topic()
+    gateway = deployment.gateway()
+    for name in "bc":
+        deployment.gated[name].hold()
+    await append(gateway, topic, b"0", acks="1")
+    await gateway.batcher.aclose()
+    await gateway.aclose()
+    await delete_records(deployment.gateway(), "t", {0: None})
+    [head] = await deployment.heads()
+    assert replication.incomplete(head)
+
+    await deployment.tick(deployment.controller(controller_scan_s=1), times=4)
+
+    [head] = await deployment.heads()
+    assert not replication.incomplete(head)
 
 
 async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:

@@ -93,6 +93,20 @@ def test_a_zone_comes_back_only_if_all_is_known_to_be_there() -> None:
     assert names_of_leaders(back) == ["a", "b", "c", "a", "b", "c"]
 
 
+def test_what_nobody_can_read_any_more_keeps_no_zone_out() -> None:
+    head = replication.without_zones(head_of(), 0b010)
+    head = with_run(head, b"x" * 16, 0b101, {0: 2, 1: 1})
+
+    for starts, is_hidden in [((1, 1), False), ((2, 0), False), ((2, 1), True)]:
+        trimmed = msgspec.structs.replace(head, log_starts=(*starts, 0, 0, 0, 0))
+        assert replication.lacks(trimmed, 1, NOTHING) is not is_hidden
+    back = replication.with_zone(trimmed, 1, NOTHING)
+
+    assert back.isr == 0b111
+    # Nor does it wait in the head for a copy that nobody will make.
+    assert not replication.incomplete(back)
+
+
 def test_the_epoch_goes_up_when_leaders_change_and_only_then() -> None:
     for partitions, changes in ((1, False), (2, True)):
         head = replication.without_zones(head_of(partitions=partitions), 0b010)
