@@ -63,7 +63,7 @@ bench: $(VENV)/.all
 	$(BIN)/python -m benchmarks $(ARGS)
 
 sim: $(VENV)/.dev
-	$(BIN)/python -m tests.simulation.simulator --seeds $(or $(SEEDS),200) $(ARGS)
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) $(ARGS)
 
 # docs/deploy.md has the parameters. Neither docker nor an account is needed.
 synth: $(VENV)/.infra

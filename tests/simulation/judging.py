@@ -1,21 +1,109 @@
-"""What came of one seed, as far as whoever runs many of them wants to know."""
+"""What came of one seed: what is wrong, the smallest history that shows it, and what it met."""
 
+import traceback
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.checker.history import violations
-from tests.simulation.simulator import run
+from tests.checker.smallest import lines, smallest
+from tests.checker.transaction_rules import UNKNOWN
+from tests.simulation.simulator import Simulation, run
 
 
 @dataclass(frozen=True)
 class Result:
     seed: int
     wrong: list[str]
-    acked: int
+    shown_by: str
+    """The smallest history that shows the first of them, as operations."""
+    met: Counter[str]
+    """What happened, and how often."""
     simulated_s: float
 
 
 def judge(seed: int) -> Result:
-    simulation = run(seed)
+    """Run a seed; a run that breaks off is wrong, too."""
+    try:
+        simulation = run(seed)
+    except Exception as error:  # noqa: BLE001
+        trace = "".join(traceback.format_exception(error))
+        return Result(seed, [f"the run broke off: {error!r}"], trace, Counter(), 0.0)
+    return judged(simulation)
+
+
+def judged(simulation: Simulation) -> Result:
     history = simulation.history
-    acked = sum(call.base is not None for call in history.produced)
-    return Result(seed, violations(history), acked, simulation.loop.now_s)
+    wrong = violations(history)
+    shown_by = lines(smallest(history, wrong[0])) if wrong else ""
+    return Result(simulation.seed, wrong, shown_by, met_in(simulation), simulation.loop.now_s)
+
+
+def met_in(simulation: Simulation) -> Counter[str]:
+    """Return what the run met, by name: seeds that meet too little prove too little."""
+    history, plan = simulation.history, simulation.plan
+    keyed, transactions = history.keyed, history.transactions
+    met = Counter({f"trouble: {kind}": n for kind, n in simulation.trouble.counts.items()})
+    met["zones: several"] = len(plan.zones) > 1
+    met["zones: out of sync"] = simulation.out_of_sync
+    met["log: acknowledged calls"] = sum(call.base is not None for call in history.produced)
+    met["log: unknown outcomes"] = sum(call.may_have_applied for call in history.produced)
+    met["log: refused calls"] = sum(
+        call.base is None and not call.may_have_applied for call in history.produced
+    )
+    met["log: fetches"] = len(history.fetched)
+    met["log: trimmed partitions"] = sum(start > 0 for start in history.log_starts.values())
+    met["log: batches in the table"] = history.batches
+    met["group: generations"] = len({told.generation for told in history.group.told})
+    met["group: deliveries"] = len(history.group.delivered)
+    met["group: commits in doubt"] = sum(not commit.acked for commit in history.group.commits)
+    met["jobs: compacted partitions"] = keyed.compacted
+    met["jobs: swept objects"] = keyed.swept
+    met["jobs: swept batches"] = keyed.swept_batches
+    met["jobs: lost leases"] = keyed.lost_leases
+    met["jobs: killed"] = keyed.killed
+    met["jobs: reads of compacted logs"] = sum(
+        len(look.records) < look.next_offset - look.asked for look in keyed.looks
+    )
+    met.update(f"idempotent: {sent.answer}" for sent in history.idempotent.sent)
+    met.update(f"transactions: {ending.answer}" for ending in transactions.endings)
+    return met
+
+
+WANTED = (
+    *(f"trouble: {kind}" for kind in ("kill", "stop", "away", "hang", "throttle")),
+    "zones: several",
+    "zones: out of sync",
+    "log: acknowledged calls",
+    "log: unknown outcomes",
+    "log: refused calls",
+    "log: fetches",
+    "log: trimmed partitions",
+    "log: batches in the table",
+    "group: generations",
+    "group: deliveries",
+    "group: commits in doubt",
+    "jobs: compacted partitions",
+    "jobs: swept objects",
+    "jobs: swept batches",
+    "jobs: lost leases",
+    "jobs: killed",
+    "jobs: reads of compacted logs",
+    "idempotent: acked",
+    "idempotent: OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "idempotent: INVALID_PRODUCER_EPOCH",
+    "idempotent: DUPLICATE_SEQUENCE_NUMBER",
+    "transactions: committed",
+    "transactions: aborted",
+    "transactions: INVALID_TXN_STATE",
+    "transactions: INVALID_PRODUCER_EPOCH",
+    f"transactions: {UNKNOWN}",
+)
+"""What enough seeds must have met, each of it."""
+
+ENOUGH_SEEDS = 100
+
+
+def unmet(results: Iterable[Result]) -> list[str]:
+    total: Counter[str] = sum((result.met for result in results), Counter())
+    return [name for name in WANTED if not total[name]]

@@ -51,15 +51,17 @@ class LogClients:
         """Send it once; return where it is, if that is known."""
         host = self._chance.choice(self._hosts())
         count = len(values)
+        waits_for_all = self._chance.random() < 0.7
         began_s = self._now_s()
         batch = record_batch([FIRST_MS + int(began_s * 1000)] * count, [None] * count, values)
         base: int | None = None
         maybe = True
         try:
             async with asyncio.timeout(patience_s):
-                placed = await host.serve(
-                    host.gateway.produce(TOPIC, batch, 100 * count, partition)
+                produced = host.gateway.produce(
+                    TOPIC, batch, 100 * count, partition, waits_for_all=waits_for_all
                 )
+                placed = await host.serve(produced)
             base, maybe = placed[partition][0], False
             self._acked_ends[partition] = max(self._acked_ends.get(partition, 0), base + count)
         except RiachoError as error:

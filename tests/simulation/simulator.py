@@ -62,6 +62,8 @@ class Simulation:
             self.loop, self.cloud, self.chance, self._settings, self.plan.inline_bytes_max
         )
         self.hosts = [self._start() for _ in range(self.plan.gateways)]
+        self.out_of_sync = 0
+        """Looks at heads that found one of which zones were behind, after the faults."""
         self.trouble = Trouble(self.chance, self.cloud, self.hosts, self._start, self._note)
         self._cast()
 
@@ -216,6 +218,7 @@ class Simulation:
                     break
                 await asyncio.sleep(1)
         while behind := await self._behind():
+            self.out_of_sync += 1
             if self.loop.now_s > give_up_s:
                 self.history.stuck += behind
                 break
