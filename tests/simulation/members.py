@@ -131,11 +131,12 @@ class Members:
         return answer
 
     async def _look(self) -> bool:
+        began_s = self._now_s()
         answer = await self._call("look", "GET", "/offsets")
         if answer is None:
             return False
         offsets = {one["partition"]: one["offset"] for one in answer["offsets"] if one["offset"]}
-        self.history.seen.append(Seen(self._now_s(), offsets))
+        self.history.seen.append(Seen(self._now_s(), offsets, began_s))
         return True
 
     async def _join(self, name: str, instance_id: str | None) -> Life | None:
@@ -240,8 +241,9 @@ class Members:
             if error.code != "ILLEGAL_GENERATION":
                 raise
             return
+        ended_s = self._now_s()
         self.history.commits += [
-            Committing(life.name, life.generation, p, o, began_s, answer is not None)
+            Committing(life.name, life.generation, p, o, began_s, answer is not None, ended_s)
             for p, o in life.positions.items()
         ]
 
