@@ -136,7 +136,7 @@ def left(early: Sample, late: Sample) -> list[str]:
 
 
 def typical(samples: list[Sample], name: str) -> float:
-    return statistics.median(getattr(each, name) for each in samples)
+    return float(statistics.median(getattr(each, name) for each in samples))
 
 
 def report(quarters: list[list[Sample]], crew: Crew, seconds: float) -> None:

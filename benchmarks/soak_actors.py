@@ -225,7 +225,7 @@ class Crew:
             nonlocal instance
             began_s = time.monotonic()
             begun = posted(http, "/v1/transactions", {"transactional_id": name, **instance})
-            headers = {"riacho-transaction": begun["transaction_id"]}
+            headers = {"riacho-transaction": str(begun["transaction_id"])}
             for partition in (2, 3, 4):
                 path = f"/v1/topics/{LEDGER}/partitions/{partition}/records"
                 body = {"records": [{"value": self._value()}]}

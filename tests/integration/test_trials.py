@@ -30,7 +30,7 @@ SEEDS = [int(seed) for seed in os.environ.get("RIACHO_CRASH_SEEDS", "1").split("
 
 pytestmark = [
     pytest.mark.parametrize("seed", SEEDS),
-    pytest.mark.timeout(600 + 2 * SECONDS),
+    pytest.mark.timeout(1800 + 2 * SECONDS),
 ]
 
 

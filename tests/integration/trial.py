@@ -79,7 +79,7 @@ class Client:
 
     def has_done(self, word: str) -> bool:
         """Wait for the answer; return whether it came."""
-        return self.pipe.poll(2 * CALM_S) and bool(self.pipe.recv() == word)
+        return self.pipe.poll(CALM_S + TIMEOUT_S) and bool(self.pipe.recv() == word)
 
 
 @dataclass

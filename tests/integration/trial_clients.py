@@ -21,7 +21,15 @@ from typing import Any, Final
 from tests.checker import operations
 from tests.checker.transaction_rules import Shown
 from tests.integration.processes import records_path
-from tests.integration.trial_roles import CALM_S, PARTITIONS, Numbered, Readers, Role, Writers
+from tests.integration.trial_roles import (
+    CALM_S,
+    NET_S,
+    PARTITIONS,
+    Numbered,
+    Readers,
+    Role,
+    Writers,
+)
 from tests.simulation.asking import Asking
 from tests.simulation.atomic_writers import ATOMS, AtomicWriters
 from tests.simulation.copier_plan import CopierPlan
@@ -81,11 +89,12 @@ class Transacting(Role):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.history.transactions.copies_to = COPIES
-        self._net = Net(NetPlan.of(self.chance), self.chance, lambda: self.hosts)
+        plan = replace(NetPlan.of(self.chance), timeout_s=NET_S)
+        self._net = Net(plan, self.chance, lambda: self.hosts)
         self.asking = Asking(self._net, self.chance, time.monotonic, [], self.history.transactions)
 
     def until_the_end(self) -> list[Awaitable[None]]:
-        return [self._watch(), self._watch()]
+        return [self._watch()]
 
     def calm_down(self) -> None:
         super().calm_down()

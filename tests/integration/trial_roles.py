@@ -25,8 +25,11 @@ T = TypeVar("T")
 
 PARTITIONS: Final = 3
 PATIENCE_S: Final = 20.0
-CALM_S: Final = 120.0
-"""Within this, everything moves again after the last fault."""
+CALM_S: Final = 300.0
+"""Within this, everything moves again after the last fault: in seconds, where nothing else runs."""
+
+NET_S: Final = 8.0
+"""What a client waits for an answer before it asks again. Less would be a flood, and no fault."""
 
 PASSING: Final = frozenset({503, 504})
 """What a gateway answers that cannot reach its stores, and nothing else."""
@@ -111,7 +114,7 @@ class Writers(Role):
     """Produce, each request once, whatever comes of it."""
 
     def until_calm(self) -> list[Awaitable[None]]:
-        return [self._write(self.first_client + n) for n in range(4)]
+        return [self._write(self.first_client + n) for n in range(3)]
 
     async def _write(self, client: int) -> None:
         for turn in count():
@@ -120,7 +123,7 @@ class Writers(Role):
             partition = self.chance.randrange(PARTITIONS)
             values = tuple(f"{client}-{turn}-{n}" for n in range(self.chance.randint(1, 5)))
             await self._send(client, partition, values)
-            await asyncio.sleep(self.chance.expovariate(10))
+            await asyncio.sleep(self.chance.expovariate(8))
         await asyncio.gather(*(self._get_through(client, p) for p in range(PARTITIONS)))
 
     async def _get_through(self, client: int, partition: int) -> None:
@@ -160,14 +163,15 @@ class Numbered(Role):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        plan = replace(IdempotentPlan.of(self.chance), producers=3, batches=30)
+        plan = replace(IdempotentPlan.of(self.chance), batches=20)
+        plan.net.timeout_s = NET_S
         self._idempotents = Idempotents(
             plan, self.chance, lambda: self.hosts, time.monotonic, trace=[]
         )
         self.history.idempotent = self._idempotents.history
 
     def until_calm(self) -> list[Awaitable[None]]:
-        return [self._live() for _ in range(3)]
+        return [self._live(), self._live()]
 
     async def _live(self) -> None:
         while not self.is_calm:
@@ -255,7 +259,7 @@ class Readers(Role):
         records = [json.loads(event["data"]) for event in events(iter(lines)) if "id" in event]
         if records:
             values = tuple((record["offset"], record["value"]) for record in records)
-            end = values[-1][0] + 1
+            end: int = values[-1][0] + 1
             ended_s = time.monotonic()
             self.history.fetched.append(
                 Fetched(client, partition, offset, began_s, values, end, end, True, ended_s)
