@@ -13,6 +13,7 @@ import pytest
 from tests.mutants import accepted, children, traces
 from tests.mutants.__main__ import Summary, report
 from tests.mutants.children import ChildFailed, Job, run_all
+from tests.mutants.kills import Kills
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.traces import Trace, Traces
 from tests.mutants.trials import ROOT, Verdict, install, loaded_functions, parts
@@ -105,6 +106,26 @@ def test_children_answer_and_those_that_go_astray_are_ended(
 def test_an_error_in_a_child_is_an_error() -> None:
     with pytest.raises(ChildFailed, match="JSONDecodeError"):
         list(run_all([Job(lambda: json.loads("{"), computing_s=10)], 1))
+
+
+def test_the_dead_stay_dead_until_their_function_or_their_killer_changes(tmp_path: Path) -> None:
+    source = "def f(a):\n    return a + 1\n"
+    _, noticed, endless, alive = [*mutants("m.py", source), *mutants("n.py", source)][:4]
+    killer = tmp_path / "tests.py"
+    killer.write_text("assert f(1) == 2")
+    kills = Kills(tmp_path, source)
+    kills.add(noticed, "tests.py::test_f")
+    kills.add(endless, None)
+
+    again = Kills(tmp_path, "import x\n" + source)
+    assert [again.knows(mutant) for mutant in (noticed, endless, alive)] == [True, True, False]
+    assert (again.killer(noticed), again.killer(endless)) == ("tests.py::test_f", None)
+    assert not Kills(tmp_path, source, fresh=True).knows(noticed)
+    assert not Kills(tmp_path, source.replace("1", "2")).knows(noticed)
+    killer.write_text("pass")
+    assert not again.knows(noticed)
+    killer.unlink()
+    assert not again.knows(noticed)
 
 
 def verdicts() -> list[Verdict]:

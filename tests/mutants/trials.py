@@ -8,10 +8,11 @@ its tests.
 import ast
 import gc
 import os
+import signal
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -161,7 +162,8 @@ class Court:
             tests, seconds = _affordable(known, known.reaching(mutant, starts[mutant.function]))
             chosen.append(tests)
             killers = recent.setdefault(mutant.function, [])
-            job = partial(self._try, mutant, source, tests, items, killers)
+            limits_s = {test: 4 * known.of_test[test].seconds + 1 for test in tests}
+            job = partial(self._try, mutant, source, tests, limits_s, items, killers)
             jobs.append(Job(job, computing_s=3 * seconds + 5))
         for done, (number, killer) in enumerate(run_all(jobs, self._processes), 1):
             if killer:
@@ -177,6 +179,7 @@ class Court:
         mutant: Mutant,
         source: str,
         tests: Sequence[str],
+        limits_s: Mapping[str, float],
         items: dict[str, pytest.Item],
         recent: Sequence[str],
     ) -> str:
@@ -185,13 +188,19 @@ class Court:
         install(self._loaded, file, mutant.function, mutated(source, mutant.number))
         # Whatever noticed another mistake in this function will often notice this one.
         first = [test for test in dict.fromkeys(recent) if test in tests][:3]
-        return self._fails([items[test] for test in dict.fromkeys([*first, *tests])])
+        return self._fails([items[test] for test in dict.fromkeys([*first, *tests])], limits_s)
 
-    def _fails(self, items: Sequence[pytest.Item]) -> str:
+    def _fails(
+        self, items: Sequence[pytest.Item], limits_s: Mapping[str, float] | None = None
+    ) -> str:
+        """Return the first that fails, or an empty string if none does."""
+        limits_s = limits_s or {}
         self._failed = ""
         if not items:
             return ""
         for item, following in zip(items, [*items[1:], None], strict=True):
+            if item.nodeid in limits_s:  # Who computes for longer is ended by the signal.
+                signal.setitimer(signal.ITIMER_PROF, limits_s[item.nodeid])
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self._failed:
                 break
