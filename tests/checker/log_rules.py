@@ -22,7 +22,10 @@ VIEW_AGE_S = 1.0
 
 @dataclass(frozen=True)
 class Produced:
-    """One call to produce. `base` is None if it failed or its outcome is not known."""
+    """One call to produce. `base` is None if it failed or its outcome is not known.
+
+    If it was sent several times, it began with the first and ended with the first answer.
+    """
 
     client: int
     partition: Partition

@@ -142,8 +142,10 @@ def judged(copies: list[Sent], records: list[tuple[int, str]], log_start: int = 
         may_be = one.answer in {UNKNOWN, DUPLICATE}
         before = calls.get(one.values)
         if before is None or (before.base is None and (one.base is not None or may_be)):
+            # Any copy may have written it, so it began with the first.
+            began_s = min(copy.began_s for copy in copies if copy.values == one.values)
             calls[one.values] = Produced(
-                number, 0, one.values, one.began_s, one.ended_s, one.base, may_be
+                number, 0, one.values, began_s, one.ended_s, one.base, may_be
             )
     return History(
         list(calls.values()),
