@@ -36,7 +36,7 @@ STRAGGLER_S_MAX: Final = 5.0
 READ_S_MAX: Final = 60.0
 """How long a read that could go to several zones waits for any of them."""
 
-LOOKS_MAX: Final = 2
+LOOKS_MAX: Final = 3
 """Bytes that are not those that were written are read again: they may be damaged on their way, and
 only what is damaged where it lies is so every time."""
 
