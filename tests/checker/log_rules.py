@@ -162,21 +162,24 @@ def nothing_is_read_before_it_was_sent(history: LogHistory) -> Iterator[str]:
 
 
 def a_producers_order_holds(history: LogHistory) -> Iterator[str]:
+    """Within each call, and behind all that was acked. What was given up may yet be written."""
     places: dict[tuple[Partition, Value], int] = {}
     for partition, offset, value, _ in everything_told(history):
         places.setdefault((partition, value), offset)
-    last: dict[tuple[int, Partition], tuple[int, Value]] = {}
+    acked: dict[tuple[int, Partition], tuple[int, Value]] = {}
     for call in history.produced:
+        key = call.client, call.partition
+        before, earlier = acked.get(key, (-1, ""))
         for value in call.values:
             place = places.get((call.partition, value))
             if place is None:
                 continue
-            key = call.client, call.partition
-            before, earlier = last.get(key, (-1, ""))
             if place < before:
                 sent = f"client {call.client} sent {earlier!r} and then {value!r}"
                 yield f"{sent}: in {call.partition} they are at {before} and at {place}"
-            last[key] = place, value
+            before, earlier = place, value
+        if call.base is not None:
+            acked[key] = before, earlier
 
 
 def appends_keep_the_order_of_time(history: LogHistory) -> Iterator[str]:

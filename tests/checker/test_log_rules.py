@@ -63,8 +63,21 @@ BROKEN = [
         History([produced("b", None, at_s=6.5, maybe=True)], [fetched(0, A, B)]),
     ),
     ("a_producers_order_holds", History(ACKED, [], {0: [(0, "b"), (1, "a")]})),
-    ("a_producers_order_holds", History([MAYBE, produced("b", 0)], [], {0: [(0, "b"), (1, "a")]})),
-    ("a_producers_order_holds", History([MAYBE, produced("b", 1)], [fetched(2, (2, "a"))])),
+    # What may have been written was not written before what had been acked, nor backwards.
+    (
+        "a_producers_order_holds",
+        History([produced("b", 1), produced("a", None, at_s=2, maybe=True)], [], LOG),
+    ),
+    (
+        "a_producers_order_holds",
+        History(
+            [produced("b", 2), produced("a", None, at_s=2, maybe=True)], [fetched(1, (1, "a"))]
+        ),
+    ),
+    (
+        "a_producers_order_holds",
+        History([Produced(0, 0, ("b", "a"), 0, 1, None, True)], [fetched(0, A, B)]),
+    ),
     (
         "appends_keep_the_order_of_time",
         History([produced("b", 1), produced("a", 0, at_s=2, client=1)], [], LOG),
@@ -111,6 +124,8 @@ LIBERTIES = [
     History([MAYBE], [], {0: []}),
     History([MAYBE, produced("b", 0, at_s=2)], [], {0: [(0, "b")]}),
     History([MAYBE, produced("b", 1, at_s=2)], [fetched(0, A, B)], LOG),
+    # Given up, and written after what was sent next.
+    History([MAYBE, produced("b", 0, at_s=2)], [], {0: [(0, "b"), (1, "a")]}),
     # It failed at first, and was sent again.
     History([produced("a", None), produced("a", 0, at_s=2)], [], {0: [A]}),
     # What was deleted is gone; readers had it, or come too late, or begin with what there is.
