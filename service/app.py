@@ -238,19 +238,34 @@ class _BoundedBodies:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in {"POST", "PATCH", "PUT"}:
             check_json(Headers(scope=scope).get("content-type"))
-        size_bytes = 0
+            # Whatever is raised while FastAPI reads, it takes for a mistake in the JSON.
+            receive = _again(await _messages(receive), receive)
+        await self._app(scope, receive, send)
 
-        async def bounded() -> Message:
-            nonlocal size_bytes
-            message = await receive()
-            size_bytes += len(message.get("body", b""))
-            if size_bytes > ADMIN_BODY_BYTES_MAX:
-                raise RequestTooLarge(
-                    f"the body has more than {ADMIN_BODY_BYTES_MAX} bytes, the limit for this call"
-                )
-            return message
 
-        await self._app(scope, bounded if scope["type"] == "http" else receive, send)
+async def _messages(receive: Receive) -> list[Message]:
+    """Return the messages of a whole body, or raise `RequestTooLarge`."""
+    messages: list[Message] = []
+    size_bytes = 0
+    while not messages or messages[-1].get("more_body", False):
+        messages.append(await receive())
+        size_bytes += len(messages[-1].get("body", b""))
+        if size_bytes > ADMIN_BODY_BYTES_MAX:
+            raise RequestTooLarge(
+                f"the body has more than {ADMIN_BODY_BYTES_MAX} bytes, the limit for this call"
+            )
+    return messages
+
+
+def _again(messages: list[Message], receive: Receive) -> Receive:
+    """Return what gives `messages` once more, and then goes on."""
+    left = iter(messages)
+
+    async def again() -> Message:
+        message = next(left, None)
+        return await receive() if message is None else message
+
+    return again
 
 
 def create_app(settings: Settings | None = None, world: World | None = None) -> App:
