@@ -26,10 +26,12 @@ async def change_head(
     and that is also how a write whose answer was lost is recognised. None: there is no such
     head any more. `transact` takes the place of the store's own, to add what fences.
 
-    Raises `Contended` if others were always faster, and what `change` and the store raise.
+    Raises `Contended` if others were always faster, `OutcomeUnknown` if the store did not say
+    what became of the last attempt, and what `change` and the store raise.
     """
     put = transact or metadata.transact
     item = await metadata.get(key)
+    doubt: OutcomeUnknown | None = None
     for _ in range(ATTEMPTS_MAX):
         if item is None:
             return None
@@ -40,11 +42,14 @@ async def change_head(
         try:
             await put([Put(key, heads.encode(new), item.version)])
         except MetadataConflict as conflict:
-            item = await found_instead(metadata, key, conflict)
-        except OutcomeUnknown:
-            item = await metadata.get(key)
+            # Somebody else's change came instead of all that we have sent.
+            item, doubt = await found_instead(metadata, key, conflict), None
+        except OutcomeUnknown as error:
+            item, doubt = await metadata.get(key), error
         else:
             return new
+    if doubt is not None:
+        raise OutcomeUnknown(f"{key} may have been changed, or not: {doubt}") from doubt
     raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
 
 
