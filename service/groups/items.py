@@ -30,6 +30,9 @@ from storage.topics import Topics
 ATTEMPTS_MAX: Final = 30
 """Lost races on a group item before a call gives up."""
 
+REPEAT_S_MAX: Final = 30.0
+"""After this long nobody waits for the answer any more."""
+
 BACKOFF_S: Final = 0.005
 BACKOFF_STEPS_MAX: Final = 10
 
@@ -144,6 +147,7 @@ class GroupItems:
 async def repeat(world: World, what: str, attempt: Callable[[bool], Awaitable[T]]) -> T:
     """Return what `attempt` returns, after as many as it takes to win and to be sure."""
     is_in_doubt = False
+    began_s = world.monotonic_s()
     for number in range(ATTEMPTS_MAX):
         try:
             return await attempt(is_in_doubt)
@@ -155,6 +159,9 @@ async def repeat(world: World, what: str, attempt: Callable[[bool], Awaitable[T]
             if is_in_doubt:
                 raise OutcomeUnknown(f"{what} may have changed: {error}") from error
             raise
+        # An attempt may itself be many, over a quarter of a minute.
+        if world.monotonic_s() - began_s > REPEAT_S_MAX:
+            break
         await world.sleep(world.random() * BACKOFF_S * min(number + 1, BACKOFF_STEPS_MAX))
     if is_in_doubt:
         raise OutcomeUnknown(f"{what} may have changed; look before trying again")
