@@ -11,8 +11,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from service import cluster_routes, delete_routes, topic_routes
 from service.access_log import request_id_of
@@ -21,8 +23,9 @@ from service.group_openapi import GROUP_OPERATIONS
 from service.hot_paths import Endpoint
 from service.methods import allowed
 from service.metrics import Metrics
-from service.openapi import HOT_OPERATIONS, RESPONSES
+from service.openapi import HOT_OPERATIONS
 from service.problems import response_to
+from service.promises import with_promises
 from service.registry import Registry
 from service.transaction_openapi import TRANSACTION_OPERATIONS
 from service.version import VERSION
@@ -37,12 +40,11 @@ def administration(
     lifespan: Callable[[FastAPI], Any],
 ) -> FastAPI:
     """Return the application; `endpoints` are described in its document, and served too."""
-    app = FastAPI(
+    app = _Administration(
         title="Riacho",
         version=VERSION,
         description="Event streaming without brokers: a Kafka-class log over HTTP.",
         lifespan=lifespan,
-        responses=RESPONSES,
     )
     for kind in (RiachoError, HTTPException):
         app.add_exception_handler(kind, _problem)
@@ -61,6 +63,20 @@ def administration(
     app.include_router(delete_routes.router(gateway))
     app.include_router(cluster_routes.router(gateway, registry, metrics))
     return app
+
+
+class _Administration(FastAPI):
+    """Answers no error that nobody meant to raise: whoever wraps it does, as for other routes."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = with_promises(super().openapi())
+        return self.openapi_schema
+
+    def build_middleware_stack(self) -> ASGIApp:
+        stack = super().build_middleware_stack()
+        assert isinstance(stack, ServerErrorMiddleware), stack
+        return stack.app
 
 
 async def _problem(request: Request, error: Exception) -> Response:

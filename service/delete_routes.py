@@ -1,13 +1,13 @@
 """Routes that delete records up to an offset, of one partition or of several."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from service.delete_records import delete_records
 from service.gateway import Gateway
-from service.openapi import parameter, problem_response
+from service.openapi import parameter
 from service.record_limits import PARTITION_MAX
 from service.requests import OFFSET_MAX, Query, parse_integer
 from service.topic_routes import PartitionNumber, TopicName
@@ -18,9 +18,6 @@ LATEST: Final = -1
 """Kafka's number for all records that are there."""
 
 _BEFORE: Final = {"type": "string", "pattern": "^(latest|-1|[0-9]{1,18})$"}
-_OUTSIDE: Final[dict[int | str, dict[str, Any]]] = {
-    416: problem_response("The offset is behind the end of the log")
-}
 
 
 class LogStart(BaseModel):
@@ -53,7 +50,6 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.delete(
         "/{topic}/partitions/{partition}/records",
-        responses=_OUTSIDE,
         openapi_extra={
             "parameters": [
                 {
@@ -71,7 +67,7 @@ def router(gateway: Gateway) -> APIRouter:
         starts = await delete_records(gateway, topic, {partition: _parse(text)})
         return LogStart(partition=partition, log_start_offset=starts[partition])
 
-    @routes.post("/{topic}/delete-records", responses=_OUTSIDE)
+    @routes.post("/{topic}/delete-records")
     async def delete_records_of_partitions(
         topic: TopicName, deletions: Deletions, request: Request
     ) -> LogStarts:

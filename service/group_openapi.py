@@ -11,7 +11,7 @@ from service.group_routes import (
     PollBody,
     ResetBody,
 )
-from service.openapi import OFFSET, TOPIC_NAME, problem_response
+from service.openapi import OFFSET, TOPIC_NAME
 from service.requests import JSON
 
 _NUMBER: Final = {"type": "integer"}
@@ -84,8 +84,6 @@ def operation(
         schema = {"type": "object", "required": list(answer), "properties": answer}
         ok = {"description": "Done", "content": {JSON: {"schema": schema}}}
         operation["responses"] = {200: ok}
-    if body is not None:
-        operation["responses"][415] = problem_response("This content encoding is not read here")
     return operation
 
 

@@ -1,5 +1,7 @@
 """What the OpenAPI document says of the routes that FastAPI does not take apart itself."""
 
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from service.record_limits import PARTITION_MAX
@@ -26,22 +28,31 @@ _PROBLEM: Final[dict[str, Any]] = {
 }
 
 
-def problem_response(description: str) -> dict[str, Any]:
-    content = {"application/problem+json": {"schema": _PROBLEM}}
-    return {"description": description, "content": content}
-
-
-RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    400: problem_response("The request is wrong; the detail says where and why"),
-    404: problem_response("There is no such topic, partition, group, member or transaction"),
-    409: problem_response("Someone else was first, or it does not follow what was before"),
-    413: problem_response("The request is too large"),
-    415: problem_response("This content type or encoding is not read here"),
-    500: problem_response("A fault of the gateway or damaged data"),
-    501: problem_response("Not available here"),
-    503: problem_response("Nothing was written; send the same request after Retry-After"),
-    504: problem_response("The outcome is unknown; it may have been applied"),
+_RETRY_AFTER: Final = {
+    "Retry-After": {
+        "description": "seconds to wait before the same request is sent again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    }
 }
+
+
+def problem_response(description: str, status: int, codes: Sequence[str]) -> dict[str, Any]:
+    """Return what the document says of a status: which codes come with it."""
+    properties = {
+        **_PROBLEM["properties"],
+        "status": {"const": status},
+        "code": {**_PROBLEM["properties"]["code"], "enum": list(codes)},
+    }
+    schema = {**_PROBLEM, "properties": properties}
+    response = {
+        "description": description,
+        "content": {"application/problem+json": {"schema": schema}},
+    }
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response["headers"] = _RETRY_AFTER
+    return response
+
 
 _TEXT: Final = {"type": "string"}
 _ANY: Final = {"description": "text is its UTF-8 bytes, other JSON its JSON text, null is null"}
@@ -192,7 +203,6 @@ def _produce(summary: str, *parameters: dict[str, Any]) -> dict[str, Any]:
                 "content": _content(_RESULTS),
             },
             202: {"description": "acks=0: on its way", "content": _content(_RESULTS)},
-            415: problem_response("This content type or encoding is not read here"),
         },
     }
 
@@ -259,8 +269,6 @@ HOT_OPERATIONS: Final[dict[tuple[str, str], dict[str, Any]]] = {
         "openapi_extra": {"parameters": [_TOPIC, _PARTITION, *_FETCH_PARAMETERS]},
         "responses": {
             200: {"description": "Records", "content": _content(_FETCHED, NDJSON, ARROW, SSE)},
-            406: problem_response("None of the accepted media types can be given"),
-            416: problem_response("The offset is outside the log"),
         },
     },
     ("POST", "/v1/fetch"): {
@@ -270,7 +278,6 @@ HOT_OPERATIONS: Final[dict[tuple[str, str], dict[str, Any]]] = {
         },
         "responses": {
             200: {"description": "Records by partition", "content": _content(_FETCHED_MANY)},
-            415: problem_response("This content encoding is not read here"),
         },
     },
 }

@@ -40,6 +40,9 @@ log = logging.getLogger("riacho.error")
 
 MEDIA_TYPE: Final = "application/problem+json"
 
+UNKNOWN: Final = "UNKNOWN_SERVER_ERROR"
+"""The code of an error that nobody meant to raise."""
+
 RETRY_AFTER_S: Final = 1
 """What `Retry-After` says: the shortest there is, since a flush takes far less. Whoever only
 lost a race need not wait at all."""
@@ -103,7 +106,7 @@ def response_to(error: Exception, request_id: str) -> Response:
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     body = _document(
         status,
-        "UNKNOWN_SERVER_ERROR",
+        UNKNOWN,
         "this is a fault of the gateway, and its error log has the details",
         request_id,
         may_have_applied=True,

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from service.gateway import Gateway
-from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter, problem_response
+from service.openapi import OFFSET, PLACE, TOPIC_NAME, parameter
 from service.partition_info import PartitionInfo
 from service.record_limits import PARTITION_MAX
 from service.requests import JSON, OFFSET_MAX, Query, parse_partition, parse_place
@@ -170,7 +170,6 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get(
         "/{topic}/partitions/{partition}/segments",
         response_model=StoredRanges,
-        responses={416: problem_response("The offset is outside the log")},
         openapi_extra={
             "parameters": [
                 parameter("query", "offset", OFFSET, "first offset; default: the log start"),

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from service.group_openapi import operation
-from service.openapi import INSTANCE, RECORD, TOPIC_NAME, parameter, problem_response
+from service.openapi import INSTANCE, RECORD, TOPIC_NAME, parameter
 from service.requests import JSON
 from service.transaction_routes import KEY_CHARS_MAX
 from service.transactions.bodies import (
@@ -101,9 +101,6 @@ def _atomic() -> dict[str, Any]:
             "description": "there if the call was made before, and this is its answer",
         }
     }
-    described["responses"][422] = problem_response(
-        "The Idempotency-Key was used for another request"
-    )
     return described
 
 
