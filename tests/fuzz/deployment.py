@@ -1,0 +1,205 @@
+"""A whole gateway in this process, over stores that are real and fail when they are told to."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+import httpx
+
+from service.app import App
+from service.clock import World, real_world
+from service.gateway import Gateway
+from service.metrics import Metrics
+from service.registry import Registry
+from service.settings import Settings
+from storage.errors import MetadataConflict, ObjectMissing, OutcomeUnknown, StoreUnavailable
+from storage.memory import MemoryMetadata, MemoryObjects
+from storage.metadata import Op, Versioned
+from storage.objects import Body
+from storage.zones import Zones
+
+TableFault = Literal["down", "refusing", "silent", "contended", "damaged", "buggy", "hanging"]
+"""Not there; reads only; never says whether it wrote; somebody else is always first; bytes have
+changed; the driver fails in a way that nobody thought of;
+the connection hangs."""
+
+BucketFault = Literal["down", "damaged", "empty", "buggy"]
+
+
+class BugInDriver(Exception):
+    """What nobody has thought of."""
+
+
+class Table:
+    """A `MetadataStore` that keeps every promise until `fault` is set."""
+
+    def __init__(self, inner: MemoryMetadata) -> None:
+        self.inner = inner
+        self.fault: TableFault | None = None
+
+    async def get(self, key: str) -> Versioned | None:
+        self._check()
+        if self.fault == "hanging":
+            await asyncio.Event().wait()
+        item = await self.inner.get(key)
+        return None if item is None else self._seen(item)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Versioned]:
+        self._check()
+        return {key: self._seen(item) for key, item in (await self.inner.get_many(keys)).items()}
+
+    async def list(
+        self, prefix: str, *, after: str | None = None, limit: int = 1000
+    ) -> list[tuple[str, Versioned]]:
+        self._check()
+        found = await self.inner.list(prefix, after=after, limit=limit)
+        return [(key, self._seen(item)) for key, item in found]
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        self._check()
+        await asyncio.sleep(0)
+        match self.fault:
+            case "refusing":
+                raise StoreUnavailable("the table takes no writes")
+            case "silent":
+                raise OutcomeUnknown("the table did not answer")
+            case "contended":
+                raise MetadataConflict(await self.inner.get_many([op.key for op in ops]))
+            case _:
+                return await self.inner.transact(ops)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    def _check(self) -> None:
+        if self.fault == "down":
+            raise StoreUnavailable("the table does not answer")
+        if self.fault == "buggy":
+            raise BugInDriver("the driver has a bug")
+
+    def _seen(self, item: Versioned) -> Versioned:
+        if self.fault != "damaged":
+            return item
+        return Versioned(bytes([item.value[0] ^ 255]) + item.value[1:], item.version)
+
+
+class Bucket(MemoryObjects):
+    """An `ObjectStore` that keeps every promise until `fault` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault: BucketFault | None = None
+        self.has_addresses = True
+
+    async def presign(self, key: str, expires_s: int) -> str:
+        if not self.has_addresses:
+            return await super().presign(key, expires_s)
+        self._check()
+        return f"https://bucket.example/{key}"
+
+    async def put(self, key: str, body: Body) -> None:
+        self._check()
+        await super().put(key, body)
+
+    async def get(self, key: str) -> bytes:
+        self._check()
+        return self._seen(key, await super().get(key))
+
+    async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self._check()
+        return [self._seen(key, piece) for piece in await super().get_ranges(key, ranges)]
+
+    def _check(self) -> None:
+        if self.fault == "down":
+            raise StoreUnavailable("the bucket does not answer")
+        if self.fault == "buggy":
+            raise BugInDriver("the driver has a bug")
+
+    def _seen(self, key: str, piece: bytes) -> bytes:
+        if self.fault == "empty":
+            raise ObjectMissing(f"there is no object {key}")
+        return piece if self.fault != "damaged" else bytes([piece[0] ^ 255]) + piece[1:]
+
+
+class Time:
+    """A clock that goes on when somebody sleeps, so that nobody waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_700_000_000.0
+
+    def world(self) -> World:
+        dice = random.Random(1)
+        return replace(
+            real_world(),
+            now_ms=lambda: int(self.now_s * 1000),
+            monotonic_s=lambda: self.now_s,
+            sleep=self.sleep,
+            random=dice.random,
+            random_bytes=dice.randbytes,
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        await asyncio.sleep(0)
+
+
+UNCACHED = {"linger_max_ms": 1, "wait_ms_max": 50, "slice_cache_bytes": 1, "index_cache_bytes": 4}
+"""So that every read meets the stores, and what is wrong with them."""
+
+
+class Deployment:
+    """A gateway, what it stores in, and a client of it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.time = Time()
+        world = self.world = self.time.world()
+        self.settings = Settings(**{**UNCACHED, **settings})
+        self.table = Table(MemoryMetadata(world.new_version))
+        self.bucket = Bucket()
+        self.other_bucket = Bucket()
+        self._start(world)
+
+    def _start(self, world: World) -> None:
+        zones = Zones({"a": self.bucket, "b": self.other_bucket})
+        self.gateway = Gateway(self.settings, zones, self.table, world)
+        registry = Registry(self.settings, self.table, world)
+        self.app = App(self.gateway, registry, Metrics())
+        transport = httpx.ASGITransport(self.app)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+    async def restart(self) -> None:
+        """Go on with a gateway that remembers nothing."""
+        await self.stop()
+        self._start(self.world)
+
+    async def stop(self) -> None:
+        await self.http.aclose()
+        await self.gateway.batcher.aclose()
+        await self.gateway.aclose()
+
+    def limit(self, **settings: Any) -> None:
+        """Go on with other settings, of those that are looked up with each request."""
+        self.settings = self.settings.model_copy(update=settings)
+        self.gateway.settings = self.settings
+
+    async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
+        return await self.http.request(method, path, **request)
+
+    async def done(self, method: str, path: str, **request: Any) -> Any:
+        """Return the body of an answer that must be a good one."""
+        response = await self.ask(method, path, **request)
+        assert response.is_success, response.text
+        return response.json() if response.content else None
+
+
+@asynccontextmanager
+async def deployment(**settings: Any) -> AsyncIterator[Deployment]:
+    deployed = Deployment(**settings)
+    try:
+        yield deployed
+    finally:
+        deployed.table.fault = deployed.bucket.fault = deployed.other_bucket.fault = None
+        await deployed.stop()

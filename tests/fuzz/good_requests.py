@@ -1,0 +1,94 @@
+"""A request for each operation that a healthy gateway grants, and what must be there before."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.fuzz.deployment import Deployment
+
+Operation = tuple[str, str]
+"""Method and path, as the document has them."""
+
+RECORDS = {"records": [{"key": "k", "value": "v"}]}
+OFFSETS = {"offsets": [{"topic": "t", "partition": 0, "offset": 1}]}
+ATOMIC = {"records": [{"topic": "t", "key": "k", "value": "v"}]}
+TOPIC = "/v1/topics/{topic}"
+PARTITION = f"{TOPIC}/partitions/{{partition}}"
+GROUP = "/v1/groups/{group}"
+MEMBER = f"{GROUP}/members/{{member}}"
+TRANSACTION = "/v1/transactions/{transaction}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is sent; what is in braces is filled in with what the deployment has."""
+
+    path: dict[str, Any] = field(default_factory=dict)
+    json: Any = None
+    params: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+
+
+GOOD: dict[Operation, Request] = {
+    ("GET", "/v1/topics"): Request(),
+    ("POST", "/v1/topics"): Request(json={"name": "new"}),
+    ("GET", TOPIC): Request(),
+    ("PATCH", TOPIC): Request(json={"partitions": 3}),
+    ("DELETE", TOPIC): Request(),
+    ("GET", f"{TOPIC}/partitions"): Request(),
+    ("POST", f"{TOPIC}/records"): Request(json=RECORDS),
+    ("GET", f"{PARTITION}/records"): Request(params={"offset": 0}),
+    ("POST", f"{PARTITION}/records"): Request(json=RECORDS),
+    ("DELETE", f"{PARTITION}/records"): Request(params={"before_offset": "1"}),
+    ("GET", f"{PARTITION}/offsets"): Request(params={"at": "1"}),
+    ("GET", f"{PARTITION}/segments"): Request(),
+    ("POST", f"{TOPIC}/delete-records"): Request(
+        json={"partitions": [{"partition": 0, "before_offset": 1}]}
+    ),
+    ("POST", "/v1/fetch"): Request(json={"partitions": [{"topic": "t", "partition": 0}]}),
+    ("GET", "/v1/groups"): Request(),
+    ("GET", GROUP): Request(),
+    ("DELETE", GROUP): Request(path={"group": "empty"}),
+    ("POST", f"{GROUP}/members"): Request(json={"topics": ["t"]}),
+    ("DELETE", MEMBER): Request(),
+    ("POST", f"{MEMBER}/heartbeat"): Request(json={"generation": 1}),
+    ("POST", f"{MEMBER}/poll"): Request(json={"generation": 1}),
+    ("GET", f"{GROUP}/offsets"): Request(),
+    ("POST", f"{GROUP}/offsets"): Request(path={"group": "empty"}, json=OFFSETS),
+    ("GET", f"{GROUP}/lag"): Request(),
+    ("POST", f"{GROUP}/reset"): Request(path={"group": "empty"}, json={"to": "earliest"}),
+    ("POST", "/v1/producers"): Request(json={}),
+    ("GET", "/v1/transactions"): Request(),
+    ("POST", "/v1/transactions"): Request(json={"transactional_id": "other"}),
+    ("GET", TRANSACTION): Request(),
+    ("POST", f"{TRANSACTION}/commit"): Request(),
+    ("POST", f"{TRANSACTION}/abort"): Request(),
+    ("POST", "/v1/atomic"): Request(json=ATOMIC),
+    ("GET", "/v1/cluster"): Request(),
+    ("GET", "/healthy"): Request(),
+    ("GET", "/ready"): Request(),
+    ("GET", "/metrics"): Request(),
+}
+
+
+async def furnish(deployed: Deployment) -> dict[str, Any]:
+    """Make what the good requests ask for; return what fills the braces of their paths."""
+    await deployed.done("POST", "/v1/topics", json={"name": "t", "partitions": 2})
+    for _ in range(3):
+        await deployed.done("POST", "/v1/topics/t/partitions/0/records", json=RECORDS)
+    await deployed.done("POST", "/v1/groups/empty/offsets", json=OFFSETS)
+    joined = await deployed.done("POST", "/v1/groups/g/members", json={"topics": ["t"]})
+    begun = await deployed.done(
+        "POST", "/v1/transactions", json={"transactional_id": "x", "timeout_ms": 900_000}
+    )
+    transaction = begun["transaction_id"]
+    await deployed.done(
+        "POST", "/v1/topics/t/records", json=RECORDS, headers={"riacho-transaction": transaction}
+    )
+    return {
+        "topic": "t",
+        "partition": 0,
+        "group": "g",
+        "member": joined["member_id"],
+        "transaction": transaction,
+    }
