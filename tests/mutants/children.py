@@ -47,11 +47,12 @@ class _Child:
     received: bytes = b""
 
     def is_stuck(self) -> bool:
-        """Return whether it has done nothing for a while; to be asked now and then."""
+        """Return whether it has slept for a while; to be asked now and then."""
         with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
-            user, system = stat.read().rpartition(")")[2].split()[11:13]
-        computed = int(user) + int(system)
-        if computed != self.computed:
+            fields = stat.read().rpartition(")")[2].split()
+        computed = int(fields[11]) + int(fields[12])
+        # On a busy machine one may wait for long to be let at work. That is not sleeping.
+        if fields[0] != "S" or computed != self.computed:
             self.computed, self.idle_since_s = computed, time.monotonic()
         return time.monotonic() - self.idle_since_s > IDLE_S_MAX
 

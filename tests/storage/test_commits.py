@@ -48,6 +48,14 @@ async def test_a_copy_is_recognised_without_a_look_at_the_table() -> None:
     assert await reads_of(scene, claim(2, 7)) == 1
 
 
+async def test_a_gap_beside_a_copy_is_refused_only_after_a_look_too() -> None:
+    scene = await new_scene()
+    await scene.send(scene.ours, claim(2, 0))
+    await scene.send(scene.theirs, claim(4, 0))
+
+    assert await scene.send(scene.ours, claim(2, 0), claim(4, 1)) == [0, 2]
+
+
 # What zones hold at the moment of a commit
 
 
@@ -93,6 +101,16 @@ async def test_a_zone_that_does_not_answer_is_not_known_to_have_lost_it(
 
     assert zoned.looks() == "abc"
     assert (head.isr, head.runs[0].zones) == (0b111, 0b111)
+
+
+async def test_a_zone_that_never_got_it_and_does_not_answer_leaves_the_isr() -> None:
+    zoned = await Zoned().written()
+    zoned.stores["c"].mode = "denied"
+    run = msgspec.structs.replace(zoned.run, zones=0b011)
+
+    head = await zoned.committed(run, after_s=TRUSTED_S + 0.1)
+
+    assert (head.isr, head.runs[0].zones) == (0b011, 0b011)
 
 
 async def test_a_lane_of_one_zone_has_nobody_to_copy_from_and_does_not_ask() -> None:

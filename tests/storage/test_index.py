@@ -34,6 +34,19 @@ def test_a_page_decodes_to_what_it_encoded(entries: list[Entry]) -> None:
     assert len(page) == len(entries)
 
 
+def test_a_page_takes_less_room_where_it_is_stored() -> None:
+    entries = [
+        Entry(
+            partition=0, end_offset=n + 1, record_count=1, kind=0, object_id=bytes(16),
+            position=n, length=1, min_ms=n, max_ms=n, crc=7, zones=1,
+        )
+        for n in range(1000)
+    ]  # fmt: skip
+    page = Page.of(entries)
+
+    assert len(page.encode()) < page.size_bytes / 2
+
+
 @some
 @given(SORTED_ENTRIES, PARTITIONS, st.integers(0, 2**62), st.integers(1, 5))
 def test_a_page_looks_up_by_ceiling(
