@@ -118,6 +118,7 @@ class Weather:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self._decks: dict[Kind, list[Fault]] = {kind: [] for kind in Kind}
+        self._dealt: set[Kind] = set()
         self._bent_s: dict[str, float] = {}
 
     def next(self, kind: Kind, request: Request) -> Fault:
@@ -138,9 +139,12 @@ class Weather:
     def _deal(self, kind: Kind) -> Fault:
         if not self._decks[kind]:
             faults = FAULTS[kind]
-            without = round(len(faults) / self.rate) - len(faults)
+            # The first deck is half faults, so that also a short run meets each of them.
+            rate = self.rate if kind in self._dealt else max(self.rate, 0.5)
+            without = round(len(faults) / rate) - len(faults)
             self._decks[kind] = [*faults, *[Fault.NONE] * without]
             self.chance.shuffle(self._decks[kind])
+            self._dealt.add(kind)
         return self._decks[kind].pop()
 
     def totals(self) -> Counter[Fault]:

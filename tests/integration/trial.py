@@ -53,6 +53,8 @@ ENV: Final = {
     "RIACHO_CONTROLLER_LEASE_S": "2",
     "RIACHO_GATEWAY_HEARTBEAT_S": "1",
     "RIACHO_GROUP_UPKEEP_S": "1",
+    # One table serves all of them here.
+    "RIACHO_HEAD_POLL_MS": "200",
     # So small that readers see what is stored.
     "RIACHO_SLICE_CACHE_BYTES": "20000",
     "RIACHO_INDEX_CACHE_BYTES": "20000",
