@@ -18,6 +18,7 @@ NAMES = (
     "replication",
     "compaction",
     "spark_source",
+    "overload",
 )
 
 
