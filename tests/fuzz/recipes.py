@@ -175,6 +175,11 @@ NOBODY = Recipe(change=Request(path={"group": "nobody"}))
 STRANGER = Recipe(change=Request(path={"member": "stranger"}))
 
 MISSING: Recipes = {
+    **of(
+        [op for op in GOOD if "{topic}" in op[1]],
+        "INVALID_TOPIC_EXCEPTION",
+        Recipe(change=Request(path={"topic": "a b"})),
+    ),
     **of([op for op in GOOD if "{topic}" in op[1]], "UNKNOWN_TOPIC_OR_PARTITION", NOWHERE),
     **of(
         [("GET", GROUP), ("DELETE", GROUP), ("GET", f"{GROUP}/lag")],

@@ -201,6 +201,7 @@ async def _with_key(deployed: Deployment, _: Names) -> None:
 
 
 ATOMICS: Recipes = {
+    (ATOMICALLY, "INVALID_TOPIC_EXCEPTION"): _body(records=[{"topic": "a b"}]),
     (ATOMICALLY, "UNKNOWN_TOPIC_OR_PARTITION"): _body(records=[{"topic": "nowhere"}]),
     (ATOMICALLY, "INVALID_RECORD"): _body(**_record(headers={"n" * 300: "v"})),
     (ATOMICALLY, "MESSAGE_TOO_LARGE"): _body(**_record(value=LONG)),
@@ -231,6 +232,7 @@ ATOMICS: Recipes = {
 GROUPS: Recipes = {
     (("DELETE", GROUP), "NON_EMPTY_GROUP"): Recipe(change=Request(path={"group": "g"})),
     (RESET, "NON_EMPTY_GROUP"): Recipe(change=Request(path={"group": "g"})),
+    (RESET, "INVALID_TOPIC_EXCEPTION"): _body(to="earliest", topics=["a b"]),
     (RESET, "UNKNOWN_TOPIC_OR_PARTITION"): _body(to="earliest", topics=["nowhere"]),
     (JOIN, "INCONSISTENT_GROUP_PROTOCOL"): _body(topics=["t"], assignor="roundrobin"),
     **of(BEATS, "ILLEGAL_GENERATION", _body(generation=99)),
@@ -239,6 +241,9 @@ GROUPS: Recipes = {
         change=Request(
             path={"group": "g"}, json={"generation": 99, "member_id": "{member}", **OFFSETS}
         )
+    ),
+    (COMMIT_OFFSETS, "INVALID_TOPIC_EXCEPTION"): _body(
+        offsets=[{"topic": "a b", "partition": 0, "offset": 1}]
     ),
     (COMMIT_OFFSETS, "UNKNOWN_TOPIC_OR_PARTITION"): _body(
         offsets=[{"topic": "nowhere", "partition": 0, "offset": 1}]
@@ -289,6 +294,9 @@ TRANSACTIONS: Recipes = {
             }
         ),
         before=_wide,
+    ),
+    (COMMIT, "INVALID_TOPIC_EXCEPTION"): _body(
+        offsets={"group": "empty", "offsets": [{"topic": "a b", "partition": 0, "offset": 1}]}
     ),
     (COMMIT, "UNKNOWN_TOPIC_OR_PARTITION"): _body(
         offsets={"group": "empty", "offsets": [{"topic": "no", "partition": 0, "offset": 1}]}

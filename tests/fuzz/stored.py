@@ -36,6 +36,7 @@ from storage.compacted_footer import column_ranges
 from storage.compaction import reading
 from storage.compaction.hot import Hot
 from storage.entries import Entry
+from storage.errors import Corrupt
 from storage.index import Page
 from storage.metadata import Versioned
 from storage.producers import Window
@@ -91,6 +92,13 @@ def _parquet() -> tuple[bytes, compacted.Footer]:
 def _footer_bytes() -> bytes:
     whole, footer = _parquet()
     return whole[-footer.length :]
+
+
+def _read_slice(data: bytes, crc: int) -> list[pa.RecordBatch]:
+    """Return a slice as a compaction reads it: its checksum is compared when it is loaded."""
+    if crc32c(data) != crc:
+        raise Corrupt("the slice is damaged")
+    return list(reading._decode_slices(HOT, [data], False))
 
 
 def _row_groups(whole: bytes) -> list[pa.RecordBatch]:
@@ -296,8 +304,9 @@ OBJECTS = [
     ),
     Decoder(
         covers=("storage.compaction.reading._decode_slices",),
-        decode=lambda data: list(reading._decode_slices(HOT, [data], False)),
-        valid=SLICES_OF_THREE,
+        decode=beside(_read_slice),
+        valid=SLICES_OF_THREE.map(with_checksum),
+        envelope=CHECKSUM,
         believes=BELIEVED,
         factor=60,
         why="compressed columns, joined",
