@@ -69,6 +69,7 @@ class Court:
         self._fresh = fresh
         self._only = only
         self._failed = ""
+        self._limit_s = 0.0
         self._loaded: list[FunctionType] = []
         self.verdicts: list[Verdict] = []
 
@@ -79,6 +80,15 @@ class Court:
         phases = (Phase.explicit, Phase.reuse, Phase.generate)
         settings.register_profile("mutants", settings.default, phases=phases, database=None)
         settings.load_profile("mutants")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self) -> None:
+        # Who computes for longer is ended by the signal.
+        signal.setitimer(signal.ITIMER_PROF, self._limit_s)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)  # To tell of a failure may take longer than it.
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -199,8 +209,7 @@ class Court:
         if not items:
             return ""
         for item, following in zip(items, [*items[1:], None], strict=True):
-            if item.nodeid in limits_s:  # Who computes for longer is ended by the signal.
-                signal.setitimer(signal.ITIMER_PROF, limits_s[item.nodeid])
+            self._limit_s = limits_s.get(item.nodeid, 0.0)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self._failed:
                 break
