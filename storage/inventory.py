@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from crc32c import crc32c
 
 from storage import head as heads
-from storage import index, keys, segment_list
+from storage import index, keys, segment_list, windows
 from storage.compacted_footer import MAGIC
 from storage.entries import Entry, Kind
 from storage.errors import Corrupt
@@ -107,7 +107,7 @@ async def walk(
             yield shelf
     for ref in head.producer_pages:
         if not skip(ref.object_id):
-            found = await walker.load(ref.object_id, "producers", lambda _: None)
+            found = await walker.load(ref.object_id, "producers", windows.decode)
             if found is not None:
                 yield Shelf(object_id=ref.object_id, is_leaf=True, references=[found[0]])
     yield walker.slices(INLINE, heads.all_entries(head))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from storage import catalog as catalogs
-from storage import index, inventory, keys
+from storage import index, inventory, keys, windows
 from storage.errors import Corrupt, ObjectMissing, StoreUnavailable
 from storage.head import WindowPage
 from storage.inventory import INLINE, Reference, Shelf
@@ -87,7 +87,7 @@ async def test_pages_of_producers_are_part_of_it() -> None:
     lane = ReplicatedLane()
     page_id = b"p" * 16
     key = keys.index_object(TOPIC_ID, 0, page_id, "producers")
-    await lane.zones.put(key, [b"windows"], ["a", "b", "c"])
+    await lane.zones.put(key, [windows.encode([])], ["a", "b", "c"])
     lane.head = msgspec.structs.replace(
         lane.head, producer_pages=(WindowPage(page_id, 0, 1, 1, 1),)
     )
@@ -98,6 +98,14 @@ async def test_pages_of_producers_are_part_of_it() -> None:
     assert shelf.is_leaf
     assert inline.references == []
     assert [each.object_id for each in await shelves_of(lane, {page_id})] == [INLINE]
+    # What is damaged is not taken for what it should be.
+    await lane.zones["a"].damage(key)
+    [damaged_in_one, _] = await shelves_of(lane)
+    assert damaged_in_one == shelf
+    for name in "bc":
+        await lane.zones[name].damage(key)
+    with pytest.raises(Corrupt):
+        await shelves_of(lane)
 
 
 async def test_what_lies_before_the_log_start_is_not_needed() -> None:
