@@ -194,8 +194,9 @@ def visible_objects(head: Head) -> frozenset[bytes]:
 def with_zone(head: Head, zone: int, held: Held) -> Head:
     """Return the head with a replica back in the ISR, which is known to lack nothing.
 
-    Runs of which nothing can be read any more count as if it held them. The epoch goes up only if a partition has another leader now. Whoever writes with an older
-    head is stopped by the head's version, not by the epoch.
+    Runs of which nothing can be read any more count as if it held them. The epoch goes up only if a
+    partition has another leader now. Whoever writes with an older head is stopped by the head's
+    version, not by the epoch.
     """
     assert zone in head.replicas, (zone, head.replicas)
     assert not lacks(head, zone, held), (head.topic_id, head.lane, zone)
