@@ -19,6 +19,7 @@ from tests.simulation.simulator import run
 
 SHOWN_MAX = 5
 LINES_MAX = 60
+PROGRESS_EVERY = 50
 
 
 def main() -> int:
@@ -48,8 +49,9 @@ def _run_all(seeds: Sequence[int], jobs: int) -> int:
             results.append(result)
             if result.wrong:
                 _tell(result)
-            elif sys.stderr.isatty():
-                print(f"\r{len(results)} of {len(seeds)}", end="\r", file=sys.stderr)
+            if sys.stderr.isatty() or len(results) % PROGRESS_EVERY == 0:
+                end = "\r" if sys.stderr.isatty() else "\n"
+                print(f"{len(results)} of {len(seeds)} seeds", end=end, file=sys.stderr, flush=True)
     failed = [result.seed for result in results if result.wrong]
     total: Counter[str] = sum((result.met for result in results), Counter())
     for name, count in sorted(total.items()):
