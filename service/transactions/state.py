@@ -234,8 +234,11 @@ def find(txn: Transaction | None, ref: Ref) -> Open | End:
                 f"transaction {ref} has not begun; begin it with POST /v1/transactions"
             )
         return txn.open
-    is_former = ref.producer_id == txn.producer_id and ref.epoch < txn.epoch
-    if is_former or any(ended.producer_id == ref.producer_id for ended in txn.ends):
+    if ref.producer_id == txn.producer_id:
+        is_former = ref.epoch < txn.epoch
+    else:
+        is_former = any(ended.producer_id == ref.producer_id for ended in txn.ends)
+    if is_former:
         raise fenced(ref, txn)
     raise UnknownTransaction(f"there is no transaction {ref}")
 

@@ -7,12 +7,14 @@ its tests.
 
 import ast
 import gc
+import importlib
 import os
 import signal
 import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -100,6 +102,8 @@ class Court:
             for item in session.items
             if not any(item.get_closest_marker(mark) for mark in _UNUSED_MARKS)
         }
+        with suppress(ImportError):  # Arrow looks for it, and every child would load it anew.
+            importlib.import_module("pandas")
         self._loaded = loaded_functions({str(ROOT / module) for module in self._sources})
         gc.freeze()  # Else every child would copy most of the memory, looking for garbage.
         with tempfile.TemporaryDirectory() as scratch:
@@ -172,7 +176,7 @@ class Court:
             tests, seconds = _affordable(known, known.reaching(mutant, starts[mutant.function]))
             chosen.append(tests)
             killers = recent.setdefault(mutant.function, [])
-            limits_s = {test: 4 * known.of_test[test].seconds + 1 for test in tests}
+            limits_s = {test: 4 * known.of_test[test].seconds + 3 for test in tests}
             job = partial(self._try, mutant, source, tests, limits_s, items, killers)
             jobs.append(Job(job, computing_s=3 * seconds + 5))
         for done, (number, killer) in enumerate(run_all(jobs, self._processes), 1):
