@@ -58,13 +58,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
             return "Empty"
         return "PreparingRebalance" if self.held else "Stable"
 
-    @property
-    def patterned(self) -> bool:
-        return any(member.pattern is not None for member in self.members.values())
-
-    def named_topics(self) -> set[str]:
-        return {topic for member in self.members.values() for topic in member.topics}
-
     def assignment(self, member_id: str) -> list[TopicPartition]:
         others = {
             place
