@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-CONNECTIONS_MAX = 512
-"""More wait on our side: so many clients at once are a crowd already."""
+CONNECTIONS_MAX = 900
+"""More wait on our side: many systems give a process no more than 1,024 open files."""
 ANSWER_S_MAX = 120.0
 TRIES = 3
 """So often in a row a load must be too much."""
