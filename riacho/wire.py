@@ -12,7 +12,7 @@ reader skips those rows.
 import gzip
 import json
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
@@ -130,6 +130,13 @@ def decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Re
         raise _unreadable(error) from error
 
 
+def _whole(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches that can be read: Arrow believes every offset, and may die of a wrong one."""
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch
+
+
 def _decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Record]:
     from pyarrow import ipc
 
@@ -138,11 +145,11 @@ def _decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[R
     records: list[Record] = []
     with ipc.open_stream(body) as reader:
         if "offset" in reader.schema.names:
-            for batch in reader:
+            for batch in _whole(reader):
                 records += _rows(topic, partition, batch.column("offset").to_pylist(), batch)
             return [record for record in records if record.offset >= start]
         base_offsets = json.loads((reader.schema.metadata or {}).get(_BASE_OFFSETS, b"[]"))
-        for base_offset, batch in zip(base_offsets, reader, strict=True):
+        for base_offset, batch in zip(base_offsets, _whole(reader), strict=True):
             skipped = max(start - base_offset, 0)
             if skipped < batch.num_rows:
                 rest = batch.slice(skipped)
