@@ -1,0 +1,168 @@
+"""The items that recognise a repeated atomic call: read once, written once, never too large."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from service.clock import World
+from service.transactions import guards
+from service.transactions.guards import (
+    GAP_LOOKS,
+    GAP_WAIT_S,
+    REMEMBERED_MAX,
+    Done,
+    KeyGuard,
+    SequenceGuard,
+    decode_window,
+)
+from service.transactions.state import Results
+from storage.errors import DuplicateSequence, OutOfOrderSequence, TransactionTooLarge
+from storage.metadata import VALUE_BYTES_MAX, Versioned
+from storage.producers import SEQUENCES
+from tests.storage.faults import FaultyMetadata
+from tests.storage.worlds import Clock, new_metadata
+
+pytestmark = pytest.mark.anyio
+
+RESULTS: Results = {"t": ((0, 7, 2),)}
+
+
+class CountingClock(Clock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await super().sleep(seconds)
+
+
+@dataclass
+class Table:
+    metadata: FaultyMetadata = field(default_factory=lambda: FaultyMetadata(new_metadata()))
+    clock: CountingClock = field(default_factory=CountingClock)
+
+    @property
+    def world(self) -> World:
+        return World(
+            now_ms=self.clock.now_ms,
+            monotonic_s=self.clock.monotonic_s,
+            sleep=self.clock.sleep,
+            random=random.Random(1).random,
+            random_bytes=random.Random(2).randbytes,
+        )
+
+    def calls(self, sequence: int, count: int = 2, epoch: int = 0) -> SequenceGuard:
+        return SequenceGuard(self.metadata, self.world, (3, epoch), sequence, count)
+
+    def key(self) -> KeyGuard:
+        return KeyGuard(self.metadata, self.world, "k", b"body")
+
+    async def do(self, guard: SequenceGuard | KeyGuard, results: Results = RESULTS) -> None:
+        await self.metadata.transact(await guard.ops(results))
+
+    async def remembered(self) -> list[int]:
+        """Return the sequences of the calls that are remembered."""
+        [(_, item)] = await self.metadata.list("atomic/")
+        window = decode_window(item)
+        assert window is not None
+        return [sequence for sequence, _, _ in window.calls]
+
+
+async def test_what_was_looked_at_is_not_read_again_for_the_first_attempt_only() -> None:
+    table = Table()
+    for guard in (table.calls(0), table.key()):
+        table.metadata.calls.clear()
+        await guard.look()
+        await guard.ops(RESULTS)
+        assert table.metadata.calls["get"] == 1
+        await guard.ops(RESULTS)
+        assert table.metadata.calls["get"] == 2
+
+
+async def test_an_attempt_without_a_look_looks() -> None:
+    table = Table()
+    for first, again in ((table.calls(0), table.calls(0)), (table.key(), table.key())):
+        await table.do(first)
+
+        with pytest.raises(Done):
+            await again.ops(RESULTS)
+
+
+async def test_a_gap_is_waited_for_as_long_as_promised() -> None:
+    table = Table()
+
+    with pytest.raises(OutOfOrderSequence):
+        await table.calls(2).look()
+
+    assert table.metadata.calls["get"] == GAP_LOOKS + 1
+    assert sum(table.clock.slept) == pytest.approx(GAP_WAIT_S)
+
+
+async def test_a_repetition_from_before_what_is_remembered_is_a_duplicate() -> None:
+    table = Table()
+    for number in range(REMEMBERED_MAX + 2):
+        await table.do(table.calls(2 * number))
+    oldest = (await table.remembered())[0]
+    assert oldest == 4
+
+    with pytest.raises(Done):
+        await table.calls(oldest).look()
+    with pytest.raises(DuplicateSequence):
+        await table.calls(oldest - 2).look()
+    # One that begins where a remembered one does, and is another.
+    with pytest.raises(OutOfOrderSequence):
+        await table.calls(oldest, count=1).look()
+    with pytest.raises(OutOfOrderSequence):
+        await table.calls(oldest + 1, count=1).look()
+
+
+async def test_half_of_all_numbers_are_behind() -> None:
+    table = Table()
+    await table.do(table.calls(0, count=SEQUENCES // 2))
+    await table.do(table.calls(SEQUENCES // 2, count=2))
+    ends = SEQUENCES // 2 + 2
+    for number in range(REMEMBERED_MAX):
+        await table.do(table.calls(ends + number, count=1))
+    ends += REMEMBERED_MAX
+
+    with pytest.raises(DuplicateSequence):
+        await table.calls(ends - SEQUENCES // 2, count=1).look()
+    with pytest.raises(OutOfOrderSequence):
+        await table.calls(ends - SEQUENCES // 2 - 1, count=1).look()
+
+
+async def test_a_newer_epoch_remembers_nothing_of_the_older() -> None:
+    table = Table()
+    await table.do(table.calls(0))
+
+    await table.do(table.calls(0, epoch=1))
+
+    assert await table.remembered() == [0]
+
+
+async def test_large_answers_are_remembered_as_far_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guards, "WINDOW_BYTES_MAX", 208)
+    large: Results = {"t": tuple((partition, 0, 1) for partition in range(40))}
+    table = Table()
+    for number in range(3):
+        await table.do(table.calls(2 * number))
+    assert await table.remembered() == [0, 2, 4]
+
+    await table.do(table.calls(6), large)
+    few = await table.remembered()
+    await table.do(table.calls(8), {"t": large["t"] * 10})
+
+    assert few[-1] == 6
+    assert 1 < len(few) < 4
+    assert await table.remembered() == [8], "the last one is, however large"
+
+
+def test_what_the_table_does_not_take_is_refused() -> None:
+    assert guards._put("k/k", bytes(VALUE_BYTES_MAX), None).expected is None
+    assert guards._put("k/k", b"", Versioned(b"", "v1")).expected == "v1"
+    with pytest.raises(TransactionTooLarge):
+        guards._put("k/k", bytes(VALUE_BYTES_MAX + 1), None)
