@@ -5,7 +5,7 @@ import pytest
 
 from storage import head as heads
 from storage import keys
-from storage.errors import Contended, MetadataConflict
+from storage.errors import Contended, MetadataConflict, OutcomeUnknown
 from storage.head import Head
 from storage.head_changes import ATTEMPTS_MAX, change_head, found_instead
 from storage.metadata import MetadataStore, Versioned
@@ -72,6 +72,15 @@ async def test_a_change_without_an_answer_is_made_once(fault: Fault, writes: int
     assert changed == await head_in(metadata)
     assert changed.root == NEW_ROOT
     assert metadata.calls["transact"] == writes
+
+
+async def test_who_never_gets_an_answer_does_not_know() -> None:
+    metadata = FaultyMetadata(new_metadata())
+    await create_lane(metadata.inner)
+    metadata.faults = ["request lost"] * ATTEMPTS_MAX
+
+    with pytest.raises(OutcomeUnknown):
+        await change_head(metadata, KEY, with_root)
 
 
 async def test_where_there_is_nothing_to_do_nothing_is_written() -> None:

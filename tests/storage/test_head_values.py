@@ -2,7 +2,8 @@
 
 from storage import head as heads
 from storage import index
-from storage.index import Members
+from storage.entries import Entry
+from storage.index import Members, Page
 from storage.producers import Window
 from tests.storage.logs import run_of
 
@@ -51,3 +52,19 @@ def test_what_is_set_for_a_partition_leaves_those_before_it_empty() -> None:
     members = index.replace_level(Members(()), 1, ())
     assert len(members.levels) == 2
     assert len(index.replace_level(members, 0, ()).levels) == 2
+
+
+def entry(partition: int, end_offset: int, max_ms: int) -> Entry:
+    return Entry(
+        partition=partition, end_offset=end_offset, record_count=1, kind=0, object_id=bytes(16),
+        position=8, length=1, min_ms=0, max_ms=max_ms, crc=0, zones=1,
+    )  # fmt: skip
+
+
+def test_a_page_answers_with_nothing_of_another_partition() -> None:
+    page = Page.of([entry(3, 1, 1), entry(3, 2, 2), entry(5, 1, 9)])
+
+    assert page.since(3, 9, 1) is None
+    assert page.after(3, 2, 5) == []
+    assert page.after(2, 0, 5) == page.after(4, 0, 5) == page.after(6, 0, 5) == []
+    assert Page.of([entry(5, 1, 9)]).after(3, 0, 5) == []
