@@ -131,7 +131,7 @@ def decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Re
 
 
 def _whole(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches that can be read: Arrow believes every offset, and may die of a wrong one."""
+    """Yield batches that can be read: Arrow believes every offset, and may die of a wrong one."""
     for batch in batches:
         batch.validate(full=True)
         yield batch
