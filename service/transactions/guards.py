@@ -115,7 +115,6 @@ class TransactionGuard:
         if self._next_id is None:
             self._next_id = await self._items.next_id(known.txn)
         new = self._items.committed(known.txn, self._next_id, results, self._digest)
-        self._items.forget(self._ref.transactional_id)
         return self._items.ops(self._ref.transactional_id, known, new)
 
     def answer(self, results: Results) -> Answer:
