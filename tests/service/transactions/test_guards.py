@@ -14,12 +14,19 @@ from service.transactions.guards import (
     Done,
     KeyGuard,
     SequenceGuard,
+    TransactionGuard,
     decode_window,
 )
-from service.transactions.state import Results
-from storage.errors import DuplicateSequence, OutOfOrderSequence, TransactionTooLarge
+from service.transactions.state import Ref, Results, Transaction
+from storage.errors import (
+    DuplicateSequence,
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    TransactionTooLarge,
+)
 from storage.metadata import VALUE_BYTES_MAX, Versioned
-from storage.producers import SEQUENCES
+from storage.producers import EPOCH_MAX, SEQUENCES
+from tests.service.transactions.cluster import TXN, Cluster, Process
 from tests.storage.faults import FaultyMetadata
 from tests.storage.worlds import Clock, new_metadata
 
@@ -111,6 +118,9 @@ async def test_a_repetition_from_before_what_is_remembered_is_a_duplicate() -> N
         await table.calls(oldest).look()
     with pytest.raises(DuplicateSequence):
         await table.calls(oldest - 2).look()
+    # One that ends where the last one did.
+    with pytest.raises(DuplicateSequence):
+        await table.calls(oldest - 2, count=2 * REMEMBERED_MAX + 2).look()
     # One that begins where a remembered one does, and is another.
     with pytest.raises(OutOfOrderSequence):
         await table.calls(oldest, count=1).look()
@@ -145,19 +155,17 @@ async def test_a_newer_epoch_remembers_nothing_of_the_older() -> None:
 async def test_large_answers_are_remembered_as_far_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guards, "WINDOW_BYTES_MAX", 208)
-    large: Results = {"t": tuple((partition, 0, 1) for partition in range(40))}
+    large: Results = {"t": tuple((partition, 0, 1) for partition in range(400))}
     table = Table()
     for number in range(3):
         await table.do(table.calls(2 * number))
-    assert await table.remembered() == [0, 2, 4]
+    [(_, item)] = await table.metadata.list("atomic/")
+    monkeypatch.setattr(guards, "WINDOW_BYTES_MAX", len(item.value))
 
-    await table.do(table.calls(6), large)
-    few = await table.remembered()
-    await table.do(table.calls(8), {"t": large["t"] * 10})
+    await table.do(table.calls(6))
+    assert await table.remembered() == [2, 4, 6], "three fill it to the last byte"
 
-    assert few[-1] == 6
-    assert 1 < len(few) < 4
+    await table.do(table.calls(8), large)
     assert await table.remembered() == [8], "the last one is, however large"
 
 
@@ -166,3 +174,50 @@ def test_what_the_table_does_not_take_is_refused() -> None:
     assert guards._put("k/k", b"", Versioned(b"", "v1")).expected == "v1"
     with pytest.raises(TransactionTooLarge):
         guards._put("k/k", bytes(VALUE_BYTES_MAX + 1), None)
+
+
+# Whole transactions
+
+
+async def instance(epoch: int) -> tuple[Process, Ref]:
+    """Return a transactional id that is at this epoch, with the process that made it."""
+    process = Cluster().process()
+    made = await process.transactions.init(TXN)
+    txn = Transaction(producer_id=made.producer_id, epoch=epoch, changed_ms=0)
+    await process.items.write(TXN, await process.items.read(TXN), txn)
+    return process, Ref(TXN, made.producer_id, epoch)
+
+
+@pytest.mark.parametrize(("epoch", "op_count"), [(0, 1), (EPOCH_MAX - 1, 1), (EPOCH_MAX, 2)])
+async def test_a_transaction_takes_as_many_items_as_it_says(epoch: int, op_count: int) -> None:
+    process, ref = await instance(epoch)
+    guard = TransactionGuard(process.items, ref, b"body")
+
+    ops = await guard.ops(RESULTS)
+
+    assert len(ops) == guard.op_count == op_count
+
+
+async def test_the_last_of_several_transactions_is_answered_with_its_offsets() -> None:
+    process, ref = await instance(0)
+    other: Results = {"t": ((0, 9, 1),)}
+    following = Ref(TXN, ref.producer_id, 1)
+    for each, results in ((ref, RESULTS), (following, other)):
+        ops = await TransactionGuard(process.items, each, b"body").ops(results)
+        await process.gateway.metadata.transact(ops)
+
+    with pytest.raises(Done) as done:
+        await TransactionGuard(process.items, following, b"body").look()
+
+    assert done.value.answer.results == other
+    assert done.value.answer.epoch == 2
+
+
+async def test_what_was_aborted_was_not_done() -> None:
+    process, _ = await instance(0)
+    view = await process.begin()
+    await process.transactions.abort(view.ref)
+
+    # Without a digest it looks like any other end, which has none.
+    with pytest.raises(InvalidProducerEpoch):
+        await TransactionGuard(process.items, view.ref, b"").look()
