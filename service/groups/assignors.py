@@ -103,12 +103,11 @@ def _deal(
         if crowd not in heaps:
             heaps[crowd] = sorted((len(shares[m]), m) for m in crowd)
         heap = heaps[crowd]
-        # Another crowd may have given to the same member since: shares only grow here.
+        # We or another crowd may have given to the same member since: shares only grow here.
         while heap[0][0] != len(shares[heap[0][1]]):
             heapq.heapreplace(heap, (len(shares[heap[0][1]]), heap[0][1]))
         _, member = heap[0]
         shares[member].add(place)
-        heapq.heapreplace(heap, (len(shares[member]), member))
 
 
 def _level(
