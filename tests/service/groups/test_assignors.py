@@ -173,6 +173,41 @@ def test_round_robin_deals_across_topics() -> None:
     assert shares == {"m0": [("a", 0)], "m1": [("b", 0)]}
 
 
+def test_round_robin_passes_over_who_does_not_want_it() -> None:
+    wants = {"m0": ["a"], "m1": ["a", "c"], "m2": ["c"], "m3": ["a"]}
+    shares = ASSIGNORS["roundrobin"](wants, {"a": 5, "b": 2, "c": 4}, {})
+
+    assert shares == {
+        "m0": [("a", 0), ("a", 3)],
+        "m1": [("a", 1), ("a", 4), ("c", 1), ("c", 3)],
+        "m2": [("c", 0), ("c", 2)],
+        "m3": [("a", 2)],
+    }
+
+
+def test_sticky_takes_away_what_is_not_wanted_any_more() -> None:
+    wants = {"m0": ["a"], "m1": ["b"]}
+    shares = assign_sticky(wants, {"a": 1, "b": 1}, {"m0": [("b", 0)]})
+
+    assert shares == {"m0": [("a", 0)], "m1": [("b", 0)]}
+
+
+@pytest.mark.parametrize("owner", ["m0", "m1", "m2", "gone"])
+def test_sticky_evens_out_whatever_one_had_for_every_subscription(owner: str) -> None:
+    counts = {"a": 3, "b": 2}
+    before = {owner: wanted_places({owner: ["a", "b"]}, counts)}
+    for topics in itertools.product([["a"], ["b"], ["a", "b"]], repeat=3):
+        wants = dict(zip(["m0", "m1", "m2"], topics, strict=True))
+        shares = assign_sticky(wants, counts, before)
+
+        assert sorted(itertools.chain(*shares.values())) == wanted_places(wants, counts)
+        for giver, taker in itertools.permutations(shares, 2):
+            assert {topic for topic, _ in shares[giver]} <= set(wants[giver])
+            if len(shares[giver]) > len(shares[taker]) + 1:
+                assert not {topic for topic, _ in shares[giver]} & set(wants[taker])
+        assert assign_sticky(wants, counts, shares) == shares
+
+
 @EVERY
 def test_a_large_group_is_shared_quickly(assignor: str) -> None:
     wants = {f"m{n:03}": ["a", "b"] for n in range(100)}
