@@ -114,9 +114,9 @@ async def held(
             raise _lost(keeping) from None
         raise
     finally:
-        if keeping.done():
+        if keeping.done() and not keeping.cancelled():
             drop_error(keeping)  # Told already, or the work has found out by itself.
-        else:
+        else:  # Also if it was cancelled with everything else, at the end of the process.
             keeping.cancel()
             await asyncio.wait([keeping])
             await lease.release()

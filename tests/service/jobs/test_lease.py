@@ -1,13 +1,14 @@
 """The lease of maintenance: one job at a time, and who lost it stops."""
 
 import asyncio
+import gc
 import random
 from collections.abc import Sequence
 
 import pytest
 
 from service.clock import World
-from service.jobs.lease import NAME, Busy, held
+from service.jobs.lease import NAME, held
 from storage import keys, leases
 from storage.errors import StoreUnavailable
 from storage.leases import LeaseItem, LeaseLost
@@ -47,53 +48,6 @@ async def test_the_next_job_begins_when_the_last_has_ended() -> None:
 
     assert clock.now_s == 1000.0
     assert await leases.current(metadata, NAME) is None
-
-
-async def test_who_finds_a_job_alive_is_told_whose_it_is() -> None:
-    metadata, clock = new_metadata(), HandClock()
-
-    async def second() -> None:
-        async with held(metadata, world_of(clock, 2), "sweep"):
-            raise AssertionError("there are two")
-
-    async with held(metadata, world_of(clock, 1), "compact"):
-        waiting = asyncio.create_task(second())
-        while not waiting.done():
-            await clock.advance(1.0)
-
-    with pytest.raises(Busy, match=r"compact on .*, process \d+ holds the lease .* for \d+ s"):
-        await waiting
-    assert clock.now_s < 1000.0 + 30
-
-
-async def test_who_waits_gets_it_when_it_is_given_back() -> None:
-    metadata, clock = new_metadata(), HandClock()
-    done: list[str] = []
-
-    async def second() -> None:
-        async with held(metadata, world_of(clock, 2), "sweep", wait_s=1000):
-            done.append("second")
-
-    async with held(metadata, world_of(clock, 1), "compact"):
-        waiting = asyncio.create_task(second())
-        for _ in range(100):
-            await clock.advance(1.0)
-        done.append("first")
-    while not waiting.done():
-        await clock.advance(1.0)
-
-    assert done == ["first", "second"]
-
-
-async def test_a_job_that_died_is_replaced_without_being_told_to_wait() -> None:
-    metadata, clock = new_metadata(), Clock()
-    dead = leases.encode(LeaseItem("dead", 7, 3))
-    await metadata.transact([Put(keys.lease(NAME), dead, None)])
-
-    async with held(metadata, world_of(clock), "compact", lease_s=30) as lease:
-        assert lease.epoch == 8
-
-    assert 1030 <= clock.now_s < 1040
 
 
 async def test_who_lost_it_is_stopped_at_once() -> None:
@@ -150,6 +104,111 @@ async def test_a_cancelled_job_gives_it_back_and_is_cancelled() -> None:
     assert await leases.current(metadata, NAME) is None
 
 
+async def test_at_the_end_of_the_process_it_is_given_back_too() -> None:
+    metadata, clock = new_metadata(), HandClock()
+
+    async def job() -> None:
+        async with held(metadata, world_of(clock), "compact"):
+            await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    working = asyncio.create_task(job())
+    await turns()
+    for task in asyncio.all_tasks() - before - {working}:
+        task.cancel()
+    await turns()
+    working.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert await leases.current(metadata, NAME) is None
+
+
+async def test_who_is_cancelled_while_it_stops_for_a_lost_lease_is_cancelled() -> None:
+    metadata, clock = new_metadata(), HandClock()
+    stopping = asyncio.Event()
+
+    async def job() -> None:
+        async with held(metadata, world_of(clock), "compact"):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopping.set()
+                await asyncio.Event().wait()
+
+    working = asyncio.create_task(job())
+    await turns()
+    await stolen(metadata)
+    while not stopping.is_set():
+        await clock.advance(1.0)
+    working.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+async def test_a_job_that_fails_while_the_lease_is_lost_tells_its_own_error_only() -> None:
+    metadata, clock = new_metadata(), HandClock()
+    unseen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: unseen.append(str(what)))
+
+    async def job() -> None:
+        async with held(metadata, world_of(clock), "compact"):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise LookupError("its own") from None
+
+    working = asyncio.create_task(job())
+    await turns()
+    await stolen(metadata)
+    while not working.done():
+        await clock.advance(1.0)
+
+    with pytest.raises(LookupError, match="its own"):
+        await working
+    gc.collect()
+    assert unseen == []
+
+
+async def test_nobody_keeps_it_after_the_job() -> None:
+    before = asyncio.all_tasks()
+
+    async with held(new_metadata(), world_of(HandClock()), "compact"):
+        await turns()
+
+    assert asyncio.all_tasks() == before
+
+
+async def test_it_is_renewed_when_a_third_of_it_has_passed() -> None:
+    metadata, clock = new_metadata(), HandClock()
+    beats: list[int] = []
+
+    async with held(metadata, world_of(clock), "compact", lease_s=30):
+        for _ in range(25):
+            await clock.advance(1.0)
+            item = await leases.current(metadata, NAME)
+            assert item is not None
+            beats.append(item.beats)
+
+    # Every three seconds it looks whether ten have passed.
+    assert beats == [0] * 11 + [1] * 12 + [2] * 2
+
+
+async def test_who_has_met_another_holder_has_lost_it_before_a_renewal_is_due() -> None:
+    metadata, clock = new_metadata(), HandClock()
+
+    async with held(metadata, world_of(clock), "compact") as lease:
+        await lease.check()
+        await stolen(metadata)
+        with pytest.raises(LeaseLost):
+            await lease.transact([Put("head/x/0", b"", None)])
+
+        assert lease.epoch == 0
+        with pytest.raises(LeaseLost, match="taken over by another job"):
+            await lease.check()
+
+
 class AwayMetadata(MemoryMetadata):
     is_away = False
 
@@ -185,6 +244,21 @@ async def test_a_table_that_is_away_for_a_while_is_waited_for(away_s: int, is_lo
             await working
     else:
         await working
+
+
+async def test_without_an_answer_it_is_ours_until_the_end_of_the_last_renewal() -> None:
+    versions = iter(range(10**6))
+    metadata, clock = AwayMetadata(lambda: str(next(versions))), HandClock()
+
+    async with held(metadata, world_of(clock), "compact", lease_s=30) as lease:
+        clock.now_s = 1020.0
+        await lease.check()
+        metadata.is_away = True
+        clock.now_s = 1049.0
+        await lease.check()
+        clock.now_s = 1050.0
+        with pytest.raises(LeaseLost, match="could not be renewed for too long"):
+            await lease.check()
 
 
 async def test_transactions_and_renewals_take_turns() -> None:
