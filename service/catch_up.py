@@ -102,13 +102,15 @@ class CatchUp:
         for ref in inventory.inline(head).references:
             if ref.object_id not in wanted:
                 continue
+            # Of an object that was committed in parts, one may know more zones than another.
+            copies[ref.object_id] = ref.zones
             for name in replication.zone_names(head, head.isr & ~ref.zones):
                 progress = Progress()
                 with suppress(StoreUnavailable):
                     await self._resync.copy(head, ref, name, progress)
                     if not progress.lost:
                         mask = replication.mask_of(head, [name])
-                        copies[ref.object_id] = copies.get(ref.object_id, 0) | mask
+                        copies[ref.object_id] |= mask
         await self._keep_lease()
         with suppress(Contended):
             await change_head(

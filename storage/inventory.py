@@ -15,6 +15,8 @@ of entries.
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
@@ -254,7 +256,8 @@ def _reference(entries: list[Entry]) -> Reference:
     return Reference(
         key=keys.hot_segment(entries[0].object_id),
         object_id=entries[0].object_id,
-        zones=entries[0].zones,
+        # Committed in parts, perhaps, of which one may know of more zones than another.
+        zones=reduce(or_, (entry.zones for entry in entries)),
         size_bytes=None,
         stretches=tuple(Stretch(each.position, each.length, each.crc) for each in entries),
         is_segment=True,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 
+import msgspec
 import pytest
 
 from service.catch_up import TOLD_S, CatchUp
@@ -12,6 +13,7 @@ from service.delete_records import delete_records
 from service.registry import Registry
 from service.settings import Settings
 from storage import leases, replication
+from storage.head import Head
 from storage.leases import Lease, LeaseLost
 from storage.memory import MemoryObjects
 from storage.metadata import Put
@@ -134,6 +136,32 @@ async def test_what_was_deleted_is_not_waited_for_by_zones_in_sync() -> None:
 
     [head] = await deployment.heads()
     assert not replication.incomplete(head)
+
+
+async def test_an_object_that_was_committed_in_parts_is_known_where_either_says() -> None:
+    deployment = Replicated()
+    topic = await deployment.topic(partitions=2)
+    gateway = deployment.gateway()
+    await append(gateway, topic, b"0")
+    await gateway.aclose()
+    object_id = (await deployment.head(topic)).runs[0].object_id
+
+    def in_parts(head: Head) -> Head:
+        """The second partition came first, when only one zone had the object."""
+        [run] = head.runs
+        [piece] = run.slices
+        other = msgspec.structs.replace(piece, partition=1)
+        first = msgspec.structs.replace(run, slices=(other,), zones=0b010)
+        return msgspec.structs.replace(
+            head, runs=(first, run), run_count=2, next_offsets=(1, 1), commits=head.commits + 1
+        )
+
+    head = await deployment.change(topic, in_parts)
+    assert replication.incomplete(head) == {object_id}
+
+    await deployment.tick(deployment.controller(controller_scan_s=1), times=4)
+
+    assert not replication.incomplete(await deployment.head(topic))
 
 
 async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:
