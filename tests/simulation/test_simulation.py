@@ -15,6 +15,7 @@ from tests.simulation.simulator import run
 FOUND = {
     5: "a zone stayed out of sync for what had been deleted",
     29: "bytes that were bent on their way counted as lost",
+    157: "an object that was committed in parts was never called complete",
     195: "a poll began a new partition at its beginning again",
 }
 """Seeds that have shown a fault, which is mended."""
