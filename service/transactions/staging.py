@@ -185,7 +185,7 @@ class _Turn:
 
     def give_back(self) -> None:
         """Let the next one go on, after all those before."""
-        if self._before is None or self._before.done():
+        if self._before is None:
             self._done()
         else:
             self._before.add_done_callback(lambda _: self._done())
@@ -199,8 +199,7 @@ class _Turn:
 
 def _may_hold(known: Known, ref: Ref) -> bool:
     """Whether what was written without an answer may be in the log by now."""
-    if known.txn is None:
-        return False
+    assert known.txn is not None, ref
     for ended in known.txn.ends:
         if (ended.producer_id, ended.epoch) == (ref.producer_id, ref.epoch):
             return ended.outcome is Outcome.COMMITTED

@@ -279,9 +279,11 @@ class _Finish:
         # What was read already will do, once: if it has changed, the next attempt sees it.
         known = self._known or await self._items.read(ref.transactional_id)
         self._known = None
-        txn = known.txn
-        if txn is None or txn.open is None or not state.is_open(txn, ref):
+        if not state.is_open(known.txn, ref):
             raise Moved
+        txn = known.txn
+        assert txn is not None, ref
+        assert txn.open is not None, ref
         if self._items.is_overdue(txn) or txn.open.staged != self._staged:
             raise Moved
         if self._next_id is None:
