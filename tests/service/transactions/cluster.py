@@ -89,9 +89,10 @@ class Process:
 
 
 class Cluster:
-    def __init__(self) -> None:
+    def __init__(self, zones: str = "a") -> None:
         self.metadata = FaultyMetadata(new_metadata())
-        self.objects = TestObjects()
+        self.zones = {name: TestObjects() for name in zones}
+        self.objects = self.zones["a"]
         self.now_s = 1_000_000.0
         self._seeds = itertools.count()
 
@@ -105,7 +106,7 @@ class Cluster:
             random_bytes=chance.randbytes,
         )
         given = Settings.model_validate({"linger_max_ms": 3_600_000, **settings})
-        gateway = Gateway(given, Zones({"a": self.objects}), self.metadata, world)
+        gateway = Gateway(given, Zones(self.zones), self.metadata, world)
         coordinator = Coordinator(gateway.metadata, gateway.topics, world)
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, world)
         ids = ProducerIds(gateway.metadata, world)
