@@ -123,7 +123,7 @@ class _Call:
         written = await self._write(topics, planned)
 
         async def plan(bases: Bases) -> list[Op]:
-            if written and self._gateway.world.monotonic_s() - self._born_s > FLIGHT_MAX_S:
+            if self._gateway.world.monotonic_s() - self._born_s > FLIGHT_MAX_S:
                 raise too_late()
             ops = await self._guard.ops(_results(topics, written, bases))
             return ops if planned is None else ops + await self._offsets.ops(planned)
