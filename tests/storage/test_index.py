@@ -1,10 +1,14 @@
 """Index pages and the lists of them, as values; `test_catalog.py` has them at work."""
 
+import struct
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import frames, index
 from storage.entries import Entry
+from storage.errors import Corrupt
 from storage.index import Members, Page, Ref
 from tests.examples import few, some
 from tests.storage.damage import check_gives_a_value_or_corrupt, check_notices_damage
@@ -34,17 +38,31 @@ def test_a_page_decodes_to_what_it_encoded(entries: list[Entry]) -> None:
     assert len(page) == len(entries)
 
 
-def test_a_page_takes_less_room_where_it_is_stored() -> None:
-    entries = [
+def entries_of(partition: int, count: int) -> list[Entry]:
+    """Return entries of one record each, stamped 0, 1, 2, …"""
+    return [
         Entry(
-            partition=0, end_offset=n + 1, record_count=1, kind=0, object_id=bytes(16),
+            partition=partition, end_offset=n + 1, record_count=1, kind=0, object_id=bytes(16),
             position=n, length=1, min_ms=n, max_ms=n, crc=7, zones=1,
         )
-        for n in range(1000)
+        for n in range(count)
     ]  # fmt: skip
-    page = Page.of(entries)
+
+
+def test_a_page_takes_less_room_where_it_is_stored() -> None:
+    page = Page.of(entries_of(0, 1000))
 
     assert len(page.encode()) < page.size_bytes / 2
+
+
+def test_a_page_that_claims_more_entries_than_it_holds_is_corrupt() -> None:
+    count, more = struct.pack("<q", 777), struct.pack("<q", 1554)
+    written = bytes(frames.unseal(b"RPG1", Page.of(entries_of(0, 777)).encode()))
+    # Once for the batch, once for each of its columns; what follows are the columns.
+    claims = written.replace(count, more, 12)
+
+    with pytest.raises(Corrupt, match="too small"):
+        Page.decode(frames.seal(b"RPG1", claims))
 
 
 @some
@@ -141,3 +159,20 @@ def test_a_partition_that_is_newer_than_a_member_ends_at_zero_there() -> None:
     assert old.newest(1) == -1
     whole = index.ref_of_members(b"both", [old, new], is_page=True)
     assert (whole.ends, whole.newest_ms, whole.entry_count) == ((9, 4), (5, 7), 2)
+
+
+def test_a_reference_tells_how_new_a_page_is_in_each_partition() -> None:
+    page = Page.of([*entries_of(0, 3), *entries_of(2, 1)])
+
+    ref = index.ref_of_page(b"page", page, (3, 5, 1))
+
+    assert (ref.ends, ref.newest_ms, ref.entry_count) == ((3, 5, 1), (2, -1, 0), 4)
+
+
+def test_a_member_lives_by_the_first_record_of_a_partition_that_was_added() -> None:
+    old = Ref(object_id=b"old", is_page=True, entry_count=1, ends=(9,), newest_ms=(5,))
+    new = Ref(object_id=b"new", is_page=True, entry_count=1, ends=(9, 1), newest_ms=(-1, 7))
+    members = Members(((old, new),))
+
+    assert index.live_members(members, [9, 0]).levels == ((new,),)
+    assert index.live_members(members, [8, 1]).levels == ((old,),)
