@@ -164,12 +164,11 @@ class Coordinator:
         await self._items.changing(group_id, change)
 
     @staticmethod
-    def checked(known: Known, group_id: str, member_id: str, generation: int) -> Group:
-        """Return the group, or raise unless the member is in it and knows its generation."""
+    def check(known: Known, group_id: str, member_id: str, generation: int) -> None:
+        """Raise unless the member is in the group and knows its generation."""
         if member_id not in known.group.members:
             raise _unknown_member(group_id, member_id)
         check_generation(group_id, generation, known.group.generation)
-        return known.group
 
     # Looking
 

@@ -345,7 +345,7 @@ def _check_committer(
                 " member_id, or stop them first"
             )
         return
-    Coordinator.checked(known, group_id, committer.member_id, committer.generation)
+    Coordinator.check(known, group_id, committer.member_id, committer.generation)
     allowed = known.group.may_commit(committer.member_id)
     for number, commit in enumerate(commits):
         if (commit.topic, commit.partition) not in allowed:
