@@ -154,10 +154,10 @@ class Sweep:
         self.report.is_complete = not (waiting or self.report.problems) and self._is_all_removed
         return self.report
 
-    async def run_with(self, runner: Runner, removal: Removal | None = None) -> SweepReport:
+    async def run_with(self, runner: Runner) -> SweepReport:
         """Sweep with many workers. They look themselves whether the lease is still ours."""
         names = await self.prepare()
-        removal = removal or await self._removal()
+        removal = await self._removal()
         # Read before anything is listed: only what is older than either counts.
         staged = await staged_keys(self._stores.metadata)
         encoded = [heads.encode(head) async for head in read_heads(self._stores)]
