@@ -87,9 +87,9 @@ class WindowPages:
                 pages = [page for page in pages if page.level != level]
                 level += 1
             if windows:
+                # Those that are left are of this level or above, and so they are older.
                 page, zones = await self._write(head, level, windows)
                 pages.append(page)
-            pages.sort(key=lambda page: -page.level)
         left = {window.key: window for window in leaving}
         return Spill(head.producer_pages, tuple(pages), left, zones)
 
