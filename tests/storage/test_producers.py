@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -274,3 +275,54 @@ def test_the_estimate_of_bytes_is_about_what_windows_take_in_the_head() -> None:
     taken = len(heads.encode(full)) - len(heads.encode(head))
 
     assert taken / 2 < producers.inline_bytes(full.producers) < taken * 2
+
+
+# At the borders
+
+
+def window_of(batches: int, epoch: int = 0) -> Window:
+    """Return the window of a producer that has sent so many batches of one record."""
+    window = None
+    for number in range(batches):
+        window = producers.advance(window, claim(epoch, number, 1), number, MINUTE)
+    assert window is not None
+    return window
+
+
+def test_what_is_half_of_all_numbers_behind_was_sent_long_ago() -> None:
+    window = window_of(REMEMBERED_MAX)
+    half = REMEMBERED_MAX - SEQUENCES // 2
+
+    assert told(producers.judge(window, claim(0, half, 1))) is DuplicateSequence
+    assert told(producers.judge(window, claim(0, half + SEQUENCES // 8, 1))) is DuplicateSequence
+    assert told(producers.judge(window, claim(0, half - 1, 1))) is OutOfOrderSequence
+
+
+@pytest.mark.parametrize("batches", range(1, REMEMBERED_MAX))
+def test_who_has_sent_little_is_remembered_as_a_whole(batches: int) -> None:
+    assert told(producers.judge(window_of(batches), claim(0, -3, 1))) is OutOfOrderSequence
+
+
+def test_a_new_epoch_begins_with_nothing() -> None:
+    window = window_of(3)
+
+    with pytest.raises(OutOfOrderSequence, match="came where 0 is expected: the epoch is new"):
+        raise_told(producers.judge(window, claim(1, 3, 1)))
+    advanced = producers.advance(window, claim(1, 0, 1), 17, MINUTE)
+
+    assert advanced.batches == (1, 17)
+    assert told(producers.judge(advanced, claim(1, -1, 1))) is OutOfOrderSequence
+
+
+def raise_told(verdict: Verdict | None) -> None:
+    assert isinstance(verdict, RiachoError)
+    raise verdict
+
+
+@pytest.mark.parametrize("batches", [1, REMEMBERED_MAX])
+def test_it_is_about_known_how_much_room_windows_take(batches: int) -> None:
+    numbers = tuple(number for n in range(batches) for number in (100, 10**6 + n))
+    window = Window(10**6, PARTITION, 0, 29_000_000, 10**6, numbers)
+    encoded_bytes = len(msgspec.msgpack.encode(window))
+
+    assert abs(producers.inline_bytes([window] * 3) - 3 * encoded_bytes) < encoded_bytes
