@@ -3,13 +3,23 @@
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from service import sequences
-from service.sequences import Sequences, already_written
+from service.sequences import (
+    NOTHING_SEEN,
+    Sequences,
+    _Arrived,
+    _is_behind,
+    _is_early,
+    _look,
+    already_written,
+)
 from storage.errors import DuplicateSequence, InvalidProducerEpoch
+from storage.head import WindowPage
 from storage.lanes import LaneView
-from storage.producers import SEQUENCES, Claim
+from storage.producers import SEQUENCES, Claim, Window
 from storage.topics import Topic
 from tests.service.gateways import Cluster, Gateway
 from tests.storage.worlds import turns
@@ -53,6 +63,108 @@ async def new_door(partitions: int = 1) -> Door:
     for number in range(partitions):
         await door.gateway.lanes.lane(topic.topic_id, number).view(0)
     return door
+
+
+# What is known of a producer
+
+HALF = SEQUENCES // 2
+
+
+@pytest.mark.parametrize(
+    ("epoch", "following", "is_news"),
+    [
+        (NOTHING_SEEN, 0, True),
+        (2, 100, True),
+        (3, 5, True),
+        (3, 6, True),
+        (3, 7, False),
+        (3, 8, False),
+        (3, SEQUENCES - 1, True),
+        (3, (7 - HALF + 1) % SEQUENCES, True),
+        (3, (7 - HALF) % SEQUENCES, False),
+        (4, 0, False),
+    ],
+)
+async def test_a_head_tells_what_is_further_than_what_arrived(
+    epoch: int, following: int, is_news: bool
+) -> None:
+    window = Window(2, 0, 3, 0, 7, (1, 6))
+    arrived = _Arrived(epoch, following)
+    moved = arrived.moved
+
+    _look(arrived, await view_of(window), claim(9))
+
+    assert moved.is_set() == is_news
+    assert (arrived.epoch, arrived.next_sequence) == ((3, 7) if is_news else (epoch, following))
+
+
+async def test_what_may_be_in_a_page_is_taken_for_granted() -> None:
+    arrived = _Arrived(NOTHING_SEEN, 0)
+    _look(arrived, await view_of(), claim(9, epoch=4))
+    assert arrived.epoch == NOTHING_SEEN, "there are no pages"
+
+    page = WindowPage(b"p", 0, 1, 2, 2)
+    _look(arrived, await view_of(pages=(page,)), claim(9, epoch=4))
+    assert (arrived.epoch, arrived.next_sequence) == (4, 9)
+
+
+async def view_of(*windows: Window, pages: tuple[WindowPage, ...] = ()) -> LaneView:
+    cluster = Cluster()
+    topic = await cluster.topic()
+    view = await cluster.gateway().lanes.lane(topic.topic_id, 0).view(0)
+    head = msgspec.structs.replace(view.head, producers=windows, producer_pages=pages)
+    return LaneView(head, view.version, view.read_at_s)
+
+
+@pytest.mark.parametrize(
+    ("came", "is_early", "is_behind"),
+    [
+        (claim(9, epoch=1), False, True),
+        (claim(4, epoch=2), False, True),
+        (claim(5, epoch=2), False, False),
+        (claim(6, epoch=2), True, False),
+        (claim(5 + HALF - 1, epoch=2), True, False),
+        (claim(5 + HALF, epoch=2), False, False),
+        (claim(5 + HALF + 1, epoch=2), False, True),
+        (claim(0, epoch=3), False, False),
+        (claim(1, epoch=3), True, False),
+    ],
+)
+def test_a_claim_is_early_or_behind_or_next(came: Claim, is_early: bool, is_behind: bool) -> None:
+    arrived = _Arrived(2, 5)
+    assert _is_early(came, arrived) == is_early
+    assert _is_behind(came, arrived) == is_behind
+
+
+# In turn
+
+
+async def test_who_is_early_waits_and_is_called_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr(sequences, "WAIT_S", 4 * 3600.0)
+    door = await new_door()
+    door.gateway.metadata.calls.clear()
+    early = door.come(claim(1))
+    await turns()
+    assert not early.done()
+    assert not door.gateway.metadata.calls, "the head was read a moment ago"
+
+    door.come(claim(0))
+    await turns()
+
+    assert door.through == [claim(0), claim(1)]
+
+
+async def test_who_is_early_waits_for_a_while() -> None:
+    door = await new_door()
+    early = door.come(claim(1))
+    await turns()
+    assert not early.done()
+
+    door.come(claim(0))
+    await early
+
+    assert door.through == [claim(0), claim(1)]
 
 
 @pytest.mark.usefixtures("patience")
@@ -181,6 +293,16 @@ async def test_so_many_producers_are_remembered_at_most(monkeypatch: pytest.Monk
         await door.come(claim(0, producer_id=producer_id))
 
     assert len(door.sequences._arrived) == 10
+
+
+async def test_those_who_came_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "PRODUCERS_KEPT_MAX", 2)
+    door = await new_door()
+
+    for producer_id, sequence in ((2, 0), (3, 0), (2, 1), (4, 0)):
+        await door.come(claim(sequence, producer_id=producer_id))
+
+    assert [producer_id for _, _, producer_id in door.sequences._arrived] == [2, 4]
 
 
 async def test_with_windows_in_pages_nobody_waits_for_what_may_be_there() -> None:
