@@ -170,6 +170,19 @@ async def test_a_zone_whose_marker_cannot_be_looked_for_is_left_alone() -> None:
     assert [zone.seen.objects > 0 for zone in report.zones.values()] == [True, False]
 
 
+async def test_where_no_zone_can_be_swept_no_head_is_read() -> None:
+    deployment = await replicated("ab", 1)
+    for name in "ab":
+        item = ZoneItem(name=name, marker="1" * 32)
+        await deployment.metadata.transact([Put(keys.zone(name), encode_zone(item), None)])
+    deployment.metadata.calls.clear()
+
+    report = await deployment.swept()
+
+    assert (list(report.problems), report.is_complete) == (["a", "b"], False)
+    assert deployment.metadata.calls["get_many"] == 0
+
+
 # What is still used
 
 
