@@ -137,10 +137,10 @@ def _level(
             place = spare[giver].pop()
             shares[giver].discard(place)
             shares[taker].add(place)
-            spare[taker].append(place)
-            for member in (giver, taker):
-                heapq.heappush(least, (len(shares[member]), member))
-                heapq.heappush(most, (-len(shares[member]), member))
+            # Who gave has more than those with least for good, so it takes nothing, nor does
+            # who took give.
+            heapq.heapreplace(least, (len(shares[taker]), taker))
+            heapq.heapreplace(most, (-len(shares[giver]), giver))
             moved = True
     return moved
 
