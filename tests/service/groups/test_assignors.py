@@ -192,6 +192,31 @@ def test_sticky_takes_away_what_is_not_wanted_any_more() -> None:
     assert shares == {"m0": [("a", 0)], "m1": [("b", 0)]}
 
 
+def test_sticky_goes_on_while_one_move_makes_room_for_another() -> None:
+    wants = {"m0": ["a"], "m1": ["a", "b"], "m2": ["b"]}
+    counts = {"a": 6, "b": 6}
+    before = {"m0": wanted_places({"m0": ["a"]}, counts), "m1": wanted_places({"": ["b"]}, counts)}
+    shares = assign_sticky(wants, counts, before)
+
+    assert [len(places) for places in shares.values()] == [5, 4, 3]
+
+
+def test_sticky_moves_what_came_just_now_rather_than_what_was_there() -> None:
+    wants = {"m0": ["a", "b"], "m1": ["a"]}
+    before = {"m0": [("a", p) for p in range(6)]}
+    shares = assign_sticky(wants, {"a": 16, "b": 4}, before)
+
+    # Before it was the turn of b, which only one wants, both had got some of the rest of a.
+    assert shares["m0"] == [*before["m0"], *(("b", p) for p in range(4))]
+
+
+def test_sticky_takes_no_more_than_there_is_to_share() -> None:
+    wants = {"m0": ["a", "b"], "m1": ["a"]}
+    shares = assign_sticky(wants, {"a": 1, "b": 6}, {"m0": [("a", 0)]})
+
+    assert shares["m1"] == [("a", 0)]
+
+
 @pytest.mark.parametrize("owner", ["m0", "m1", "m2", "gone"])
 def test_sticky_evens_out_whatever_one_had_for_every_subscription(owner: str) -> None:
     counts = {"a": 3, "b": 2}
