@@ -42,7 +42,7 @@ class Threads(Runners):
     """Runners of threads only, which know how often they were asked for, and used."""
 
     def __init__(self, stores: Stores, heard: Heard) -> None:
-        super().__init__(How(spark=False, concurrency=2), self._opened, heard)
+        super().__init__(How(spark=False, concurrency=2), self._opened, heard)  # type: ignore[arg-type]
         self._stores = stores
         self.asked = 0
         self.opened = 0

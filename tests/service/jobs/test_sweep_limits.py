@@ -8,8 +8,9 @@ import pytest
 from service.jobs import sweep as jobs
 from service.jobs.runners import ThreadRunner
 from service.jobs.stores import Stores
-from service.jobs.sweep import SAFE_AGE_MS_MIN, Options, Sweep, SweepReport, read_heads
+from service.jobs.sweep import SAFE_AGE_MS_MIN, Options, Sweep, read_heads
 from service.jobs.sweep_batches import CLOCKS_DIFFER_MS
+from service.jobs.sweep_report import SweepReport
 from storage import gone_topics, keys, sweep
 from storage.gone_topics import GoneTopic
 from storage.leases import LeaseLost
