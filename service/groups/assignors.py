@@ -126,10 +126,7 @@ def _level(
     moved = False
     while most:
         (few, taker), (many, giver) = least[0], most[0]
-        # What is said of a member before its last change is passed over.
-        if few != len(shares[taker]):
-            heapq.heappop(least)
-        elif -many != len(shares[giver]) or not spare[giver]:
+        if not spare[giver]:
             heapq.heappop(most)
         elif -many - few < 2:
             break
@@ -137,8 +134,8 @@ def _level(
             place = spare[giver].pop()
             shares[giver].discard(place)
             shares[taker].add(place)
-            # Who gave has more than those with least for good, so it takes nothing, nor does
-            # who took give.
+            # Who took never gives later, nor does who gave take: what the other heap says of
+            # them is old, but never decides.
             heapq.heapreplace(least, (len(shares[taker]), taker))
             heapq.heapreplace(most, (-len(shares[giver]), giver))
             moved = True
