@@ -295,6 +295,18 @@ async def test_so_many_producers_are_remembered_at_most(monkeypatch: pytest.Monk
     assert len(door.sequences._arrived) == 10
 
 
+async def test_a_new_gateway_lets_through_at_once_what_the_head_says_is_next() -> None:
+    cluster = Cluster()
+    topic = await cluster.topic()
+    await cluster.gateway().append(topic, 2, {0: (0, [b"a", b"b"])})
+    door = Door(topic, cluster.gateway())
+
+    task = door.come(claim(2))
+    await turns()
+
+    assert task.done()
+
+
 async def test_those_who_came_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "PRODUCERS_KEPT_MAX", 2)
     door = await new_door()
