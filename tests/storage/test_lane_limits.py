@@ -3,17 +3,22 @@
 import asyncio
 import gc
 
+import msgspec
 import pytest
 
 from storage import lanes
-from storage.errors import ShuttingDown, StoreUnavailable
+from storage.commits import TRUSTED_S
+from storage.entries import Kind
+from storage.errors import OutcomeUnknown, ShuttingDown, StoreUnavailable
 from storage.lanes import RUNS_PER_COMMIT_MAX, Lane, Lanes
 from storage.rolls import FLIGHT_MAX_S
 from tests.storage.claims import claim
 from tests.storage.faults import FaultyMetadata
 from tests.storage.logs import run_of
-from tests.storage.test_idempotence import new_scene
+from tests.storage.test_commit_rolls import GatedMetadata
+from tests.storage.test_idempotence import new_scene, nobody
 from tests.storage.worlds import TOPIC_ID, Clock, create_lane, new_metadata, new_runtime, turns
+from tests.storage.zoned import Zoned
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +86,55 @@ async def test_what_took_as_long_as_it_may_is_committed_and_what_took_longer_is_
     with pytest.raises(StoreUnavailable, match="took too long"):
         await late.committed
     assert await ticket.committed == {0: 0}
+
+
+async def test_the_oldest_of_those_that_share_a_commit_says_whether_zones_are_asked() -> None:
+    zoned = await Zoned().written()
+    old = zoned.lane.enqueue()
+    zoned.clock.now_s += TRUSTED_S + 1
+    young = zoned.lane.enqueue()
+
+    old.ready(zoned.run)
+    young.ready(msgspec.structs.replace(zoned.run, object_id=b"t" * 16, kind=int(Kind.TABLE)))
+
+    assert [await old.committed, await young.committed] == [{0: 0}, {0: 1}]
+    assert zoned.looks() == "abc"
+
+
+async def test_copies_of_a_batch_are_told_the_same_though_others_commit_first() -> None:
+    scene = await new_scene()
+    await scene.send(scene.ours, claim(2, 0))
+    await scene.send(scene.theirs, nobody(1))
+    flushes = [scene.flush(claim(4, 0)) for _ in range(2)]
+    tickets = [scene.ours.enqueue() for _ in flushes]
+    for flush, ticket in zip(flushes, tickets, strict=True):
+        ticket.ready(flush.offer())
+
+    told = [f.told(await t.committed) for f, t in zip(flushes, tickets, strict=True)]
+
+    assert told == [{claim(4, 0): 2}] * 2
+    assert await scene.log() == [claim(2, 0), nobody(1), claim(4, 0)]
+
+
+async def test_a_commit_that_is_interrupted_ends_with_all_behind_it() -> None:
+    metadata = GatedMetadata()
+    await create_lane(metadata)
+    lane = Lanes(new_runtime(metadata)).lane(TOPIC_ID, 0)
+    metadata.gate.clear()
+    first = lane.enqueue()
+    first.ready(run_of(bytes(16), {0: 1}))
+    await turns()
+    behind = lane.enqueue()
+    [committer] = lane._runtime._tasks
+
+    committer.cancel()
+    await asyncio.wait([committer], timeout=10)
+
+    assert committer.cancelled()
+    with pytest.raises(OutcomeUnknown):
+        await first.committed
+    with pytest.raises(ShuttingDown):
+        await behind.committed
 
 
 async def test_whoever_waits_when_the_process_ends_is_told_and_who_hung_up_is_not() -> None:
