@@ -9,11 +9,13 @@ from storage.catalog import Catalog
 from storage.errors import NotEnoughReplicas
 from storage.head import Head
 from storage.index import Members
+from storage.segment_list import Cleaned, SegmentList
 from storage.zones import Zones
 from tests.storage.faults import TestObjects
-from tests.storage.logs import run_of
+from tests.storage.logs import batch_of, run_of
 from tests.storage.test_catalog import ModelledLane
-from tests.storage.worlds import TOPIC_ID, new_ids
+from tests.storage.test_compacted_reads import CompactedLog
+from tests.storage.worlds import TOPIC_ID, new_ids, turns
 
 pytestmark = pytest.mark.anyio
 
@@ -64,6 +66,80 @@ async def test_a_root_is_kept_if_it_fits_into_a_quarter_of_the_cache(less: int, 
     assert await reads_of(lane, catalog) == reads
 
 
+async def compacted() -> CompactedLog:
+    """Return a log of three row groups of a record, one in the first segment, two in another."""
+    log = CompactedLog()
+    log.compactor.row_group_bytes = 1
+    await log.append((0, batch_of(b"a", b"b", b"c", stamps=[10, 20, 30])))
+    await log.compact(0, 3, set(), [1])
+    return log
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "offset", "end_offset"),
+    [(5, 0, 1), (10, 0, 1), (11, 0, 2), (20, 0, 2), (21, 0, 3), (5, 1, 2), (5, 2, 3), (30, 2, 3)],
+)
+async def test_of_segments_only_the_one_with_the_moment_is_opened(
+    timestamp_ms: int, offset: int, end_offset: int
+) -> None:
+    log = await compacted()
+    catalog = Catalog(Zones({"a": log.objects}), log.new_id, 1 << 20)
+    log.objects.calls.clear()
+
+    found = await catalog.since(log.head, 0, timestamp_ms, offset)
+
+    assert found is not None
+    assert (found.end_offset, log.objects.calls["get_ranges"]) == (end_offset, 1)
+
+
+@pytest.mark.parametrize(("less", "reads"), [(0, 1), (1, 2)])
+async def test_a_footer_is_kept_if_it_fits_into_a_quarter_of_the_cache(
+    less: int, reads: int
+) -> None:
+    log = await compacted()
+    [segment, _] = (await log.catalog.segment_list(log.head, 0)).segments
+    cache_bytes = 4 * 4 * segment.footer_bytes - less
+    catalog = Catalog(Zones({"a": log.objects}), log.new_id, cache_bytes)
+    log.objects.calls.clear()
+
+    for _ in range(2):
+        await catalog.footer(log.head, segment)
+
+    assert log.objects.calls["get_ranges"] == reads
+
+
+@pytest.mark.parametrize(("less", "reads"), [(0, 0), (1, 1)])
+async def test_a_list_of_segments_is_kept_if_it_fits_into_a_quarter_of_the_cache(
+    less: int, reads: int
+) -> None:
+    log = await compacted()
+    catalog = Catalog(Zones({"a": log.objects}), log.new_id, 4 * 512 * 3 - less)
+
+    assert len((await catalog.segment_list(log.head, 0)).segments) == 2
+    log.objects.calls.clear()
+    await catalog.segment_list(log.head, 0)
+
+    assert log.objects.calls["get"] == reads
+
+
+async def test_who_saved_a_list_of_segments_need_not_read_it() -> None:
+    log = await compacted()
+    log.objects.calls.clear()
+
+    assert len((await log.catalog.segment_list(log.head, 0)).segments) == 2
+    assert log.objects.calls["get"] == 0
+
+
+async def test_what_was_cleaned_is_remembered_though_no_segment_is_left() -> None:
+    lane = await rolled(1)
+    cleaned = SegmentList(cleaned=(Cleaned(2, 5),))
+
+    saved = await lane.catalog.save_root(lane.head, Members(), {0: cleaned})
+
+    head = msgspec.structs.replace(lane.head, root=saved.new_root)
+    assert await lane.cold().segment_list(head, 0) == cleaned
+
+
 async def test_what_is_in_the_head_is_found_without_the_index() -> None:
     lane = await rolled(3)
     lane.append({0: 2}, {0: (7, 7)})
@@ -74,6 +150,17 @@ async def test_what_is_in_the_head_is_found_without_the_index() -> None:
     await lane.check_since(catalog, 0, 7, 6)
     assert lane.objects.calls["get"] == 0
     assert await reads_of(lane, catalog, offset=5) == 2
+
+
+async def test_a_moment_is_not_looked_for_in_pages_that_end_before() -> None:
+    lane = await rolled(3)
+    lane.append({0: 2}, {0: (7, 7)})
+    await lane.roll()
+    catalog = lane.cold()
+
+    await lane.check_since(catalog, 0, 0, 6)
+
+    assert lane.objects.calls["get"] == 2, "the root, and the second page"
 
 
 async def test_where_the_index_lists_nothing_any_more_the_head_is_looked_at() -> None:
@@ -166,3 +253,13 @@ async def test_a_roll_tells_which_zones_hold_all_of_it() -> None:
     roll = await catalog_in(stores).roll(head_in_zones(0b111))
 
     assert roll.zones == 0b101
+
+
+async def test_a_zone_that_catches_up_gets_the_index_too() -> None:
+    stores = {name: TestObjects() for name in "abc"}
+    head = msgspec.structs.replace(head_in_zones(0b111), isr=0b011)
+
+    await catalog_in(stores).roll(head)
+    await turns()
+
+    assert sorted(stores["c"].names()) == sorted(stores["a"].names()) != []
