@@ -8,6 +8,7 @@ import pytest
 
 from service import sequences
 from service.sequences import (
+    LOOK_EVERY_S,
     NOTHING_SEEN,
     Sequences,
     _Arrived,
@@ -300,6 +301,20 @@ async def test_a_new_gateway_lets_through_at_once_what_the_head_says_is_next() -
     topic = await cluster.topic()
     await cluster.gateway().append(topic, 2, {0: (0, [b"a", b"b"])})
     door = Door(topic, cluster.gateway())
+
+    task = door.come(claim(2))
+    await turns()
+
+    assert task.done()
+
+
+async def test_a_head_that_is_known_for_a_while_is_read_again() -> None:
+    cluster = Cluster()
+    topic = await cluster.topic()
+    door, other = Door(topic, cluster.gateway()), cluster.gateway()
+    await door.gateway.lanes.lane(topic.topic_id, 0).view(0)
+    await other.append(topic, 2, {0: (0, [b"a", b"b"])})
+    cluster.clock.now_s += 2 * LOOK_EVERY_S
 
     task = door.come(claim(2))
     await turns()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from service.groups import coordinator
 from service.groups import offsets as module
 from service.groups.offsets import Committer
 from storage import keys
@@ -151,6 +152,18 @@ async def test_a_group_is_kept_for_the_newest_of_its_offsets() -> None:
 
     cluster.now_s += WEEK_S
     assert await gateway.offsets.expire(7 * DAY_MS) == 1
+
+
+async def test_nothing_of_many_items_goes_while_one_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "TRANSACT_OPS_MAX", 4)  # So two of them at once.
+    cluster = Cluster()
+    gateway = await with_lanes(cluster, 3)
+    await commit(gateway, at(5), at(5, 1))
+    cluster.now_s += WEEK_S + 1
+    await commit(gateway, at(5, 2))
+
+    assert await gateway.offsets.expire(7 * DAY_MS) == 0
+    assert len(await offsets(gateway)) == 3
 
 
 async def test_offsets_are_kept_as_long_as_promised_and_not_longer() -> None:
