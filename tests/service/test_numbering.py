@@ -85,6 +85,20 @@ def test_what_makes_no_sense_is_refused(headers: dict[str, str], message: str) -
         parse_sender(headers)
 
 
+def test_limits_are_part_of_what_is_taken() -> None:
+    many = dict.fromkeys(range(1000), 0)
+    text = ",".join(f"{partition}=0" for partition in many)
+    assert parse_sender({**WHO, SEQUENCE: text}).sequence == many
+
+    assert parse_sender({**WHO, ID: "7".zfill(19)}).producer == (7, 3)
+    with pytest.raises(InvalidRequest, match="must be a number"):
+        parse_sender({**WHO, ID: "7".zfill(20)})
+
+
+def test_an_empty_name_of_a_transaction_is_left_to_who_looks_for_it() -> None:
+    assert parse_sender({TRANSACTION: ""}) == Sender(transaction_id="")
+
+
 @some
 @given(st.dictionaries(st.sampled_from([ID, EPOCH, SEQUENCE, TRANSACTION]), st.text(max_size=9)))
 def test_any_headers_are_a_sender_or_an_invalid_request(headers: dict[str, str]) -> None:
@@ -103,6 +117,12 @@ def test_one_number_is_for_one_partition() -> None:
         sequences_of({5: two, 1: one}, 17)
     with pytest.raises(InvalidRequest, match="no number for partition 5"):
         sequences_of({5: two, 1: one}, {1: 3})
+
+
+def test_of_many_partitions_some_are_named() -> None:
+    parts = dict.fromkeys(range(12), batch_of(b"a"))
+    with pytest.raises(InvalidRequest, match=r"partitions 0, 1, [0-8, ]+, 9: .*\(0=0,1=0,…\)"):
+        sequences_of(parts, 17)
 
 
 @pytest.mark.anyio
