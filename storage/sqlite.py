@@ -271,11 +271,27 @@ class _Writer(Thread):
 def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
     # Any thread may use it: SQLite itself serialises the calls on one connection.
     db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA journal_mode = WAL")
+    _use_wal(db, busy_s)
     db.execute("PRAGMA synchronous = FULL")
     db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
     db.execute(_SCHEMA)
     return db
+
+
+def _use_wal(db: sqlite3.Connection, busy_s: float) -> None:
+    """Keep a write-ahead log, also if others open the new file at the same moment.
+
+    SQLite waits for them in everything but this.
+    """
+    give_up_s = time.monotonic() + busy_s
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
+                raise
+            time.sleep(_BUSY_DELAY_MAX_S)
 
 
 def _select(db: sqlite3.Connection, key: str) -> Versioned | None:

@@ -4,14 +4,16 @@ import asyncio
 import resource
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from storage.errors import MetadataConflict, OutcomeUnknown, StoreUnavailable
 from storage.metadata import Put, Versioned
-from storage.sqlite import SqliteMetadata
+from storage.sqlite import SqliteMetadata, _connect
 from tests.storage.processes import killed_after, program
 
 pytestmark = pytest.mark.anyio
@@ -212,3 +214,23 @@ def test_a_loop_that_ended_early_does_not_stop_the_writer(path: Path) -> None:
 
     asyncio.run(leave())
     asyncio.run(come_back())
+
+
+def test_whoever_else_makes_a_new_file_ready_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")  # For this, SQLite itself does not wait.
+        ending = Timer(0.1, other.rollback)
+        ending.start()
+        with closing(_connect(path, 10.0)) as db:
+            assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        ending.join()
+
+
+def test_a_file_that_stays_locked_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE t (x)")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            _connect(path, 0.01)
