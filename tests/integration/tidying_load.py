@@ -142,6 +142,7 @@ class Table:
     """Keys of which more may be in the log than was acknowledged."""
     known: dict[tuple[int, int], tuple[str, str | None]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    is_finished: threading.Event = field(default_factory=threading.Event)
 
     def write(self, url: str, name: str) -> Work:
         rng = random.Random(name)
@@ -185,6 +186,7 @@ class Table:
         with Producer(url) as producer:
             for partition in range(self.partitions):
                 self.put(producer, {f"{END}-{partition}": "."}, partition)
+        self.is_finished.set()
 
     def follow(self, url: str) -> Work:
         """Read from the beginning to the very end: what one has then is the dictionary."""
@@ -204,6 +206,8 @@ class Table:
                         mine[key] = Placed(record.partition, record.offset, value)
                         ends += key.startswith(END)
             values = {key: placed for key, placed in mine.items() if placed.value is not None}
+            # The last record may be read before its writer has heard that it was written.
+            assert self.is_finished.wait(TIMEOUT_S)
             assert values == self.values()
 
         return work
