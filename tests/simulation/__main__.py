@@ -63,7 +63,7 @@ def _run_all(seeds: Sequence[int], jobs: int) -> int:
     )
     missing = unmet(results) if len(seeds) >= ENOUGH_SEEDS else []
     if missing:
-        print(f"these seeds prove too little, they never met: {', '.join(missing)}")
+        print(f"these seeds prove too little, they met too seldom: {', '.join(missing)}")
     return 1 if failed or missing else 0
 
 

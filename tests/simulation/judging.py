@@ -85,7 +85,7 @@ WANTED: Mapping[str, int] = {
     "log: trimmed partitions": 50,
     "log: batches in the table": 500,
     "group: generations": 200,
-    "group: deliveries": 1_000,
+    "group: deliveries": 500,
     "group: commits in doubt": 10,
     "jobs: compacted partitions": 100,
     "jobs: swept objects": 100,
