@@ -1,5 +1,7 @@
-"""Two gateways over the same stores: what one does the other knows."""
+"""Two gateways over the same stores: each may die, sleep, and write where the other writes."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.gateway import GatewayProcess
-from tests.integration.load import Ledger, check_through, load, wait_for_acks, watch
+from tests.gateway import GatewayProcess, free_port
+from tests.integration.load import Ledger, check_through, load, new_ledger, wait_for_acks, watch
 from tests.integration.processes import SSE, TIMEOUT_S, Api, Deployment, events, records_path
 
 Pair = tuple[GatewayProcess, GatewayProcess]
@@ -31,6 +33,46 @@ def here(pair: Pair) -> Iterator[Api]:
 def there(pair: Pair) -> Iterator[Api]:
     with Api(pair[1].url) as api:
         yield api
+
+
+def test_one_is_killed_and_comes_back(deployment: Deployment, pair: Pair) -> None:
+    survivor, _ = pair
+    port = free_port()
+    victim = deployment.start(port=port)
+    try:
+        ledger = new_ledger(survivor)
+        urls = [survivor.url, victim.url]
+        with watch(ledger, urls), load(ledger, urls):
+            wait_for_acks(ledger, 50)
+            victim.kill()
+            wait_for_acks(ledger, 50)
+            victim = deployment.start(port=port)
+            wait_for_acks(ledger, 50)
+        check_through(ledger, survivor)
+        check_through(ledger, victim)
+    finally:
+        victim.kill()
+
+
+def test_one_that_was_asleep_does_no_harm_when_it_wakes(deployment: Deployment, pair: Pair) -> None:
+    awake, sleeper = pair
+    ledger = new_ledger(awake)
+    with load(ledger, [awake.url, sleeper.url]):
+        for _ in range(2):
+            wait_for_acks(ledger, 50)
+            os.kill(sleeper.process.pid, signal.SIGSTOP)
+            try:
+                time.sleep(1)
+                if deployment.kind == "cloud":
+                    # The embedded one may be asleep with the lock of the SQLite file in hand.
+                    wait_for_acks(ledger, 20)
+            finally:
+                os.kill(sleeper.process.pid, signal.SIGCONT)
+        wait_for_acks(ledger, 50)
+    check_through(ledger, sleeper)
+    check_through(ledger, awake)
+    # Nothing broke: it only took longer.
+    assert not ledger.transport_errors
 
 
 def test_both_write_the_same_partition(pair: Pair, here: Api) -> None:

@@ -1,6 +1,7 @@
-"""Gateways that are told to stop: they answer what they have taken, and wait for nobody."""
+"""Gateways that die, stop and sleep under load: what was acknowledged is there, once, for ever."""
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -11,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.gateway import GatewayProcess
-from tests.integration.load import check_through, load, new_ledger, wait_for_acks
+from tests.gateway import GatewayProcess, free_port
+from tests.integration.load import check_through, load, new_ledger, wait_for_acks, watch
 from tests.integration.processes import (
     SSE,
     TIMEOUT_S,
@@ -23,6 +24,44 @@ from tests.integration.processes import (
 )
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+@WORKERS
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, workers: int) -> None:
+    deployment = embedded(tmp_path)
+    port = free_port()
+    args = ("--workers", str(workers))
+    rng = random.Random(workers)
+    gateway = deployment.start(*args, port=port)
+    try:
+        ledger = new_ledger(gateway)
+        for round_number in range(3):
+            with load(ledger, [gateway.url], seed=round_number):
+                wait_for_acks(ledger, 30)
+                time.sleep(rng.random() * 0.5)
+                gateway.kill()
+            gateway = deployment.start(*args, port=port)
+            check_through(ledger, gateway)
+        assert len(ledger.acked) > 100
+    finally:
+        gateway.kill()
+
+
+def test_the_log_goes_on_while_its_gateway_is_killed_and_started_again(tmp_path: Path) -> None:
+    deployment = embedded(tmp_path)
+    port = free_port()
+    gateway = deployment.start(port=port)
+    try:
+        ledger = new_ledger(gateway)
+        with watch(ledger, [gateway.url]), load(ledger, [gateway.url]):
+            for _ in range(3):
+                wait_for_acks(ledger, 50)
+                gateway.kill()
+                gateway = deployment.start(port=port)
+            wait_for_acks(ledger, 50)
+        check_through(ledger, gateway)
+    finally:
+        gateway.kill()
 
 
 @WORKERS
@@ -75,6 +114,26 @@ def test_those_who_wait_do_not_hold_up_a_gateway_that_is_told_to_stop(
                 assert "error" not in {event.get("event") for event in each.result()}
     finally:
         gateway.kill()
+
+
+def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+    with embedded(tmp_path).start("--workers", "2") as gateway:
+        ledger = new_ledger(gateway)
+        with watch(ledger, [gateway.url]), load(ledger, [gateway.url]):
+            for _ in range(2):
+                wait_for_acks(ledger, 50)
+                victim = worker_pids(gateway)[0]
+                os.kill(victim, signal.SIGKILL)
+                wait_for_acks(ledger, 50)
+        check_through(ledger, gateway)
+
+
+def worker_pids(gateway: GatewayProcess) -> list[int]:
+    """Return the processes that serve, which /v1/cluster names."""
+    cluster = httpx.get(gateway.url + "/v1/cluster").json()
+    alive = [each["pid"] for each in cluster["gateways"] if Path(f"/proc/{each['pid']}").exists()]
+    assert gateway.process.pid not in alive
+    return alive
 
 
 def test_a_second_start_on_the_same_port_fails_and_harms_nobody(tmp_path: Path) -> None:
