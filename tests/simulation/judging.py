@@ -54,7 +54,11 @@ def met_in(simulation: Simulation) -> Counter[str]:
     met["log: fetches"] = len(history.fetched)
     met["log: trimmed partitions"] = sum(start > 0 for start in history.log_starts.values())
     met["log: batches in the table"] = history.batches
+    met["log: with batches in the table"] = history.batches > 0
+    met["log: without batches in the table"] = history.batches == 0
     met["group: generations"] = len({told.generation for told in history.group.told})
+    met["group: with more than 20 generations"] = met["group: generations"] > 20
+    met["group: drained"] = history.group.is_drained is True
     met["group: deliveries"] = len(history.group.delivered)
     met["group: commits in doubt"] = sum(not commit.acked for commit in history.group.commits)
     met["jobs: compacted partitions"] = keyed.compacted
@@ -64,6 +68,12 @@ def met_in(simulation: Simulation) -> Counter[str]:
     met["jobs: killed"] = keyed.killed
     met["jobs: reads of compacted logs"] = sum(
         len(look.records) < look.next_offset - look.asked for look in keyed.looks
+    )
+    met["jobs: reads without gaps"] = sum(
+        len(look.records) == look.next_offset - look.asked for look in keyed.looks
+    )
+    met["jobs: tombstones read"] = sum(
+        record.value is None for look in keyed.looks for record in look.records
     )
     met.update(f"idempotent: {sent.answer}" for sent in history.idempotent.sent)
     met.update(f"transactions: {ending.answer}" for ending in transactions.endings)
@@ -83,16 +93,22 @@ WANTED: Mapping[str, int] = {
     "log: refused calls": 100,
     "log: fetches": 10_000,
     "log: trimmed partitions": 50,
-    "log: batches in the table": 500,
+    "log: batches in the table": 501,
+    "log: with batches in the table": 11,
+    "log: without batches in the table": 1,
     "group: generations": 200,
+    "group: with more than 20 generations": 1,
+    "group: drained": 1,
     "group: deliveries": 500,
     "group: commits in doubt": 10,
-    "jobs: compacted partitions": 100,
-    "jobs: swept objects": 100,
-    "jobs: swept batches": 20,
-    "jobs: lost leases": 10,
-    "jobs: killed": 50,
+    "jobs: compacted partitions": 101,
+    "jobs: swept objects": 101,
+    "jobs: swept batches": 21,
+    "jobs: lost leases": 11,
+    "jobs: killed": 51,
     "jobs: reads of compacted logs": 100,
+    "jobs: reads without gaps": 1,
+    "jobs: tombstones read": 1,
     f"idempotent: {idempotent_rules.ACKED}": 1_000,
     f"idempotent: {idempotent_rules.UNKNOWN}": 10,
     f"idempotent: {idempotent_rules.OUT_OF_ORDER}": 10,
