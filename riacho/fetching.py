@@ -66,6 +66,7 @@ class Fetching:
         self._refresh: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._is_interrupted = False
+        self._is_closed = False
         self._failure: RiachoError | None = None
         self._trouble = Trouble(settings.backoff, settings.trouble_max_s)
 
@@ -103,6 +104,8 @@ class Fetching:
 
     def start(self) -> None:
         """Begin whatever lookups and fetches are due."""
+        if self._is_closed:
+            return  # A fetch that ends while the others are waited for must not begin another.
         self._start_refresh()
         wanted = [place for place in self.assignment.wanted() if self._is_idle(place)]
         if not wanted:
@@ -137,6 +140,7 @@ class Fetching:
         return self.assignment.settle_start(place, offset)
 
     async def close(self) -> None:
+        self._is_closed = True
         tasks: set[asyncio.Task[Any]] = {task for task, _ in self._fetches.values()}
         if self._refresh is not None:
             tasks.add(self._refresh)

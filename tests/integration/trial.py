@@ -196,6 +196,10 @@ class Trial:
     def _kill(self) -> None:
         number = self.chance.randrange(len(self.running))
         old = self.running[number]
+        if self.happened["gateway killed"] % 2 == 0:
+            # It hangs before it dies, so that calls wait in it: what became of them is unknown.
+            os.killpg(old.process.pid, signal.SIGSTOP)
+            time.sleep(self.chance.uniform(0.3, 0.6))
         old.kill()
         time.sleep(self.chance.uniform(0, 0.5))
         self.running[number] = self._start(old.port)

@@ -274,6 +274,25 @@ async def test_closing_leaves_nothing_behind(net: Network) -> None:
     assert client_tasks() == []
 
 
+async def test_nothing_is_fetched_once_it_is_closed(net: Network) -> None:
+    for partition in range(3):
+        await write(net, 1, partition=partition)
+    for steps in range(60):
+        # One fetch may end with records while the close waits for the others.
+        reader = consumer(net, fetch_max_wait_ms=60_000)
+        reader.assign([("t", partition) for partition in range(3)])
+        await reader.poll(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+        await reader.close()
+
+        assert client_tasks() == []
+        count = len(net.fetched)
+        await asyncio.sleep(0.002)
+        assert len(net.fetched) == count
+
+
 async def test_ends_of_the_log(net: Network) -> None:
     await write(net, 4, partition=1)
 

@@ -57,9 +57,10 @@ def ministack(services: str = "s3,dynamodb") -> Iterator[str]:
 
 @contextmanager
 def moto() -> Iterator[str]:
-    """Most of AWS, but transactions that race lose items: only where nothing races."""
+    """Most of AWS, one request at a time because it is not atomic by itself."""
     [port] = free_ports(1)
-    command = [str(_BIN / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    module = "tests.storage.moto_in_turns"
+    command = [sys.executable, "-m", module, "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, {}, f"http://127.0.0.1:{port}") as url:
         yield url
 
