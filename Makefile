@@ -37,6 +37,10 @@ $(VENV)/.all: $(VENV)/.dev
 	$(call install,.[all])
 	@touch $@
 
+$(VENV)/.bench: $(VENV)/.all
+	$(call install,.[bench])
+	@touch $@
+
 $(VENV)/.infra: $(VENV)/.base
 	$(call install,.[infra])
 	@touch $@
@@ -60,7 +64,7 @@ lint: $(VENV)/.all
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.all
+bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
 sim: $(VENV)/.dev
