@@ -33,7 +33,7 @@ from service.produce_routes import ProduceRoutes
 from service.registry import Registry, stop
 from service.serverless.clock import ThawingClock
 from service.settings import Settings
-from service.stores import DEFAULT_ZONE, open_table, open_zones
+from service.stores import DEFAULT_ZONE, open_table, open_zones, with_small_batches
 from service.transaction_routes import TransactionRoutes
 from service.transactions.atomic import Atomic
 from service.transactions.fences import Fences
@@ -271,7 +271,7 @@ def _again(messages: list[Message], receive: Receive) -> Receive:
 def create_app(settings: Settings | None = None, world: World | None = None) -> App:
     """Return the gateway that the environment describes, ready to serve."""
     refuse_pandas()
-    settings = settings or Settings()
+    settings = with_small_batches(settings or Settings())
     world = world or real_world()
     clock = ThawingClock(world.monotonic_s, world.now_ms)
     if settings.freezes:

@@ -114,7 +114,7 @@ class Gateway:
                 linger_min_s=settings.linger_min_ms / 1000,
                 linger_max_s=settings.linger_max_ms / 1000,
                 flights_max=settings.flights_max,
-                table_batch_bytes_max=settings.table_batch_bytes_max,
+                table_batch_bytes_max=settings.table_batch_bytes_max or 0,
             ),
             world.new_id,
         )

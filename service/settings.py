@@ -52,9 +52,10 @@ class Settings(BaseSettings):
     flights_max: PositiveInt = 4
     """So many flushes are written at once at most."""
 
-    table_batch_bytes_max: int = Field(default=0, ge=0, le=64 * KIB)
+    table_batch_bytes_max: int | None = Field(default=None, ge=0, le=64 * KIB)
     """A flush of one lane with at most so many bytes goes into the metadata table, and to the zones
-    when the index rolls: quicker, and cheaper up to some kilobytes. 0: never."""
+    when the index rolls: quicker, and cheaper up to some kilobytes. 0: never; None: as is best for
+    the table."""
 
     held_bytes_max: PositiveInt = 64 * MIB
     """Refuse produce requests beyond this, so that overload is an answer and not a crash."""

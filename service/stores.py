@@ -12,6 +12,9 @@ from storage.zones import Zones
 
 DEFAULT_ZONE: Final = "a"
 
+SQLITE_BATCH_BYTES_MAX: Final = 32 * 1024
+"""What a SQLite table takes of a flush instead of a file beside it (docs/decisions/0029)."""
+
 
 def open_zones(settings: Settings) -> Zones:
     """Return the zones that `settings` names; one directory if it names none."""
@@ -31,3 +34,22 @@ def open_table(settings: Settings, world: World) -> MetadataStore:
     """Return the metadata store that `settings` names; SQLite if it names none."""
     default = f"sqlite:///{(settings.data / 'metadata.db').absolute()}"
     return open_metadata(settings.metadata or default, world.new_version)
+
+
+def with_small_batches(settings: Settings) -> Settings:
+    """Return `settings` with a limit for batches in the table, if they have none.
+
+    With one directory beside a SQLite file, the file takes small flushes: both are on one disk,
+    and one flush of it does for records and head. Elsewhere it is for the operator to say.
+    """
+    if settings.table_batch_bytes_max is not None:
+        return settings
+    limit = SQLITE_BATCH_BYTES_MAX if _is_embedded(settings) else 0
+    return settings.model_copy(update={"table_batch_bytes_max": limit})
+
+
+def _is_embedded(settings: Settings) -> bool:
+    zones = (settings.zones or DEFAULT_ZONE).split(",")
+    directory = not zones[0].partition("=")[2].startswith(("s3:", "memory:"))
+    table = (settings.metadata or "sqlite:").startswith("sqlite:")
+    return table and directory and len(zones) == 1

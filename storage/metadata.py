@@ -38,6 +38,9 @@ class Put:
     key: str
     value: bytes
     expected: str | None
+    can_wait: bool = False
+    """A power cut may undo it, as long as nothing is left of all that is written after it. So a
+    table that writes to the disk in order need not flush it: the next write that must be does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Delete:
 
     key: str
     expected: str
+    can_wait: bool = False
+    """As in `Put`."""
 
 
 @dataclass(frozen=True, slots=True)

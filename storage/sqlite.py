@@ -7,7 +7,9 @@ Writes go through one thread. It takes whatever waits and commits it as one tran
     transact --+-- BEGIN, savepoint each, COMMIT -- one flush -- every transact returns
     transact --'
 
-- `synchronous=FULL`: what was acknowledged survives a power cut.
+- `synchronous=FULL`: what was acknowledged survives a power cut. But a write
+  that can wait (`Put.can_wait`) causes no flush: the log comes back from a power cut up to some
+  write, so a later one is never there without it, and the flush of that one is for both.
 - Other processes may use the same file. Whoever comes second waits for up to `busy_s`.
 - A caller who stops waiting does not withdraw the write, and disturbs nobody else's.
 
@@ -74,6 +76,10 @@ class _Waiting:
     ops: Sequence[Op]
     version: str
     future: asyncio.Future[Mapping[str, str]]
+
+    @property
+    def needs_flush(self) -> bool:
+        return not all(isinstance(op, Put | Delete) and op.can_wait for op in self.ops)
 
     def settle(self, outcome: Outcome) -> None:
         if self.future.done():  # Its caller stopped waiting.
@@ -147,6 +153,7 @@ class _Writer(Thread):
         self._queue: SimpleQueue[_Waiting | asyncio.Future[None]] = SimpleQueue()
         self._closed: asyncio.Future[None] | None = None
         self._pace = Pace()
+        self._flushes = True
         self._lock = Lock()
         """Held by whoever uses the connection."""
 
@@ -158,6 +165,7 @@ class _Writer(Thread):
             return None
         try:
             try:
+                self._choose_flush([waiting])
                 self._db.execute("BEGIN IMMEDIATE")
             except sqlite3.Error:
                 return None  # Another process writes. To wait for it is the thread's work.
@@ -206,6 +214,7 @@ class _Writer(Thread):
 
     def _begin_and_commit(self, group: Sequence[_Waiting]) -> list[Outcome]:
         try:
+            self._choose_flush(group)
             self._begin()
         except sqlite3.Error as error:
             self._roll_back()
@@ -227,6 +236,13 @@ class _Writer(Thread):
             # Even the conflicts are void: they may have been judged by a write of this group.
             return [_commit_failure(self._path, error) for _ in group]
         return outcomes
+
+    def _choose_flush(self, group: Sequence[_Waiting]) -> None:
+        """Say whether the next commit waits for the disk. Between transactions only."""
+        flushes = any(waiting.needs_flush for waiting in group)
+        if flushes != self._flushes:
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if flushes else 'NORMAL'}")
+            self._flushes = flushes
 
     def _begin(self) -> None:
         # Not SQLite's own way to wait, which is off: it sleeps up to 100 ms at a time, while the

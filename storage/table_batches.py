@@ -98,11 +98,11 @@ class TableBatches:
         self._metadata = metadata
 
     async def write(self, object_id: bytes, segment: bytes) -> None:
-        """Store the segment under an unused name; return when it is durable.
+        """Store the segment under an unused name; return when a commit may name it.
 
         Raises `StoreUnavailable` if it is not known to be: it may be there, as garbage.
         """
-        put = Put(keys.table_batch(object_id), encode(segment), None)
+        put = Put(keys.table_batch(object_id), encode(segment), None, can_wait=True)
         for _ in range(WRITES_MAX):
             try:
                 await self._metadata.transact([put])
@@ -162,7 +162,10 @@ class TableBatches:
         return Move(
             segments.encode(parts) if parts else [],
             positions,
-            tuple(Delete(keys.table_batch(id_), item.version) for id_, item in found.items()),
+            tuple(
+                Delete(keys.table_batch(id_), item.version, can_wait=True)
+                for id_, item in found.items()
+            ),
         )
 
     async def remove(self, batches: Sequence[Delete]) -> None:
