@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.access_log import AccessLog
 from service.clock import World, real_world
 from service.fetch_routes import FetchRoutes
+from service.freed_memory import keep_freed_memory
 from service.gateway import Gateway
 from service.group_routes import GroupRoutes
 from service.groups.coordinator import Coordinator
@@ -271,6 +272,7 @@ def _again(messages: list[Message], receive: Receive) -> Receive:
 def create_app(settings: Settings | None = None, world: World | None = None) -> App:
     """Return the gateway that the environment describes, ready to serve."""
     refuse_pandas()
+    keep_freed_memory()
     settings = with_small_batches(settings or Settings())
     world = world or real_world()
     clock = ThawingClock(world.monotonic_s, world.now_ms)
