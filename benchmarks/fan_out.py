@@ -146,18 +146,15 @@ def warm_up(gateway: Counted) -> None:
     """Let a gateway import and connect what it does when it is first asked."""
     topic = f"warm-up-{gateway.server.port}"
     make(gateway, topic)
+    produce(gateway, topic, 1, 1.0)
     for accept in KINDS.values():
-        measure([gateway], "", topic, accept, 1, 1, lambda: produce(gateway, topic, 1, 1.0))
+        measure([gateway], "", topic, accept, 1, 1, nothing)
 
 
 def catch_up(
     gateway: Counted, what: str, accept: str, consumers: int, bytes_max: int = FETCH_BYTES
 ) -> Outcome:
     """Let everybody read what is there already."""
-
-    def nothing() -> None:
-        pass
-
     return measure([gateway], what, HISTORY, accept, consumers, HISTORY_SLICES, nothing, bytes_max)
 
 
@@ -183,6 +180,10 @@ def measure(
     assert set(delivered) == {slices * RECORDS}, Counter(delivered)
     after = [gateway.note() for gateway in gateways]
     return Outcome(what, slices, seconds, sum(delivered), before, after)
+
+
+def nothing() -> None:
+    pass
 
 
 def make(gateway: Counted, topic: str) -> None:
