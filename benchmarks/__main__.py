@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 NAMES = (
+    "side_by_side",
     "codec",
     "http",
     "slow_store",
