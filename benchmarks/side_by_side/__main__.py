@@ -42,8 +42,6 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         parser.error(str(error))
     run = Run(given.rounds, given.seconds, entries, given.json)
-    # As an exception, so that the servers of all peers are stopped.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     began_s = time.monotonic()
     for name, section in SECTIONS.items():
@@ -55,4 +53,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # As an exception, so that the servers of all peers are stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))
