@@ -33,7 +33,7 @@ COLOURS = {
     "Riacho, Arrow": "#56b4e9",
     "Kafka": "#d55e00",
     "Kafka, synced": "#e69f00",
-    "HTTP bridge": "#8c564b",
+    "HTTP bridge, Kafka": "#8c564b",
     "NATS JetStream": "#009e73",
     "Redis Streams": "#cc79a7",
     "RabbitMQ streams": "#7f3c8d",

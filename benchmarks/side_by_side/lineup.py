@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.peer import NotHere, Peer, values_of
+from benchmarks.peers.peer import SYNCED, NotHere, Peer, values_of
 from benchmarks.side_by_side.figures import rotated
 
 JSON_PEER, ARROW_PEER = "Riacho, JSON", "Riacho, Arrow"
@@ -46,11 +46,11 @@ OURS = (
 )
 THEIRS = (
     Entry("kafka", "kafka", "Kafka"),
-    Entry("kafka-synced", "kafka", "Kafka", {"synced": True}),
+    Entry("kafka-synced", "kafka", "Kafka", {"durability": SYNCED}),
     Entry("bridge", "bridge", "Bridge"),
     Entry("nats", "nats_jetstream", "NatsJetStream"),
     Entry("redis", "redis_streams", "RedisStreams"),
-    Entry("rabbitmq", "rabbitmq_streams", "RabbitMqStreams"),
+    Entry("rabbitmq", "rabbitmq_streams", "RabbitStreams"),
 )
 FLOORS = (
     Entry("memcpy", "floors", "Memcpy"),
@@ -161,8 +161,8 @@ def stand(entries: Sequence[Entry], absent: dict[str, str], seconds: float) -> I
 
 
 def warm_up(peer: Peer, values: Sequence[bytes], seconds: float) -> None:
-    peer.make("warm-up")
-    peer.produce("warm-up", values, 100, 4, seconds)
+    peer.make("first-of-all")
+    peer.produce("first-of-all", values, 100, 4, seconds)
 
 
 def reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from benchmarks.side_by_side.lineup import ARROW_PEER, JSON_PEER, Entry, chosen,
 from benchmarks.side_by_side.run import IN_FLIGHT, Run, show_absent
 
 BATCHES = (1000, 10_000)
-BRIDGE, KAFKA, KAFKA_SYNCED, NATS = "HTTP bridge", "Kafka", "Kafka, synced", "NATS JetStream"
+BRIDGE, KAFKA, KAFKA_SYNCED, NATS = "HTTP bridge, Kafka", "Kafka", "Kafka, synced", "NATS JetStream"
 JSON_CODEC, ARROW_CODEC = "floor: codec alone, JSON", "floor: codec alone, Arrow"
 AT_LEAST, AT_MOST = "≥", "≤"
 SAME_GATEWAY, APART = "at one gateway", "at another than writes"

@@ -16,10 +16,12 @@ from benchmarks.side_by_side.fan_out import reads_per_slice
 VALUES = values_of(100, 40)
 
 
-@pytest.fixture(params=[RiachoJson, RiachoArrow])
-def peer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Riacho]:
+@pytest.fixture(scope="module", params=[RiachoJson, RiachoArrow])
+def peer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Riacho]:
     started: Riacho = request.param()
-    started.start(tmp_path)
+    started.start(tmp_path_factory.mktemp("data"))
     yield started
     started.stop()
 
