@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-START_S_MAX = 60.0
+START_S_MAX = 120.0
 STOP_S_MAX = 20.0
 
 
