@@ -278,10 +278,14 @@ def tell(points: Sequence[Point], title: str) -> None:
         mine = [point for point in points if point.what == what]
         by_size = {point.size: point for point in mine}
         for unit, value in (("ms", _ms), ("requests", _requests)):
-            cells = [f"{value(by_size[size]):.3g}" if size in by_size else "" for size in sizes]
+            cells = [_figure(value(by_size[size])) if size in by_size else "" for size in sizes]
             name = f"{what}, {unit}" if unit == "ms" else f"  {unit}"
             rows.append([name, *cells, f"{exponent(mine, value):+.2f}"])
     show(title, ["", *(f"10^{round(math.log10(size))}" for size in sizes), "exponent"], rows)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _ms(point: Point) -> float:
