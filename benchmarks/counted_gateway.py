@@ -80,7 +80,7 @@ def create_app() -> App:
     settings, world = Settings(), real_world()
     opened, counts = open_zones(settings), Counter[str]()
     stores = {name: CountedObjects(opened.store(name), counts) for name in opened.names}
-    zones, table = Zones(stores), open_table(settings, world)  # type: ignore[arg-type]
+    zones, table = Zones(stores), open_table(settings, world)
     gateway = Gateway(settings, zones, table, world)
     return App(gateway, Registry(settings, table, world, zones), CountedMetrics(counts))
 
@@ -165,21 +165,23 @@ def counting_proxy(upstream: str) -> Iterator[tuple[str, Counter[str]]]:
             await writer.drain()
             return True
 
-    ready, stop, where = threading.Event(), asyncio.Event(), []
+    ready, stop = threading.Event(), asyncio.Event()
+    running: list[tuple[str, asyncio.AbstractEventLoop]] = []
 
     async def run() -> None:
         async with Proxy(upstream) as proxy:
-            where.extend([proxy.url, asyncio.get_running_loop()])
+            running.append((proxy.url, asyncio.get_running_loop()))
             ready.set()
             await stop.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="proxy", daemon=True)
     thread.start()
     assert ready.wait(30)
+    [(url, loop)] = running
     try:
-        yield where[0], counts
+        yield url, counts
     finally:
-        where[1].call_soon_threadsafe(stop.set)
+        loop.call_soon_threadsafe(stop.set)
         thread.join(30)
 
 
