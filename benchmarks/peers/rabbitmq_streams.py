@@ -162,8 +162,12 @@ class RabbitStreams:
         first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
         async with self._consumers(streams) as consumers:
             began_s = time.perf_counter()
-            for stream, consumer in zip(streams, consumers, strict=True):
-                await consumer.subscribe(stream, keep, offset_specification=first)
+            await asyncio.gather(
+                *(
+                    consumer.subscribe(stream, keep, offset_specification=first)
+                    for stream, consumer in zip(streams, consumers, strict=True)
+                )
+            )
             await enough.wait()
             took_s = time.perf_counter() - began_s
         self.fetched = values
@@ -206,26 +210,29 @@ class RabbitStreams:
     @asynccontextmanager
     async def _producers(self, streams: list[str]) -> AsyncIterator[list[Producer]]:
         """Give a producer for each stream, ready to publish to it."""
-        async with AsyncExitStack() as stack:
-            made: list[Producer] = []
-            for number, stream in enumerate(streams):
-                if number % STREAMS_MAX == 0:
-                    producer = Producer("127.0.0.1", self._port, frame_max=FRAME_BYTES_MAX, **GUEST)
-                    await stack.enter_async_context(producer)
+
+        async def work(producer: Producer, some: list[str]) -> None:
+            for stream in some:
                 # Not public; else the first records would pay for it, while the clock runs.
                 await producer._get_or_create_publisher(stream)
-                made.append(producer)
+
+        async with AsyncExitStack() as stack:
+            made: list[Producer] = []
+            for some in _shares(streams):
+                producer = Producer("127.0.0.1", self._port, frame_max=FRAME_BYTES_MAX, **GUEST)
+                made += [await stack.enter_async_context(producer)] * len(some)
+            shares = zip(made[::STREAMS_MAX], _shares(streams), strict=True)
+            await asyncio.gather(*(work(producer, some) for producer, some in shares))
             yield made
 
     @asynccontextmanager
     async def _consumers(self, streams: list[str]) -> AsyncIterator[list[Consumer]]:
+        """Give a consumer for each stream, not yet subscribed to it."""
         async with AsyncExitStack() as stack:
             made: list[Consumer] = []
-            for number in range(len(streams)):
-                if number % STREAMS_MAX == 0:
-                    consumer = Consumer("127.0.0.1", self._port, frame_max=FRAME_BYTES_MAX, **GUEST)
-                    await stack.enter_async_context(consumer)
-                made.append(consumer)
+            for some in _shares(streams):
+                consumer = Consumer("127.0.0.1", self._port, frame_max=FRAME_BYTES_MAX, **GUEST)
+                made += [await stack.enter_async_context(consumer)] * len(some)
             yield made
 
 
@@ -255,6 +262,11 @@ class Confirms:
             await asyncio.wait_for(self._news.wait(), LAST_S_MAX)
             if self._failure:
                 raise RuntimeError(f"not confirmed: code {self._failure}")
+
+
+def _shares(streams: list[str]) -> list[list[str]]:
+    """Return what one instance of the client after the other has to care for."""
+    return [streams[first : first + STREAMS_MAX] for first in range(0, len(streams), STREAMS_MAX)]
 
 
 def _environment(folder: Path, port: int, names_port: int) -> dict[str, str]:
