@@ -17,7 +17,12 @@ FLOOR_SHARE = 0.25
 FILL_BATCH = 1000
 FILL_TURNS = 1.5
 """So many turns long a log is filled that is then read."""
-FIRST_READ = 1000
+FETCH_SHARE = 0.5
+"""Of a turn: reading waits for no disk, so it varies less."""
+FIRST_READ = 100
+FIRST_READ_SHARE = 0.1
+"""Of a turn: so long at least a read takes from which the others are planned. A shorter one says
+more of how long it takes to begin."""
 FETCH_LEFT_SHARE = 0.2
 """Of a turn: with less left, nobody begins to read once more."""
 
@@ -100,7 +105,7 @@ def rounds_of_fetch(
 ) -> None:
     for number in range(run.rounds):
         for peer in standing.turns(number):
-            turn = FetchTurn(workload, topic, filled[peer.name], run.seconds)
+            turn = FetchTurn(workload, topic, filled[peer.name], run.seconds * FETCH_SHARE)
             measures = standing.attempt(peer, partial(turn.take, peer))
             if measures is not None:
                 run.results.add(workload, peer.name, number, measures)
@@ -133,8 +138,11 @@ class FetchTurn:
 
     def take(self, peer: Peer) -> dict[str, float]:
         # How fast it is must be known before so much can be asked for that fills the time.
-        first = min(self.filled, max(FIRST_READ if self.workload.batch > 1 else 100, 1))
+        first = min(self.filled, FIRST_READ)
         rate = peer.fetch(self.topic, first, self.workload.batch)
+        while rate.seconds < self.seconds * FIRST_READ_SHARE and first < self.filled:
+            first = min(self.filled, first * 8)
+            rate = peer.fetch(self.topic, first, self.workload.batch)
         records, spent_s, cpu_s = 0, 0.0, peer.cpu_s()
         while spent_s < self.seconds * (1 - FETCH_LEFT_SHARE):
             wanted = int(rate.per_s * (self.seconds - spent_s))

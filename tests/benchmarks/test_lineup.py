@@ -110,8 +110,8 @@ def test_a_fetch_turn_reads_as_much_as_fits() -> None:
     measures = FetchTurn(workload, "t", filled=1_000_000, seconds=2.0).take(large)
     FetchTurn(workload, "t", filled=800, seconds=2.0).take(small)
 
-    assert large.fetched == [1000, 2000]
-    assert small.fetched == [800, 800, 800]
+    assert large.fetched == [100, 800, 2000]
+    assert small.fetched == [100, 800, 800, 800]
     assert measures[RATE] == 1000.0
 
 
