@@ -125,8 +125,10 @@ class NatsJetStream:
             await acks.begin()
             sent = turn = 0
             began_s = time.perf_counter()
-            while time.perf_counter() - began_s < seconds:
+            while True:
                 await acks.room()
+                if time.perf_counter() - began_s >= seconds:
+                    break
                 replies = acks.replies(turn, batch)
                 for reply in replies:
                     await client.publish(

@@ -129,8 +129,10 @@ class RabbitStreams:
         confirms = Confirms()
         async with self._producers(streams) as producers:
             began_s = time.perf_counter()
-            while time.perf_counter() - began_s < seconds:
+            while True:
                 await confirms.until((in_flight - 1) * batch)
+                if time.perf_counter() - began_s >= seconds:
+                    break
                 first = confirms.sent
                 for number in range(first, first + min(batch, len(streams))):
                     stream = number % len(streams)
