@@ -133,8 +133,16 @@ class Stand:
         self.idle = {peer.name: (peer.cpu_s() - before[peer.name]) / seconds for peer in self.peers}
 
     def stop(self) -> None:
-        while self._running:
-            self._end(*self._running.pop())
+        if self._running:
+            last = self._running.pop()
+            try:
+                self._end(*last)
+            except BaseException:
+                # Interrupted while it was stopped: once more, then the others.
+                self._end(*last)
+                raise
+            finally:
+                self.stop()
 
     def _end(self, peer: Peer | None, folder: Path) -> None:
         try:

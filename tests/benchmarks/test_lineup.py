@@ -155,3 +155,23 @@ def test_a_section_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]
         main(["profit"])
 
     assert "no section is called profit" in capsys.readouterr().err
+
+
+def test_everybody_is_stopped_also_when_that_is_interrupted(folder: Path) -> None:
+    log: list[str] = []
+
+    class Interrupted(Exact):
+        def stop(self) -> None:
+            super().stop()
+            if log.count(f"{self.name} stops") == 1:
+                raise KeyboardInterrupt
+
+    standing = Stand({})
+    for peer in (Exact("a", log), Interrupted("b", log)):
+        standing.start(ExactEntry(peer.name, "", "", {"peer": peer}))
+
+    with pytest.raises(KeyboardInterrupt):
+        standing.stop()
+
+    assert log[2:] == ["b stops", "b stops", "a stops"]
+    assert list(folder.iterdir()) == []
