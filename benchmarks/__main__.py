@@ -5,14 +5,18 @@ import subprocess
 import sys
 
 NAMES = (
+    "side_by_side",
     "codec",
     "http",
+    "cpu",
+    "fan_out",
     "slow_store",
     "small_produce",
     "writers",
     "cold_start",
     "lanes",
     "index_growth",
+    "growth",
     "groups",
     "exactly_once",
     "replication",

@@ -105,7 +105,7 @@ async def compacted(object_bytes: int, partitions: int, *, policy: str = "delete
     topic = await deployment.gateway.topics.read("t")
     topic = msgspec.structs.replace(topic, config=TopicConfig({"cleanup.policy": policy}))
     before = _counts(deployment)
-    summary = await _compact(deployment, topic)
+    summary = await compact(deployment, topic)
     assert not summary.failed, summary.failed
     assert len(summary.compacted) == partitions, summary.skipped
     after = _counts(deployment)
@@ -126,7 +126,7 @@ def _counts(deployment: Deployment) -> tuple[int, ...]:
     )
 
 
-async def _compact(deployment: Deployment, topic: Topic) -> Summary:
+async def compact(deployment: Deployment, topic: Topic) -> Summary:
     world = real_world()
     zones = Zones({"a": deployment.objects})
     swapper = Swapper(
