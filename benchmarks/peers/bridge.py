@@ -2,18 +2,17 @@
 
     RIACHO_BENCH_BRIDGE=... python -m benchmarks.peers.bridge
 
-It makes a Kafka producer for each connection, and the most records that one answer holds is a
-setting of its process. So connections are warmed up before the clock starts, there is one
-process for each size of batches that is read, and all are given time to compile what they do.
+It makes a Kafka producer for each connection, so connections are kept. How long its producers
+linger and the most records that one answer holds are settings of its process, so there is one
+for each; which linger is best for a size of batches is found by trial. All are given time to
+compile what they do before anything counts.
 """
 
-import contextlib
 import http.client
 import itertools
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +34,9 @@ POLL_RECORDS: Final = 500
 POLL_MS: Final = 1000
 READ_S_MAX: Final = 120.0
 WARM_S: Final = 3.0
+STEADY_ROUNDS_MAX: Final = 8
+"""So often it may get a tenth quicker in `WARM_S / 2`, before we stop waiting for more."""
+LINGERS_MS: Final = (0, 2)
 OPTIONS: Final = (
     # With two cores there would be a new thread for each request instead of a pool.
     "-Djava.util.concurrent.ForkJoinPool.common.parallelism=4",
@@ -52,7 +54,7 @@ SETTINGS: Final = {
     "http.host": "127.0.0.1",
     "kafka.producer.acks": "all",
     "kafka.producer.compression.type": "lz4",
-    "kafka.producer.linger.ms": "0",
+    "kafka.producer.enable.metrics.push": "false",
     "kafka.producer.batch.size": "1000000",
     "kafka.producer.buffer.memory": "134217728",
     "kafka.producer.max.request.size": "16000000",
@@ -71,14 +73,15 @@ class Bridge:
     def __post_init__(self) -> None:
         self.name = "HTTP bridge, Kafka" + (", synced" if self.durability == SYNCED else "")
         self._kafka = Kafka(self.durability)
-        self._bridges: dict[int, JavaServer] = {}
-        self._written: set[int] = set()
+        self._bridges: dict[tuple[int, int], JavaServer] = {}
+        self._connections: dict[int, list[Connection]] = {}
+        self._lingers_ms: dict[int, int] = {}
         self._read: set[int] = set()
         self._names = (f"reader-{number}" for number in itertools.count())
 
     def about(self) -> str:
         return (
-            f"Strimzi bridge {VERSION}, heap 1 GiB, lz4, linger.ms=0, batch.size=1 MB, before"
+            f"Strimzi bridge {VERSION}, heap 1 GiB, lz4, linger.ms by trial, before"
             f" {self._kafka.about().split(';')[0]}"
         )
 
@@ -88,7 +91,7 @@ class Bridge:
         (folder / "kafka").mkdir()
         self._kafka.start(folder / "kafka")
         try:
-            self._bridge(POLL_RECORDS)
+            self._bridge()
         except BaseException:
             self.stop()
             raise
@@ -97,7 +100,8 @@ class Bridge:
         for bridge in self._bridges.values():
             bridge.kill()
         self._bridges.clear()
-        self._written.clear()
+        self._connections.clear()
+        self._lingers_ms.clear()
         self._read.clear()
         self._kafka.stop()
 
@@ -108,16 +112,18 @@ class Bridge:
     def make(self, topic: str, partitions: int = 1) -> None:
         self._kafka.make(topic, partitions)
 
-    def _bridge(self, poll_records: int) -> JavaServer:
-        """Return a bridge whose answers hold that many records."""
-        if poll_records in self._bridges:
-            return self._bridges[poll_records]
-        folder, port = self._folder / f"bridge-{poll_records}", free_port()
+    def _bridge(self, poll_records: int = POLL_RECORDS, linger_ms: int = 0) -> JavaServer:
+        """Return a bridge whose answers hold that many records, and whose producers linger."""
+        key = poll_records, linger_ms
+        if key in self._bridges:
+            return self._bridges[key]
+        folder, port = self._folder / f"bridge-{poll_records}-{linger_ms}", free_port()
         folder.mkdir()
         (folder / "log4j2.properties").write_text(LOGGING)
         settings = SETTINGS | {
             "kafka.bootstrap.servers": f"127.0.0.1:{self._kafka.port}",
             "http.port": str(port),
+            "kafka.producer.linger.ms": str(linger_ms),
             "kafka.consumer.max.poll.records": str(poll_records),
         }
         file = folder / "application.properties"
@@ -129,23 +135,44 @@ class Bridge:
         ]
         main = ["io.strimzi.kafka.bridge.Application", f"--config-file={file}"]
         bridge = JavaServer.start(folder / "bridge.log", port, self._libs, [*options, *main])
-        self._bridges[poll_records] = bridge
+        self._bridges[key] = bridge
         return bridge
 
     def produce(
         self, topic: str, values: Sequence[bytes], batch: int, in_flight: int, seconds: float
     ) -> Rate:
-        before = self._kafka.ends(topic)
-        port = self._bridge(POLL_RECORDS).port
         bodies = [body_of(chunk) for chunk in ring(values, batch)]
-        if batch not in self._written:
-            self._written.add(batch)
-            Writers(port, "warm-up", 1, in_flight).run(bodies, batch, WARM_S)
-        rate = Writers(port, topic, len(before), in_flight).run(bodies, batch, seconds)
+        if batch not in self._lingers_ms:
+            rates = {each: self._steady(bodies, batch, in_flight, each) for each in LINGERS_MS}
+            self._lingers_ms[batch] = max(rates, key=rates.__getitem__)
+        before = self._kafka.ends(topic)
+        writers = self._writers(topic, len(before), in_flight, self._lingers_ms[batch])
+        rate = writers.run(bodies, batch, seconds)
         kept = sum(self._kafka.ends(topic)) - sum(before)
         if kept != rate.records:
             raise RuntimeError(f"{rate.records} were acknowledged, {kept} are there")
         return rate
+
+    def _steady(self, bodies: list[bytes], batch: int, in_flight: int, linger_ms: int) -> float:
+        """Write until that gets no quicker, and return how quick it is."""
+        best = 0.0
+        for _ in range(STEADY_ROUNDS_MAX):
+            writers = self._writers("warm-up", 1, in_flight, linger_ms)
+            per_s = writers.run(bodies, batch, WARM_S / 2).per_s
+            if per_s < 1.1 * best:
+                break
+            best = per_s
+        return max(best, per_s)
+
+    def _writers(self, topic: str, partitions: int, in_flight: int, linger_ms: int) -> "Writers":
+        port = self._bridge(linger_ms=linger_ms).port
+        kept = self._connections.setdefault(linger_ms, [])
+        while len(kept) < in_flight:
+            kept.append(Connection(port))
+            # The first request makes the bridge's producer for this connection.
+            wanted = request_to("warm-up", 0, body_of([b"first"]))
+            answer_to(kept[-1], wanted)
+        return Writers(kept[:in_flight], topic, partitions)
 
     def fetch(self, topic: str, records: int, batch: int) -> Rate:
         port = self._bridge(batch).port
@@ -183,50 +210,34 @@ class Bridge:
 class Writers:
     """One connection for each batch that may be in flight."""
 
-    def __init__(self, port: int, topic: str, partitions: int, in_flight: int) -> None:
-        self._port = port
+    def __init__(self, connections: list[Connection], topic: str, partitions: int) -> None:
+        self._connections = connections
         self._topic = topic
         self._partitions = partitions
-        self._in_flight = in_flight
         self._numbers = itertools.count()
-        self._started = threading.Barrier(in_flight + 1)
 
     def run(self, bodies: list[bytes], batch: int, seconds: float) -> Rate:
-        with ThreadPoolExecutor(self._in_flight) as pool:
-            works = [
-                pool.submit(self._work, bodies, batch, seconds) for _ in range(self._in_flight)
-            ]
-            with contextlib.suppress(threading.BrokenBarrierError):  # Who broke it says why.
-                self._started.wait(READ_S_MAX)
-            began_s = time.perf_counter()
-            batches = sum(work.result() for work in works)
+        began_s = time.perf_counter()
+
+        def work(connection: Connection) -> int:
+            batches = 0
+            while time.perf_counter() - began_s < seconds:
+                number = next(self._numbers)
+                body = bodies[number % len(bodies)]
+                wanted = request_to(self._topic, number % self._partitions, body)
+                text = answer_to(connection, wanted)
+                assert text.count(b'"offset"') == batch, text[:300]
+                batches += 1
+            return batches
+
+        with ThreadPoolExecutor(len(self._connections)) as pool:
+            batches = sum(pool.map(work, self._connections))
         return Rate(batches * batch, time.perf_counter() - began_s)
 
-    def _work(self, bodies: list[bytes], batch: int, seconds: float) -> int:
-        connection = Connection(self._port)
-        try:
-            # The first request makes the bridge's producer for this connection.
-            answer_to(connection, self._request("warm-up", 0, bodies[0]))
-        except BaseException:
-            self._started.abort()
-            raise
-        self._started.wait(READ_S_MAX)
-        until_s = time.perf_counter() + seconds
-        batches = 0
-        while time.perf_counter() < until_s:
-            number = next(self._numbers)
-            body = bodies[number % len(bodies)]
-            text = answer_to(
-                connection, self._request(self._topic, number % self._partitions, body)
-            )
-            assert text.count(b'"offset"') == batch, text[:300]
-            batches += 1
-        connection.close()
-        return batches
 
-    def _request(self, topic: str, partition: int, body: bytes) -> bytes:
-        path = f"/topics/{topic}/partitions/{partition}"
-        return request("POST", path, body, content_type=JSON_RECORDS)
+def request_to(topic: str, partition: int, body: bytes) -> bytes:
+    path = f"/topics/{topic}/partitions/{partition}"
+    return request("POST", path, body, content_type=JSON_RECORDS)
 
 
 class Reader:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import confluent_kafka
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from benchmarks.peers.kafka_server import MESSAGE_BYTES_MAX, JavaServer, start_kafka
@@ -148,15 +148,16 @@ class Kafka:
         )
         made[topic].result(ANSWER_S_MAX)
         give_up_s = time.monotonic() + ANSWER_S_MAX
-        while not self._has_leaders(topic, partitions):
+        while not self._is_there(topic, partitions):
             if time.monotonic() > give_up_s:
                 raise RuntimeError(f"{topic} has no leaders")
             time.sleep(0.02)
 
-    def _has_leaders(self, topic: str, partitions: int) -> bool:
-        found = self._admin.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
-        led = [each for each in found.partitions.values() if each.leader >= 0 and not each.error]
-        return found.error is None and len(led) == partitions
+    def _is_there(self, topic: str, partitions: int) -> bool:
+        try:
+            return len(self.ends(topic)) == partitions
+        except KafkaException:
+            return False  # Leaders are named before they know that they lead.
 
     def ends(self, topic: str) -> list[int]:
         """Return how many records each partition holds."""
