@@ -81,6 +81,11 @@ class _Waiting:
     def needs_flush(self) -> bool:
         return not all(isinstance(op, Put | Delete) and op.can_wait for op in self.ops)
 
+    @property
+    def is_hurried(self) -> bool:
+        """Whether somebody's answer depends on it. Removals that can wait gather for the thread."""
+        return not all(isinstance(op, Delete) and op.can_wait for op in self.ops)
+
     def settle(self, outcome: Outcome) -> None:
         if self.future.done():  # Its caller stopped waiting.
             return
@@ -125,7 +130,7 @@ class SqliteMetadata:
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         check_ops(ops)
         waiting = _Waiting(ops, self._new_version(), asyncio.get_running_loop().create_future())
-        outcome = self._writer.commit_here(waiting)
+        outcome = self._writer.commit_here(waiting) if waiting.is_hurried else None
         if outcome is None:
             self._writer.enqueue(waiting)
             return await waiting.future
@@ -225,10 +230,14 @@ class _Writer(Thread):
     def _commit(self, group: Sequence[_Waiting]) -> list[Outcome]:
         """Do the transactions of `group`, all that can be done of them, and commit them."""
         try:
-            outcomes = [self._attempt(waiting) for waiting in group]
-        except sqlite3.Error as error:
+            if len(group) == 1:
+                outcomes = [self._alone(group[0])]
+            else:
+                outcomes = [self._attempt(waiting) for waiting in group]
+        except Exception as error:  # noqa: BLE001
             self._roll_back()
-            return [_unavailable(self._path, error) for _ in group]
+            broken = isinstance(error, sqlite3.Error)
+            return [_unavailable(self._path, error) if broken else error for _ in group]
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -259,6 +268,16 @@ class _Writer(Thread):
             time.sleep(pause_s)
             waited_s += pause_s
             delay_s = min(2 * delay_s, _BUSY_DELAY_MAX_S)
+
+    def _alone(self, waiting: _Waiting) -> Outcome:
+        """Do the only transaction of a group, which needs no savepoint: it is the whole.
+
+        What it is refused for is found before anything is written.
+        """
+        try:
+            return _apply(self._db, waiting)
+        except MetadataConflict as conflict:
+            return conflict
 
     def _attempt(self, waiting: _Waiting) -> Outcome:
         """Do one transaction of the group, or nothing of it.
