@@ -93,7 +93,7 @@ def _encode_arrow(columns: Columns, compression: Compression) -> bytes:
         schema = batch.schema
     sink = pa.BufferOutputStream()
     codec = compression if compression in ("lz4", "zstd") else None
-    options = ipc.IpcWriteOptions(compression=codec)
+    options = ipc.IpcWriteOptions(compression=codec, use_threads=False)
     with ipc.new_stream(sink, schema, options=options) as writer:
         writer.write_batch(batch)
     body: bytes = sink.getvalue().to_pybytes()
@@ -143,7 +143,9 @@ def _decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[R
     if not body:
         return []
     records: list[Record] = []
-    with ipc.open_stream(body) as reader:
+    # Threads take longer to wake up than a batch takes to be read.
+    options = ipc.IpcReadOptions(use_threads=False)
+    with ipc.open_stream(body, options=options) as reader:
         if "offset" in reader.schema.names:
             for batch in _whole(reader):
                 records += _rows(topic, partition, batch.column("offset").to_pylist(), batch)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from service.fitting import Body
 from storage import slices
-from storage.fetched import Fetched, rows_within
+from storage.fetched import Data, Fetched, rows_within
 from storage.records import RECORD_SCHEMA
 
 OffsetsForm: TypeAlias = Literal["base", "column", "either"]
@@ -41,7 +41,7 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 class _Part:
     """Rows of a slice."""
 
-    data: bytes | memoryview | None
+    data: Data | None
     """The slice as it is stored, if these are all its rows."""
     records: pa.RecordBatch | None
     """Else the rows."""
@@ -68,16 +68,16 @@ async def arrow_body(fetched: Fetched, bytes_max: int, form: OffsetsForm) -> Bod
     is_dense = all(part.is_dense for part in parts)
     # In a thread where it takes milliseconds, which other requests shall not wait for.
     if form == "column" or (form == "either" and not is_dense):
-        body = await asyncio.to_thread(_with_column, parts)
+        pieces = await asyncio.to_thread(_with_column, parts)
     elif is_dense:
-        body = _with_bases(parts)
+        pieces = _with_bases(parts)
     else:
         parts = await asyncio.to_thread(_cut_at_gaps, parts)
-        body = await asyncio.to_thread(_with_bases, parts)
+        pieces = await asyncio.to_thread(_with_bases, parts)
     count = sum(len(part.offsets) for part in parts)
     is_all = count == fetched.record_count
     next_offset = fetched.end_offset if is_all else parts[-1].offsets[-1] + 1
-    return Body(body, next_offset, count, sum(part.size_bytes for part in parts))
+    return Body(pieces, next_offset, count, sum(part.size_bytes for part in parts))
 
 
 def _parts(fetched: Fetched, bytes_max: int) -> Iterator[_Part]:
@@ -115,21 +115,20 @@ def _cut_at_gaps(parts: Sequence[_Part]) -> list[_Part]:
     return dense[:BATCHES_MAX]
 
 
-def _with_bases(parts: Sequence[_Part]) -> bytes:
+def _with_bases(parts: Sequence[_Part]) -> list[Data]:
     stored = [part.data for part in parts]
     encoded = iter(slices.encode([part.batch() for part in parts if part.data is None], "none"))
     pieces = [next(encoded).data if data is None else data for data in stored]
     bases = [part.offsets[0] for part in parts]
     metadata = {BASE_OFFSETS_KEY: json.dumps(bases).encode()}
     schema = RECORD_SCHEMA.with_metadata(metadata).serialize().to_pybytes()
-    return b"".join([schema, *pieces, slices.END_OF_STREAM])
+    return [schema, *pieces, slices.END_OF_STREAM]
 
 
-def _with_column(parts: Sequence[_Part]) -> bytes:
+def _with_column(parts: Sequence[_Part]) -> list[Data]:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA_WITH_OFFSETS, options=_OPTIONS) as writer:
         for part in parts:
             columns = [*part.batch().columns, pa.array(part.offsets, pa.int64())]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA_WITH_OFFSETS))
-    body: bytes = sink.getvalue().to_pybytes()
-    return body
+    return [memoryview(sink.getvalue())]

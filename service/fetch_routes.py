@@ -102,9 +102,9 @@ class FetchRoutes:
         found = await fitted(
             encode, result.share.size_bytes, self._gateway.settings.answer_bytes_max, result
         )
-        self._metrics.fetched(found.record_count, len(found.body))
+        self._metrics.fetched(found.record_count, found.body_bytes)
         headers = _headers(result, found.next_offset)
-        return RecordsResponse(found.body, media_type, [result.share], headers)
+        return RecordsResponse(found.pieces, media_type, [result.share], headers)
 
     async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
         position = query.position()
@@ -150,7 +150,7 @@ class FetchRoutes:
         wanted_s = wait_s(request, body.max_wait_ms / 1000, self._gateway.world.monotonic_s())
         body.max_wait_ms = int(wanted_s * 1000)
         items, shares = await self._several.fetch(body, request_id_of(request))
-        return RecordsResponse(b'{"partitions":' + items + b"}", JSON, shares)
+        return RecordsResponse([b'{"partitions":', items, b"}"], JSON, shares)
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -4,13 +4,13 @@ How large records become as JSON is known when they are JSON. So they are encode
 fewer of them if that is too much: seldom more than once, as the first answer tells the ratio.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from service.gateway import FetchResult
 from storage.errors import RecordTooLarge
-from storage.fetched import Batches
+from storage.fetched import Batches, Data
 
 CAUTION: Final = 0.9
 """Records differ: the next attempt takes somewhat less than the ratio of the last says."""
@@ -18,16 +18,21 @@ CAUTION: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    body: bytes
+    pieces: Sequence[Data]
+    """One after the other, they are the body. Those as stored belong to a cache."""
     next_offset: int
     record_count: int
     size_bytes: int
     """What its records have in memory."""
 
+    @property
+    def body_bytes(self) -> int:
+        return sum(map(len, self.pieces))
+
 
 def body_of(result: FetchResult, batches: Batches, data: bytes) -> Body:
     return Body(
-        data,
+        [data],
         result.fetched.end_of(batches),
         sum(batch.num_rows for _, batch in batches),
         sum(batch.nbytes for _, batch in batches),
@@ -45,10 +50,10 @@ async def fitted(
     Raises `RecordTooLarge` if not even one does; 0: anything fits.
     """
     found = await encode(bytes_max)
-    while answer_bytes_max and len(found.body) > answer_bytes_max:
+    while answer_bytes_max and found.body_bytes > answer_bytes_max:
         if found.record_count <= 1:
-            raise too_large(result, len(found.body), answer_bytes_max)
-        ratio = CAUTION * answer_bytes_max / len(found.body)
+            raise too_large(result, found.body_bytes, answer_bytes_max)
+        ratio = CAUTION * answer_bytes_max / found.body_bytes
         bytes_max = max(1, int(ratio * min(bytes_max, found.size_bytes)))
         found = await encode(bytes_max)
     return found

@@ -190,7 +190,7 @@ class GroupRoutes:
             # Nothing is assigned, and nobody shall ask again in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
         head = msgspec.json.encode(_beat(beat))
-        return RecordsResponse(head[:-1] + b',"partitions":' + items + b"}", JSON, shares)
+        return RecordsResponse([head[:-1], b',"partitions":', items, b"}"], JSON, shares)
 
     async def _beat(self, request: Request, generation: int, owned: list[Place] | None) -> Beat:
         pairs = None if owned is None else [place.pair() for place in owned]

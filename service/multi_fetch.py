@@ -162,10 +162,11 @@ class MultiFetch:
                 items.append(msgspec.json.encode({**place, "error": document}))
             else:
                 left.take(found)
-                items.append(msgspec.json.encode(place)[:-1] + b"," + found.body[1:])
-        data = b"[" + b",".join(items) + b"]"
-        self._metrics.fetched(0, len(data))
-        return data
+                [data] = found.pieces
+                items.append(msgspec.json.encode(place)[:-1] + b"," + data[1:])
+        joined = b"[" + b",".join(items) + b"]"
+        self._metrics.fetched(0, len(joined))
+        return joined
 
 
 @dataclass(slots=True)
@@ -184,7 +185,7 @@ class _Left:
             self.bytes -= body.size_bytes
             self.records -= body.record_count
             if self.room_bytes:
-                self.room_bytes = max(1, self.room_bytes - len(body.body))
+                self.room_bytes = max(1, self.room_bytes - body.body_bytes)
 
 
 async def _item(

@@ -1,15 +1,16 @@
-"""A response of records, sent no faster than its reader reads."""
+"""A response of records, sent no faster than its reader reads, and without a copy of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.shares import Share
+from storage.fetched import Data
 
 PIECE_BYTES: Final = 256 * 1024
-"""The server waits for the reader between pieces. What is handed to it at once, it copies."""
+"""The server waits for the reader between pieces of this size at most."""
 
 
 class RecordsResponse(Response):
@@ -17,24 +18,35 @@ class RecordsResponse(Response):
 
     def __init__(
         self,
-        body: bytes,
+        pieces: Sequence[Data],
         media_type: str,
         shares: Sequence[Share],
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        size_bytes = sum(map(len, pieces))
+        # What is small goes out in one write, for which it must be in one place.
+        body = b"".join(pieces) if size_bytes <= PIECE_BYTES else b""
+        headers = {**(headers or {}), "content-length": str(size_bytes)}
         super().__init__(body, media_type=media_type, headers=headers)
+        self._pieces = () if body else pieces
         self._shares = shares
         for number, share in enumerate(shares):
-            share.hold(0 if number else len(body))
+            share.hold(0 if number else size_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = memoryview(self.body)
-        if len(body) <= PIECE_BYTES:
+        if not self._pieces:
             await super().__call__(scope, receive, send)
             return
         start = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **start})
-        for position in range(0, len(body), PIECE_BYTES):
-            end = position + PIECE_BYTES
-            piece = {"body": bytes(body[position:end]), "more_body": end < len(body)}
-            await send({"type": "http.response.body", **piece})
+        for piece in _cut(self._pieces):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _cut(pieces: Sequence[Data]) -> Iterator[memoryview]:
+    """Yield all bytes, as views of `PIECE_BYTES` at most."""
+    for piece in pieces:
+        view = memoryview(piece)
+        for start in range(0, len(view), PIECE_BYTES):
+            yield view[start : start + PIECE_BYTES]

@@ -29,6 +29,9 @@ from storage.keys import ID_BYTES
 
 FANOUT: Final = 32
 
+BLOCK_ROWS: Final = 64
+"""So many entries are unpacked together: to slice the columns costs as much as some dozen rows."""
+
 _PAGE_MAGIC: Final = b"RPG1"
 _LIST_MAGIC: Final = b"RLS1"
 
@@ -55,13 +58,15 @@ _PAGE_READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 class Page:
     """Entries of one lane, ordered by partition and end offset."""
 
-    __slots__ = ("_batch", "_ends", "_partitions")
+    __slots__ = ("_batch", "_ends", "_partitions", "_unpacked")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
         # Bisecting the columns' memory costs nothing to set up, unlike a list of entries.
         self._partitions = memoryview(batch.column(0).buffers()[1]).cast("B").cast("i")
         self._ends = memoryview(batch.column(1).buffers()[1]).cast("B").cast("q")
+        self._unpacked: tuple[int, list[Entry]] = -1, []
+        """The block that was asked for last: whoever reads on asks for the next rows of it."""
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
@@ -95,6 +100,19 @@ class Page:
         )
 
     def _entries(self, start: int, end: int) -> list[Entry]:
+        if end - start > BLOCK_ROWS:
+            return self._unpack(start, end)
+        found: list[Entry] = []
+        for block in range(start // BLOCK_ROWS, -(-end // BLOCK_ROWS)):
+            number, entries = self._unpacked
+            if number != block:
+                entries = self._unpack(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
+                self._unpacked = block, entries
+            origin = block * BLOCK_ROWS
+            found += entries[max(0, start - origin) : end - origin]
+        return found
+
+    def _unpack(self, start: int, end: int) -> list[Entry]:
         columns = [c.to_pylist() for c in self._batch.slice(start, max(0, end - start)).columns]
         return [Entry(*row) for row in zip(*columns, strict=True)]
 

@@ -226,7 +226,10 @@ class RiachoArrow(Riacho):
 
     def _decode(self, body: pa.Buffer) -> int:
         # Reading a batch unpacks it: then all values are slices of one buffer.
-        return sum(len(batch.column("value")) for batch in pa.ipc.open_stream(body))
+        options = pa.ipc.IpcReadOptions(use_threads=False)  # As `riacho.wire` does.
+        return sum(
+            len(batch.column("value")) for batch in pa.ipc.open_stream(body, options=options)
+        )
 
 
 def chunks(values: Sequence[bytes], batch: int) -> list[list[bytes]]:
@@ -245,7 +248,7 @@ def arrow_body(values: Sequence[bytes]) -> bytes:
     count = len(values)
     batch = record_batch([time.time_ns() // 1_000_000] * count, [None] * count, values)
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     body: bytes = sink.getvalue().to_pybytes()
