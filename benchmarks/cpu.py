@@ -9,6 +9,8 @@ MB are those of keys and values. CPU is user and system time of the process, all
 
 Where the rest goes, each measured by itself in the same round:
 
+- `write`: the slices into a new file, and a flush of it: what storing them takes by itself. On a
+  virtual machine that gives free memory back to its host, new pages make this most of it.
 - `log`: decoding and `Gateway.produce` on a directory and SQLite, without HTTP, less the codec. As
   many calls at a time as there are connections, so that they share flushes as over HTTP.
 - `HTTP`: bodies of that size which are refused for their first byte: receiving, routing, answering.
@@ -82,6 +84,7 @@ class Round:
     """Seconds for each MB."""
 
     codec: Cpu
+    write: Cpu
     log: Cpu
     http: Cpu
     whole: Cpu
@@ -89,6 +92,10 @@ class Round:
     @property
     def ratio(self) -> float:
         return self.whole.total / self.codec.total
+
+    @property
+    def ratio_to_both(self) -> float:
+        return self.whole.total / (self.codec.total + self.write.total)
 
 
 def cases() -> list[Case]:
@@ -140,6 +147,20 @@ def codec_alone(case: Case, world: World, seconds: float) -> Cpu:
         slices.encode(slices.cut(batch, batch.nbytes), "lz4")
         calls += 1
     return own_cpu().since(before).per(calls * case.mb)
+
+
+def write_alone(case: Case, folder: Path, seconds: float) -> Cpu:
+    """Write what the codec makes of the body to new files, which stay until the end."""
+    batch = decode_produce(case.body, case.media_type, now_ms=0).batch
+    pieces = [piece.data for piece in slices.encode(slices.cut(batch, batch.nbytes), "lz4")]
+    with tempfile.TemporaryDirectory(dir=folder) as inside:
+        began, before, calls = time.perf_counter(), own_cpu(), 0
+        while time.perf_counter() - began < seconds:
+            with (Path(inside) / str(calls)).open("wb", buffering=0) as file:
+                os.writev(file.fileno(), pieces)
+                os.fsync(file.fileno())
+            calls += 1
+        return own_cpu().since(before).per(calls * case.mb)
 
 
 async def without_http(case: Case, inside: Gateway, seconds: float) -> Cpu:
@@ -198,14 +219,17 @@ def cpu_of(server: Server) -> Cpu:
     return Cpu(int(fields[11]) * TICK_S, int(fields[12]) * TICK_S)
 
 
-async def one_round(case: Case, server: Server, inside: Gateway, seconds: float) -> Round:
+async def one_round(
+    case: Case, server: Server, inside: Gateway, folder: Path, seconds: float
+) -> Round:
     codec = codec_alone(case, inside.world, seconds / 2)
+    write = await asyncio.to_thread(write_alone, case, folder, seconds / 2)
     post = request("POST", case.path, case.body, content_type=case.media_type)
     whole = await asyncio.to_thread(over_http, server, post, 200, case.mb, seconds)
     log = await without_http(case, inside, seconds)
     refused = request("POST", case.path, b"!" * len(case.body), content_type=JSON)
     http = await asyncio.to_thread(over_http, server, refused, 400, case.mb, seconds / 2)
-    return Round(codec, log, http, whole)
+    return Round(codec, write, log, http, whole)
 
 
 async def measured(server: Server, rounds: int, seconds: float) -> list[list[str]]:
@@ -216,8 +240,10 @@ async def measured(server: Server, rounds: int, seconds: float) -> list[list[str
         for case in cases():
             await inside.topics.create(case.topic)
             await asyncio.to_thread(make, server, case.topic)
-            await one_round(case, server, inside, seconds / 4)  # A warm-up.
-            found = [await one_round(case, server, inside, seconds) for _ in range(rounds)]
+            place = Path(folder)
+            await one_round(case, server, inside, place, seconds / 4)  # A warm-up.
+            turns = [one_round(case, server, inside, place, seconds) for _ in range(rounds)]
+            found = [await turn for turn in turns]
             rows.append(row_of(case, found))
         await inside.aclose()
     return rows
@@ -242,6 +268,8 @@ def row_of(case: Case, rounds: Sequence[Round]) -> list[str]:
         ms(lambda each: each.whole.total),
         f"{statistics.median(ratios):.2f}",
         f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
+        ms(lambda each: each.write.total),
+        f"{statistics.median(each.ratio_to_both for each in rounds):.2f}",
         ms(lambda each: each.log.total - each.codec.total),
         ms(lambda each: each.http.total),
         ms(lambda each: each.whole.total - each.log.total - each.http.total),
@@ -259,7 +287,7 @@ def main() -> None:
     show(
         f"CPU ms for each MB produced, {CONNECTIONS} connections, one partition, acks=all",
         [
-            *("body", "codec", "gateway", "ratio", "spread"),
+            *("body", "codec", "gateway", "ratio", "spread", "write", "to both"),
             *("of it: log", "HTTP", "rest", "system time"),
         ],
         rows,

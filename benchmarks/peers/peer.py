@@ -20,6 +20,10 @@ CACHED: Final = "page cache"
 """Given to the operating system; a power cut loses it."""
 
 
+WORDS: Final = 1000
+"""So many different ones are in values, the common ones far more often than the others."""
+
+
 class NotHere(Exception):
     """A peer that cannot be had on this machine, and why."""
 
@@ -86,9 +90,12 @@ class Peer(Protocol):
 
 
 def values_of(size: int, count: int = 4000) -> list[bytes]:
-    """Return texts of `size` bytes that LZ4 makes about as much smaller as it does real ones."""
-    letters = string.ascii_lowercase + "    "
-    return ["".join(random.Random(n).choices(letters, k=size)).encode() for n in range(count)]
+    """Return texts of `size` bytes that LZ4 makes about half as large, as it does real ones."""
+    made_up = random.Random(0)
+    words = ["".join(made_up.choices(string.ascii_lowercase, k=2 + n % 7)) for n in range(WORDS)]
+    weights = [1 / (rank + 1) for rank in range(WORDS)]  # As words of any language are.
+    texts = (random.Random(n).choices(words, weights, k=size // 2) for n in range(count))
+    return [" ".join(text)[:size].encode() for text in texts]
 
 
 def cpu_s(processes: Sequence[subprocess.Popen[bytes]]) -> float:

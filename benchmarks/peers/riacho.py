@@ -8,7 +8,8 @@ connections and answers read whole.
 - Arrow: every body is made from Python's bytes while the clock runs, LZ4 included, because that
   is what a client of Kafka does too.
 - A fetch has one connection, on which a thread asks for what comes next while the answer before
-  is decoded.
+  is decoded. As JSON it asks for a batch each time, as callers of HTTP do. As Arrow it asks for
+  `FETCH_BYTES_MAX` and hands out what came in batches, as every client of Kafka does.
 """
 
 import json
@@ -38,7 +39,9 @@ JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 BODIES_MAX = 64
 """More prepared bodies would only be more memory; all of them are different."""
-FETCH_BYTES_MAX = 16_000_000
+FETCH_BYTES_MAX = 4_000_000
+"""As much as the Kafka peer asks for."""
+FETCH_RECORDS_MAX = 100_000
 PREFETCHED_MAX = 2
 STOP_S_MAX = 30.0
 REFUSED_WAIT_S = 0.002
@@ -129,7 +132,7 @@ class Riacho:
             while count < records and (answer := prefetched.get()) is not None:
                 if isinstance(answer, BaseException):
                     raise answer
-                count += self._decode(answer)
+                count += self._decode(answer, batch)
             took_s = time.perf_counter() - began_s
         finally:
             enough.set()
@@ -162,7 +165,7 @@ class Riacho:
         try:
             for partition in described["partitions"]:
                 path = f"/v1/topics/{topic}/partitions/{partition['partition']}/records"
-                options = f"max_records={batch}&max_bytes={FETCH_BYTES_MAX}"
+                options = f"max_records={self._asked(batch)}&max_bytes={FETCH_BYTES_MAX}"
                 offset = partition["log_start_offset"]
                 while offset < partition["high_watermark"]:
                     path_now = f"{path}?offset={offset}&{options}"
@@ -176,8 +179,12 @@ class Riacho:
     def _accept(self) -> str:
         raise NotImplementedError
 
-    def _decode(self, body: pa.Buffer) -> int:
-        """Make every value available, and return how many there are."""
+    def _asked(self, batch: int) -> int:
+        """Return how many records to ask for, if batches are to be handed out."""
+        return batch
+
+    def _decode(self, body: pa.Buffer, batch: int) -> int:
+        """Make every value available, a batch at a time, and return how many there are."""
         raise NotImplementedError
 
     def delays(self, topic: str, value: bytes, rate: float, seconds: float) -> list[float]:
@@ -207,7 +214,7 @@ class RiachoJson(Riacho):
     def _accept(self) -> str:
         return JSON
 
-    def _decode(self, body: pa.Buffer) -> int:
+    def _decode(self, body: pa.Buffer, batch: int) -> int:
         return len([record["value"].encode() for record in json.loads(bytes(body))["records"]])
 
 
@@ -224,12 +231,18 @@ class RiachoArrow(Riacho):
     def _accept(self) -> str:
         return ARROW
 
-    def _decode(self, body: pa.Buffer) -> int:
-        # Reading a batch unpacks it: then all values are slices of one buffer.
+    def _asked(self, batch: int) -> int:
+        return FETCH_RECORDS_MAX
+
+    def _decode(self, body: pa.Buffer, batch: int) -> int:
+        # Reading a slice unpacks it: then all values are slices of one buffer.
         options = pa.ipc.IpcReadOptions(use_threads=False)  # As `riacho.wire` does.
-        return sum(
-            len(batch.column("value")) for batch in pa.ipc.open_stream(body, options=options)
-        )
+        count = 0
+        for stored in pa.ipc.open_stream(body, options=options):
+            values = stored.column("value")
+            for start in range(0, len(values), batch):
+                count += len(values.slice(start, batch))
+        return count
 
 
 def chunks(values: Sequence[bytes], batch: int) -> list[list[bytes]]:

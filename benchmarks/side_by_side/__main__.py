@@ -13,6 +13,7 @@ from benchmarks.side_by_side.lineup import chosen
 from benchmarks.side_by_side.run import Run, machine
 from benchmarks.side_by_side.targets import targets
 from benchmarks.side_by_side.throughput import fetch, partitions, produce
+from service.freed_memory import keep_freed_memory
 
 SECTIONS: dict[str, Callable[[Run], None]] = {
     "produce": produce,
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
         entries = chosen([key for key in given.peers.split(",") if key])
     except ValueError as error:
         parser.error(str(error))
+    keep_freed_memory()  # Of all clients, as they share this process.
     run = Run(given.rounds, given.seconds, entries, given.json)
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     began_s = time.monotonic()
