@@ -69,6 +69,10 @@ class Riacho:
         self._port = free_port()
         self._process = start_gateway(folder, self._port)
 
+    def join(self, process: subprocess.Popen[bytes], port: int) -> None:
+        """Use a gateway that somebody else has started, and will stop."""
+        self._process, self._port = process, port
+
     def stop(self) -> None:
         if self._process is not None:
             stop_gateway(self._process)

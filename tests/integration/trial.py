@@ -59,6 +59,9 @@ ENV: Final = {
     "RIACHO_SLICE_CACHE_BYTES": "20000",
     "RIACHO_INDEX_CACHE_BYTES": "20000",
 }
+CALLS_WAITING: Final = 6
+"""So many calls, of readers and of others, a gateway has not read that hangs before it dies."""
+HANG_S_MAX: Final = 5.0
 STORMS: Final[tuple[Mapping[Kind, Fault], ...]] = (
     dict.fromkeys([Kind.WRITE_ITEM, Kind.TRANSACT], Fault.LOST_REPLY),
     dict.fromkeys([Kind.WRITE_ITEM, Kind.TRANSACT], Fault.LATE),
@@ -199,7 +202,10 @@ class Trial:
         if self.happened["gateway killed"] % 2 == 0:
             # It hangs before it dies, so that calls wait in it: what became of them is unknown.
             os.killpg(old.process.pid, signal.SIGSTOP)
+            give_up_s = time.monotonic() + HANG_S_MAX
             time.sleep(self.chance.uniform(0.3, 0.6))
+            while calls_waiting(old.port) < CALLS_WAITING and time.monotonic() < give_up_s:
+                time.sleep(0.05)
         old.kill()
         time.sleep(self.chance.uniform(0, 0.5))
         self.running[number] = self._start(old.port)
@@ -278,6 +284,16 @@ class Trial:
 
 def read(api: Api, topic: str, partition: int) -> list[tuple[int, str]]:
     return [(record["offset"], record["value"]) for record in api.read_all(topic, partition)]
+
+
+def calls_waiting(port: int) -> int:
+    """Return on how many connections to `port` something has arrived that nobody has read."""
+    count = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, queues = line.split()[:5]
+        is_open, unread = state == "01", int(queues.partition(":")[2], 16)
+        count += is_open and unread > 0 and int(local.partition(":")[2], 16) == port
+    return count
 
 
 def worker_pids(gateway: GatewayProcess) -> list[int]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from storage import frames, index
 from storage.entries import Entry
 from storage.errors import Corrupt
-from storage.index import Members, Page, Ref
+from storage.index import BLOCK_ROWS, Members, Page, Ref
 from tests.examples import few, some
 from tests.storage.damage import check_gives_a_value_or_corrupt, check_notices_damage
 from tests.storage.logs import ENTRIES, IDS, INT64
@@ -47,6 +47,20 @@ def entries_of(partition: int, count: int) -> list[Entry]:
         )
         for n in range(count)
     ]  # fmt: skip
+
+
+def test_a_page_gives_the_same_entries_whatever_was_asked_for_before() -> None:
+    entries = [*entries_of(0, 30), *entries_of(1, 3 * BLOCK_ROWS + 5), *entries_of(2, 1)]
+    page = Page.of(entries)
+    borders = [0, 1, *(n * BLOCK_ROWS - 30 + d for n in (1, 2, 3) for d in (-1, 0, 1)), 190, 197]
+    limits = [1, 8, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 500]
+
+    for offset in [*borders, *reversed(borders), *borders[::3]]:
+        for limit in limits:
+            expected = [e for e in entries if e.partition == 1 and e.end_offset > offset]
+            assert page.after(1, offset, limit) == expected[:limit]
+    assert page.after(2, 0, 8) == entries[-1:]
+    assert page.after(0, 0, 8) == entries[:8]
 
 
 def test_a_page_takes_less_room_where_it_is_stored() -> None:
