@@ -80,6 +80,7 @@ def _encode_arrow(columns: Columns, compression: Compression) -> bytes:
     import pyarrow as pa
     from pyarrow import ipc
 
+    from storage import slices
     from storage.records import RECORD_SCHEMA, Header, record_batch
 
     headers: list[list[Header]] | None = None
@@ -95,7 +96,9 @@ def _encode_arrow(columns: Columns, compression: Compression) -> bytes:
     codec = compression if compression in ("lz4", "zstd") else None
     options = ipc.IpcWriteOptions(compression=codec, use_threads=False)
     with ipc.new_stream(sink, schema, options=options) as writer:
-        writer.write_batch(batch)
+        # In pieces of the size of slices, which a gateway can store as they are.
+        for piece in slices.cut(batch, batch.nbytes):
+            writer.write_batch(piece)
     body: bytes = sink.getvalue().to_pybytes()
     return body
 

@@ -4,16 +4,21 @@ Columns `timestamp`, `key`, `value`, `headers` and `partition` may come in any o
 whatever type a data frame library writes them; one of `key` and `value` must be there. What
 has the stored type already stays where it is, in the request's own bytes.
 
+A batch that has the size of a slice and the very schema of one need not be encoded again: its
+bytes are what would be stored, and are given along with it (`Sent`). As that schema is compared
+byte by byte, all that Arrow allows besides (other byte orders, dictionaries, names) is excluded.
+
 The sender is not trusted. Sizes are checked before anything is unpacked or multiplied by a
 dictionary, and every array is validated in full before anything reads through its offsets.
 """
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyarrow import ipc
 
-from service.arrow_messages import check_messages
+from service.arrow_messages import Span, checked_messages
 from service.arrow_types import (
     bytes_column,
     check_schema,
@@ -22,35 +27,69 @@ from service.arrow_types import (
     too_large,
 )
 from service.record_limits import RecordLimits, check_batch
+from storage import slices
 from storage.errors import InvalidRequest
 from storage.records import RECORD_SCHEMA
+from storage.slices import Sent
 
 Decoded: TypeAlias = "tuple[pa.RecordBatch, pa.Array | None]"
 """The records, and the partition that each one asks for, unless there is no such column."""
 
 _OPTIONS: Final = ipc.IpcReadOptions(use_threads=False)
+SENT_BYTES_MIN: Final = slices.SLICE_BYTES // 4
+"""Smaller batches are gathered: each slice takes an entry of the index."""
+SENT_BYTES_MAX: Final = 2 * slices.SLICE_BYTES
+"""Larger ones are cut, so that a random read decodes little."""
 _REFUSALS: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
-def decode_arrow(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
-    """Return the records of an Arrow stream; those without a timestamp get `now_ms`."""
+def decode_arrow(
+    body: bytes, *, now_ms: int, limits: RecordLimits
+) -> "tuple[pa.RecordBatch, pa.Array | None, Sequence[Sent]]":
+    """Return the records of an Arrow stream; those without a timestamp get `now_ms`.
+
+    Also the partition that each asks for, and the same records as they may be stored.
+    """
     try:
-        parts = _parts(_validated(body, limits), now_ms, limits)
-        batch, partitions = _joined(parts)
+        batches, spans = _validated(body, limits)
+        batch, partitions = _joined(_parts(batches, now_ms, limits))
     except _REFUSALS as error:
         raise InvalidRequest(f"the body is not a valid Arrow stream: {error}") from error
     check_batch(batch, limits, batch.nbytes)
-    return batch, partitions
+    return batch, partitions, _sent(body, batches, spans)
 
 
-def _validated(body: bytes, limits: RecordLimits) -> list[pa.RecordBatch]:
+def _validated(body: bytes, limits: RecordLimits) -> tuple[list[pa.RecordBatch], list[Span]]:
     with ipc.open_stream(body, options=_OPTIONS) as reader:
         check_schema(reader.schema)
-        check_messages(body, limits)
+        spans = checked_messages(body, limits)
         batches = [batch for batch in reader if batch.num_rows]
     for batch in batches:
         batch.validate(full=True)
-    return batches
+    return batches, spans
+
+
+def _sent(body: bytes, batches: Sequence[pa.RecordBatch], spans: Sequence[Span]) -> list[Sent]:
+    """Return the batches as they may be stored, or nothing if some of them may not."""
+    if not body.startswith(slices.SCHEMA_MESSAGE):
+        return []
+    view, found = memoryview(body), []
+    filled = [span for span in spans[1:] if span.rows or span.codec is None]
+    if len(filled) != len(batches):
+        return []
+    for span, batch in zip(filled, batches, strict=True):
+        data = view[span.start : span.end]
+        if (
+            span.codec is None
+            or span.rows != batch.num_rows
+            or not body.startswith(slices.CONTINUATION, span.start)
+            or len(data) % slices.ALIGNMENT
+            or not SENT_BYTES_MIN <= batch.nbytes <= SENT_BYTES_MAX
+            or batch.column(0).null_count  # They would have got a timestamp since.
+        ):
+            return []
+        found.append(Sent(data, span.codec, batch))
+    return found
 
 
 def _parts(batches: list[pa.RecordBatch], now_ms: int, limits: RecordLimits) -> list[Decoded]:

@@ -7,19 +7,21 @@ only these few fields matter here:
     Message          header_type: 1, header: 2
     DictionaryBatch  data (a RecordBatch): 1
     RecordBatch      length: 0, buffers: 2, compression: 3
+    BodyCompression  codec: 0
 
 pyarrow verifies a flatbuffer before it gives the message out, so its offsets can be followed.
 """
 
 from collections.abc import Iterator
 from struct import Struct, error
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import ipc
 
 from service.record_limits import RecordLimits, check_count
 from storage.errors import InvalidRequest, RequestTooLarge
+from storage.slices import Codec
 
 _U8: Final = Struct("<B")
 _U16: Final = Struct("<H")
@@ -31,18 +33,32 @@ _SPAN: Final = Struct("<qq")
 _DICTIONARY_BATCH: Final = 2
 _RECORD_BATCH: Final = 3
 _NOT_COMPRESSED: Final = -1
+_CODECS: Final[dict[int, Codec]] = {0: "lz4", 1: "zstd"}
 
 
-def check_messages(body: bytes, limits: RecordLimits) -> None:
-    """Raise `RequestTooLarge` if the stream holds more than allowed, whatever it unpacks to.
+class Span(NamedTuple):
+    """Where a message is in a body, and what it is."""
+
+    start: int
+    end: int
+    rows: int
+    """0: none, or it is no record batch."""
+    codec: Codec | None
+    """None: of another kind, or it is no record batch."""
+
+
+def checked_messages(body: bytes, limits: RecordLimits) -> list[Span]:
+    """Return the messages, or raise `RequestTooLarge` if they unpack to more than allowed.
 
     Raises `InvalidRequest` for bytes behind the end of the stream: they would be lost.
     """
     source = pa.BufferReader(body)
-    size_bytes = record_count = 0
+    size_bytes = record_count = start = 0
+    spans: list[Span] = []
     for message in _messages(source):
         try:
             rows, unpacked_bytes = _declared(message)
+            spans.append(Span(start, start := source.tell(), rows, _codec(message)))
         except (error, IndexError) as cause:
             raise InvalidRequest("the Arrow stream has a malformed message") from cause
         record_count += rows
@@ -55,6 +71,7 @@ def check_messages(body: bytes, limits: RecordLimits) -> None:
     check_count(record_count, limits)
     if source.tell() != len(body):
         raise InvalidRequest("bytes follow the end of the Arrow stream; send one stream")
+    return spans
 
 
 def _messages(source: pa.BufferReader) -> Iterator[ipc.Message]:
@@ -88,6 +105,20 @@ def _declared(message: ipc.Message) -> tuple[int, int]:
         return rows, size_bytes
     # Values of no width take no bytes, yet one length each is computed for them.
     return 0, size_bytes + rows * _I32.size
+
+
+def _codec(message: ipc.Message) -> Codec | None:
+    """Return how a record batch is compressed."""
+    meta = memoryview(message.metadata)
+    root = _U32.unpack_from(meta)[0]
+    kind_at, batch = _field(meta, root, 1), _table(meta, root, 2)
+    if not kind_at or _U8.unpack_from(meta, kind_at)[0] != _RECORD_BATCH or not batch:
+        return None
+    compression = _table(meta, batch, 3)
+    if not compression:
+        return "none"
+    codec_at = _field(meta, compression, 0)
+    return _CODECS.get(_U8.unpack_from(meta, codec_at)[0] if codec_at else 0)
 
 
 def _unpacked_bytes(data: memoryview, position: int, length: int) -> int:

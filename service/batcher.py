@@ -38,6 +38,7 @@ from storage.errors import ShuttingDown
 from storage.head import Run
 from storage.lanes import Lanes, LaneView, Ticket
 from storage.reader import LogReader
+from storage.slices import Sent
 from storage.tasks import drop_error
 from storage.topics import Topic
 from storage.zones import Zones
@@ -107,11 +108,13 @@ class Batcher:
         claims: Claims = NO_CLAIMS,
         *,
         waits_for_all: bool = True,
+        sent: Sequence[Sent] = (),
     ) -> dict[int, int]:
         """Return the first offset given in each partition, once all records are durable.
 
         That is in all zones in sync, or in those that lead if it `waits_for_all` of them not.
-        `size_bytes` is about what all batches have together. Batches with a claim are appended
+        `size_bytes` is about what all batches have together; `sent` is the only batch there is in
+        pieces that may be stored as they are. Batches with a claim are appended
         once, however often they come; one that was appended before gets the offset of then.
         Raises `ShuttingDown`, what a claim is refused for, or what the write raised. To stop
         waiting does not withdraw the records.
@@ -144,7 +147,7 @@ class Batcher:
                     topic, number, lane, views[number], claims.fence, waits
                 )
             claim = claims.by_partition.get(partition)
-            waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim)
+            waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim, sent)
             touched.add(waiting)
         append.lanes_left = len(touched)
         buffer.size_bytes += size_bytes

@@ -5,8 +5,9 @@ application/x-ndjson                   a record per line
 application/vnd.apache.arrow.stream    columns
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -15,12 +16,13 @@ from service.json_bodies import decode_json, decode_ndjson
 from service.record_limits import DEFAULT_LIMITS, RecordLimits
 from storage.errors import UnsupportedMediaType
 from storage.partitioner import Explicit
+from storage.slices import Sent
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
-_DECODERS: Final = {
+_DECODERS: Final[dict[str, Callable[..., tuple[Any, ...]]]] = {
     JSON: decode_json,
     NDJSON: decode_ndjson,
     ARROW_STREAM: decode_arrow,
@@ -36,6 +38,8 @@ class Produced:
 
     batch: pa.RecordBatch
     partitions: Explicit
+    sent: Sequence[Sent] = ()
+    """The same records, if they came in pieces that can be stored as they are."""
 
 
 def decode_produce(

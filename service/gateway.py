@@ -30,6 +30,7 @@ from storage.metadata import MetadataStore
 from storage.partitioner import Keeper, Spreader, assign
 from storage.reader import Budget, Fetched, LogReader
 from storage.records import RECORD_SCHEMA
+from storage.slices import Sent
 from storage.table_batches import TableBatches
 from storage.topics import Topic, Topics
 from storage.watch import NEWS_S
@@ -132,18 +133,26 @@ class Gateway:
         numbered: Numbered | None = None,
         *,
         waits_for_all: bool = True,
+        sent: Sequence[Sent] = (),
     ) -> dict[int, tuple[int, int]]:
         """Append the records; return (base offset, count) by partition, once durable.
 
         That is in all zones in sync, or else in the one that leads.
         Records that a producer `numbered` are appended once, however often they are sent.
+        If all go to one partition as they are, they may be stored as they were `sent`.
         """
 
         async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
             parts = self.assigned(topic, batch, wanted, numbered)
             claims = claims_of(topic, parts, numbered)
+            is_unchanged = len(parts) == 1 and next(iter(parts.values())) is batch
             bases = await self.batcher.append(
-                topic, parts, size_bytes, claims, waits_for_all=waits_for_all
+                topic,
+                parts,
+                size_bytes,
+                claims,
+                waits_for_all=waits_for_all,
+                sent=sent if is_unchanged else (),
             )
             return {p: (bases[p], part.num_rows) for p, part in parts.items()}
 

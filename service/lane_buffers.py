@@ -11,7 +11,7 @@ anew without it; its requests are told where it is already, or why it was refuse
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cmp_to_key
 from typing import Final, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from storage.head import Head, Run
 from storage.lanes import CLAIMS_PER_COMMIT_MAX, Lane, LaneView
 from storage.metadata import Check
 from storage.producers import SEQUENCES, Claim, Verdict
+from storage.slices import Sent
 from storage.topics import Topic
 from storage.writer import LanePart
 
@@ -105,6 +106,8 @@ class _Chunk:
     batch: pa.RecordBatch
     appends: list[Append]
     claim: Claim | None = None
+    sent: Sequence[Sent] = ()
+    """The same records in pieces that can be stored as they came, if they can."""
     verdict: Verdict | None = None
     """Why it is not in the run."""
 
@@ -130,11 +133,12 @@ class LaneBuffer:
         append: Append | None,
         size_bytes: int,
         claim: Claim | None,
+        sent: Sequence[Sent] = (),
     ) -> None:
         """Take records of a partition (within the lane) of a request."""
         chunk = None if claim is None else self._claimed.get(claim)
         if chunk is None:
-            chunk = _Chunk(batch, [], claim)
+            chunk = _Chunk(batch, [], claim, sent)
             self.chunks.setdefault(partition, []).append(chunk)
             self.sizes[partition] = self.sizes.get(partition, 0) + size_bytes
             if claim is not None:
@@ -182,7 +186,10 @@ class LaneBuffer:
             self.chunks = {p: _in_sequence(chunks) for p, chunks in self.chunks.items()}
         batches = []
         for partition, chunks in self.chunks.items():
-            kept = [chunk.batch for chunk in chunks if chunk.verdict is None]
+            kept: list[pa.RecordBatch | Sent] = []
+            for chunk in chunks:
+                if chunk.verdict is None:
+                    kept += chunk.sent or [chunk.batch]
             if kept:
                 batches.append((partition, kept, self.sizes[partition]))
         return LanePart(

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.admission import Hold
-from service.bodies import decode_produce
+from service.bodies import Produced, decode_produce
 from service.gateway import Gateway, Wanted
 from service.metrics import Metrics
 from service.numbering import EPOCH, ID, NOBODY, SEQUENCE, Numbered, Sender, parse_sender
@@ -68,11 +68,13 @@ class ProduceRoutes:
         topic = request.path_params["topic"]
         numbered = await self._numbered(sender)
         with self._gateway.admission.hold() as hold:
-            batch, wanted = await self._read(request, topic, partition, hold)
+            produced, wanted = await self._read(request, topic, partition, hold)
+            batch, sent = produced.batch, produced.sent
             if acks == "0":
                 return await self._without_ack(topic, batch, wanted, hold)
             size_bytes = batch.nbytes
-            hold.grow_to(size_bytes)
+            # What is stored as it was sent is here in both forms.
+            hold.grow_to(size_bytes + sum(len(each.data) for each in sent))
             name = None
             if sender.transaction_id is not None:
                 receipt = await self._stage(sender, topic, batch, size_bytes, wanted)
@@ -80,7 +82,13 @@ class ProduceRoutes:
                 name = receipt.name
             else:
                 placed = await self._gateway.produce(
-                    topic, batch, size_bytes, wanted, numbered, waits_for_all=acks == "all"
+                    topic,
+                    batch,
+                    size_bytes,
+                    wanted,
+                    numbered,
+                    waits_for_all=acks == "all",
+                    sent=sent,
                 )
                 results = [Result(p, base, count) for p, (base, count) in placed.items()]
         self._metrics.produced(batch.num_rows, size_bytes)
@@ -116,7 +124,7 @@ class ProduceRoutes:
 
     async def _read(
         self, request: Request, topic_name: str, partition: int | None, hold: Hold
-    ) -> tuple[pa.RecordBatch, Wanted]:
+    ) -> tuple[Produced, Wanted]:
         settings = self._gateway.settings
         # Unknown topics are refused before anything is read.
         topic = await self._gateway.topics.get(topic_name)
@@ -143,8 +151,8 @@ class ProduceRoutes:
         )
         if partition is not None:
             _check_only(partition, produced.partitions)
-            return produced.batch, partition
-        return produced.batch, produced.partitions
+            return produced, partition
+        return produced, produced.partitions
 
     async def _without_ack(
         self, topic: str, batch: pa.RecordBatch, wanted: Wanted, hold: Hold

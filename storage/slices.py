@@ -29,6 +29,10 @@ per-slice costs (index entry, Arrow metadata) still weigh nothing."""
 
 SCHEMA_MESSAGE: Final = RECORD_SCHEMA.serialize().to_pybytes()
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+CONTINUATION: Final = b"\xff\xff\xff\xff"
+"""With this every message of a stream begins."""
+ALIGNMENT: Final = 8
+"""Every message has a multiple of so many bytes, so that the next one begins at such."""
 
 _FEW: Final = 64
 """For so many numbers Python is quicker than finding Arrow's function for them."""
@@ -49,6 +53,21 @@ class Slice:
     min_ms: int
     max_ms: int
     crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Records in the very bytes that a slice of them would have: as somebody else encoded them."""
+
+    data: memoryview
+    codec: Codec
+    batch: pa.RecordBatch
+
+    def stored(self) -> Slice:
+        """Return the slice that these bytes are."""
+        return Slice(
+            self.data, self.batch.num_rows, *_span(self.batch.column(0)), crc32c(self.data)
+        )
 
 
 def cut(batch: pa.RecordBatch, size_bytes: int) -> Iterable[pa.RecordBatch]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 
 from storage import segments, slices
 from storage.head import Run, RunSlice
 from storage.objects import Piece
-from storage.slices import Codec, Slice
+from storage.slices import Codec, Sent, Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class LanePart:
     """The topic's number of the lane's first partition."""
     codec: Codec
     zones: int
-    batches: Sequence[tuple[int, Sequence[pa.RecordBatch], int]]
+    batches: "Sequence[tuple[int, Sequence[pa.RecordBatch | Sent], int]]"
     """For each partition (within the lane), its record batches in order, and about their size."""
 
 
@@ -50,14 +51,26 @@ def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
 
 
 def _encode(part: LanePart) -> list[tuple[int, Slice]]:
-    partitions: list[int] = []
+    """Return the slices of each partition in order; what was sent as one is one already."""
+    found: list[tuple[int, Slice | None]] = []
     batches: list[pa.RecordBatch] = []
     for partition, waiting, size_bytes in part.batches:
-        joined = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
-        for batch in slices.cut(joined, size_bytes):
-            partitions.append(partition)
-            batches.append(batch)
-    return list(zip(partitions, slices.encode(batches, part.codec), strict=True))
+        for is_sent, group in groupby(waiting, lambda each: _is_slice(each, part.codec)):
+            if is_sent:
+                found += [(partition, each.stored()) for each in group]
+                continue
+            plain = [each.batch if isinstance(each, Sent) else each for each in group]
+            joined = plain[0] if len(plain) == 1 else pa.concat_batches(plain)
+            size_bytes = size_bytes if len(plain) == len(waiting) else joined.nbytes
+            cut = [*slices.cut(joined, size_bytes)]
+            batches += cut
+            found += [(partition, None)] * len(cut)
+    encoded = iter(slices.encode(batches, part.codec) if batches else ())
+    return [(partition, next(encoded) if each is None else each) for partition, each in found]
+
+
+def _is_slice(each: "pa.RecordBatch | Sent", codec: Codec) -> bool:
+    return isinstance(each, Sent) and each.codec == codec
 
 
 def _run(

@@ -33,6 +33,7 @@ from benchmarks.harness import Connection, free_port, request, wait_ready
 from benchmarks.peers import peer
 from benchmarks.peers.peer import SYNCED, Rate
 from benchmarks.peers.riacho_delays import OpenLoop
+from storage import slices
 from storage.records import record_batch
 
 JSON = "application/json"
@@ -267,7 +268,8 @@ def arrow_body(values: Sequence[bytes]) -> bytes:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
+        for piece in slices.cut(batch, batch.nbytes):
+            writer.write_batch(piece)
     body: bytes = sink.getvalue().to_pybytes()
     return body
 

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from storage import slices
+from storage.records import record_batch
 from tests.integration.processes import (
     ARROW,
     JSON,
@@ -457,6 +459,28 @@ def test_an_arrow_response_can_be_produced_as_it_is(api: Api, long_topic: str) -
     copied, original = api.read_all(copy), api.read_all(long_topic)[700:]
     assert [record["value"] for record in copied] == [record["value"] for record in original]
     assert [record["timestamp"] for record in copied] == [r["timestamp"] for r in original]
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
+def test_batches_that_are_slices_already_are_stored_as_they_came(
+    api: Api, compression: str
+) -> None:
+    topic = api.topic(config={"compression.type": "lz4"})
+    chance = random.Random(7)
+    values = [chance.randbytes(500).hex().encode() for _ in range(900)]
+    batch = record_batch([*range(900)], [None] * 900, values)
+    pieces = slices.encode(slices.cut(batch, batch.nbytes), compression)
+    body = b"".join([slices.SCHEMA_MESSAGE, *(p.data for p in pieces), slices.END_OF_STREAM])
+
+    for _ in range(2):
+        assert api.send(topic, body, ARROW).status_code == 200
+
+    assert [r["value"].encode() for r in api.read_all(topic)] == values * 2
+    assert [r["timestamp"] for r in api.read_all(topic)] == [*range(900)] * 2
+    answer = api.get(topic, accept=ARROW, max_records=5000, max_bytes=10_000_000).content
+    is_as_sent = [bytes(piece.data) in answer for piece in pieces]
+    assert len(pieces) > 2
+    assert is_as_sent == [compression == "lz4"] * len(pieces)
 
 
 @pytest.mark.parametrize("media_type", [JSON, NDJSON, ARROW])

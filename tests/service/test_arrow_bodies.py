@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import ipc
 
+from service.arrow_bodies import SENT_BYTES_MAX, SENT_BYTES_MIN
 from service.bodies import ARROW_STREAM, Produced, decode_produce
 from service.fetch_bodies import encode_json
 from service.record_limits import RecordLimits
+from storage import slices
 from storage.errors import (
     InvalidRecord,
     InvalidRequest,
@@ -104,6 +106,94 @@ def test_a_batch_that_fits_is_not_copied() -> None:
     for column in batch.columns:
         for buffer in column.buffers():
             assert buffer is None or start <= buffer.address < start + len(body)
+
+
+def slice_sized(seed: int, size_bytes: int = 100_000) -> pa.RecordBatch:
+    """Return records with about so many bytes of values, which compress a little."""
+    chance = random.Random(seed)
+    values = [chance.randbytes(500) + bytes(500) for _ in range(size_bytes // 1000)]
+    return record_batch([*range(len(values))], [None] * len(values), values)
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_batches_like_slices_are_given_as_they_came(compression: str | None) -> None:
+    batches = [slice_sized(1), slice_sized(2, 300_000)]
+    body = stream(batches[0], batches[0].slice(0, 0), batches[1], compression=compression)
+
+    decoded = produced(body)
+
+    assert [each.codec for each in decoded.sent] == [compression or "none"] * 2
+    assert [slices.decode_unchecked(each.data) for each in decoded.sent] == batches
+    assert [each.batch for each in decoded.sent] == batches
+    assert decoded.batch == pa.concat_batches(batches)
+    first = bytes(decoded.sent[0].data)
+    assert body.startswith(slices.SCHEMA_MESSAGE + first)
+
+
+def with_nulls_for_timestamps() -> pa.RecordBatch:
+    batch = slice_sized(1)
+    missing = pa.array([None] * batch.num_rows, pa.int64())
+    return pa.RecordBatch.from_arrays([missing, *batch.columns[1:]], schema=RECORD_SCHEMA)
+
+
+NOT_LIKE_SLICES = {
+    "too small": [slice_sized(1, SENT_BYTES_MIN - 5000)],
+    "one too small": [slice_sized(1), slice_sized(2, 1000), slice_sized(3)],
+    "too large": [slice_sized(1, SENT_BYTES_MAX + 5000)],
+    "another order": [slice_sized(1).select(["key", "timestamp", "value", "headers"])],
+    "one column more": [slice_sized(1).append_column("partition", pa.array([0] * 100, pa.int32()))],
+    "one column less": [slice_sized(1).select(["timestamp", "key", "value"])],
+    "another type": [
+        pa.record_batch({"value": slice_sized(1).column("value").cast(pa.large_binary())})
+    ],
+    "metadata": [slice_sized(1).replace_schema_metadata({"a": "b"})],
+    "no timestamps": [with_nulls_for_timestamps()],
+}
+
+
+@pytest.mark.parametrize("batches", NOT_LIKE_SLICES.values(), ids=NOT_LIKE_SLICES)
+def test_others_are_encoded_again(batches: list[pa.RecordBatch]) -> None:
+    decoded = produced(stream(*batches, compression="lz4"))
+
+    assert not decoded.sent
+    assert decoded.batch.num_rows == sum(batch.num_rows for batch in batches)
+
+
+def test_a_stream_of_the_old_format_is_encoded_again() -> None:
+    sink, batch = pa.BufferOutputStream(), slice_sized(1)
+    options = ipc.IpcWriteOptions(use_legacy_format=True)
+    with ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    source = pa.BufferReader(sink.getvalue())
+    ipc.MessageReader.open_stream(source).read_next_message()
+    rest = sink.getvalue().to_pybytes()[source.tell() :]
+
+    decoded = produced(slices.SCHEMA_MESSAGE + rest)
+
+    assert decoded.batch == batch
+    assert not decoded.sent
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_damaged_bytes_are_never_given_for_other_records_than_they_hold(
+    compression: str | None,
+) -> None:
+    body = stream(slice_sized(1, SENT_BYTES_MIN + 2000), compression=compression)
+    chance, given = random.Random(5), 0
+    for _ in range(300):
+        damaged = bytearray(body)
+        for _ in range(chance.randint(1, 3)):
+            # Mostly where the message describes itself.
+            end = chance.choice([len(slices.SCHEMA_MESSAGE) + 400, len(body)])
+            damaged[chance.randrange(end)] ^= 1 << chance.randrange(8)
+        with suppress(RiachoError):
+            decoded = produced(bytes(damaged))
+            given += bool(decoded.sent)
+            for each in decoded.sent:
+                assert slices.decode_unchecked(each.data).equals(each.batch)
+            if decoded.sent:
+                assert pa.concat_batches([each.batch for each in decoded.sent]) == decoded.batch
+    assert given, "no damage was such that nobody can notice it"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -1,5 +1,7 @@
 """From batches to a segment: what the runs say is what the bytes hold."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from storage import head as heads
 from storage import segments, slices, writer
 from storage.records import record_batch
-from storage.slices import SLICE_BYTES
+from storage.slices import SLICE_BYTES, Codec, Sent
 from storage.writer import LanePart
 from tests.examples import few
 from tests.storage.logs import BATCHES, batch_of
@@ -19,13 +21,17 @@ PARTITIONS = st.dictionaries(
 )
 
 
-def part(topic: int, batches: dict[int, list[pa.RecordBatch]]) -> LanePart:
+def _nbytes(batch: pa.RecordBatch | Sent) -> int:
+    return (batch.batch if isinstance(batch, Sent) else batch).nbytes  # type: ignore[no-any-return]
+
+
+def part(topic: int, batches: dict[int, list[Any]]) -> LanePart:
     return LanePart(
         topic_id=bytes([topic]) * 16,
         first_partition=64,
         codec="zstd",
         zones=1,
-        batches=[(p, given, sum(b.nbytes for b in given)) for p, given in batches.items()],
+        batches=[(p, given, sum(_nbytes(b) for b in given)) for p, given in batches.items()],
     )
 
 
@@ -68,3 +74,48 @@ def test_the_batches_of_a_partition_become_slices_of_about_one_size() -> None:
     assert counts[0] == [100]
     assert sum(counts[1]) == 1024
     assert len(counts[1]) == pytest.approx(large.nbytes / SLICE_BYTES, abs=1)
+
+
+def sent(batch: pa.RecordBatch, codec: Codec) -> Sent:
+    return Sent(slices.encode([batch], codec)[0].data, codec, batch)
+
+
+def test_what_was_sent_as_a_slice_is_stored_as_it_came_and_where_it_belongs() -> None:
+    batches = [batch_of(b"%d" % n) for n in range(6)]
+    given = [
+        sent(batches[0], "zstd"),
+        batches[1],
+        batches[2],
+        sent(batches[3], "zstd"),
+        sent(batches[4], "lz4"),  # Not how this topic is compressed.
+        batches[5],
+    ]
+
+    built = writer.build(OBJECT_ID, [part(0, {0: [batches[5]], 1: given})])
+
+    run = built.runs[0]
+    assert [(each.partition, each.count) for each in run.slices] == [
+        (0, 1), (1, 1), (1, 2), (1, 1), (1, 2)
+    ]  # fmt: skip
+    stored = [bytes(data) for _, data in built.stored]
+    assert stored[1] == bytes(given[0].data)
+    assert stored[3] == bytes(given[3].data)
+    assert stored[4] == bytes(slices.encode([pa.concat_batches(batches[4:])], "zstd")[0].data)
+    found = [slices.decode(data, each.crc) for data, each in zip(stored, run.slices, strict=True)]
+    assert pa.concat_batches(found[1:]) == pa.concat_batches(batches)
+    for each, batch in zip(run.slices, found, strict=True):
+        stamps = batch.column(0).to_pylist()
+        assert run.base_ms + each.after_ms == min(stamps)
+        assert run.base_ms + each.after_ms + each.span_ms == max(stamps)
+
+
+def test_nothing_but_what_was_sent_needs_no_encoding() -> None:
+    one = record_batch([5, 3, 9], [None] * 3, [b"a"] * 3)
+
+    built = writer.build(OBJECT_ID, [part(0, {2: [sent(one, "zstd")]})])
+
+    [(position, data)] = built.stored
+    assert position == segments.FIRST_POSITION
+    assert slices.decode_unchecked(data) == one
+    [piece] = built.runs[0].slices
+    assert (built.runs[0].base_ms, piece.after_ms, piece.span_ms) == (3, 0, 6)
