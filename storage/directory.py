@@ -27,10 +27,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
+from storage.errors import ObjectExists, ObjectMissing, StoreUnavailable
+from storage.file_reads import NOWAIT, read
 from storage.objects import Body, ObjectInfo, check_key
 from storage.pace import Pace
-from storage.ranges import Range, cut, merged
+from storage.ranges import Range
 from storage.threads import Threads
 
 THREADS_MAX: Final = 8
@@ -40,13 +41,6 @@ LIST_BATCH_MAX: Final = 1000
 
 HERE_BYTES_MAX: Final = 4096
 """Up to here a put that is alone may be done on the caller's thread: see `storage/pace.py`."""
-
-CACHED_READ_BYTES_MAX: Final = 512 * 1024
-"""Up to here a read that the page cache can answer is done on the caller's thread: copying
-costs less than waking another thread. Beyond, it would hold up the event loop."""
-
-COALESCE_GAP_BYTES_MAX: Final = 16 * 1024
-"""Ranges this close are read together; the bytes between cost less than another call."""
 
 _DIRECTORIES_REMEMBERED_MAX: Final = 100_000
 _PIECES_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux and macOS.
@@ -60,7 +54,6 @@ Parts: TypeAlias = Callable[[], Iterable[Body]]
 _COPY_BYTES: Final = 1024 * 1024
 _PARTIAL: Final = ".partial"
 _PUT_ATTEMPTS_MAX: Final = 3
-_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
 
 class DirectoryObjects:
@@ -126,10 +119,10 @@ class DirectoryObjects:
         with _reading(key, self._root):
             # What the page cache holds is read here and now; the system refuses to wait for
             # the disk (RWF_NOWAIT), and only then does the read move to another thread.
-            cached = _read(key, path, ranges, _NOWAIT) if _NOWAIT else None
+            cached = read(key, path, ranges, NOWAIT) if NOWAIT else None
             if cached is not None:
                 return cached
-            found = await self._threads.run(lambda: _read(key, path, ranges))
+            found = await self._threads.run(lambda: read(key, path, ranges))
         assert found is not None, key
         return found
 
@@ -297,56 +290,6 @@ def _reading(key: str, root: Path) -> Iterator[None]:
         if isinstance(error.__cause__, absent) and not is_away:
             raise ObjectMissing(f"there is no object {key}") from error.__cause__
         raise
-
-
-def _read(
-    key: str, path: str, ranges: Sequence[Range] | None, flags: int = 0
-) -> list[bytes] | None:
-    """Return the bytes of `ranges` (None: of everything) or, with `RWF_NOWAIT`, perhaps None."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        size_bytes = os.fstat(file).st_size
-        wanted = [(0, size_bytes)] if ranges is None else ranges
-        if any(end > size_bytes for _, end in wanted):
-            raise Corrupt(f"{key} ends at {size_bytes}, before the range asked for")
-        if not flags:
-            # Each to where it stays: to cut what was read together would copy it.
-            return [_read_patiently(file, each) for each in wanted]
-        spans = merged(wanted, COALESCE_GAP_BYTES_MAX)
-        if sum(end - start for start, end in spans) > CACHED_READ_BYTES_MAX:
-            return None
-        read = [_read_span(file, span, flags) for span in spans]
-    except OSError:
-        # Not in the page cache, or a file system that cannot tell. A patient read will say.
-        if flags:
-            return None
-        raise
-    finally:
-        os.close(file)
-    return [cut(spans, read, span) for span in wanted]
-
-
-def _read_patiently(file: int, span: Range) -> bytes:
-    start, end = span
-    body = os.pread(file, end - start, start)
-    while len(body) < end - start:
-        more = os.pread(file, end - start - len(body), start + len(body))
-        if not more:
-            raise OSError(errno.EIO, "the file was cut short while it was read")
-        body += more
-    return body
-
-
-def _read_span(file: int, span: Range, flags: int) -> bytes:
-    start, end = span
-    body = bytearray(end - start)
-    filled = 0
-    while filled < len(body):
-        count = os.preadv(file, [memoryview(body)[filled:]], start + filled, flags)
-        if count == 0:
-            raise OSError(errno.EIO, "the file was cut short while it was read")
-        filled += count
-    return bytes(body)
 
 
 def _size(path: str) -> int:

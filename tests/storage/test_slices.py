@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from storage import slices
 from storage.errors import Corrupt
 from storage.records import RECORD_SCHEMA, record_batch
+from storage.slices import TOGETHER_MIN
 from tests.examples import few
 from tests.storage.damage import check_gives_a_value_or_corrupt, check_notices_damage
 from tests.storage.logs import BATCHES, batch_of
@@ -101,3 +102,29 @@ def test_a_part_of_a_slice_can_be_sent_alone(batch: pa.RecordBatch, data: st.Dat
     part = batch.slice(start)
 
     assert slices.decode_unchecked(slices.encode_one(part)).to_pylist() == part.to_pylist()
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "none"])
+@pytest.mark.parametrize("count", [1, TOGETHER_MIN - 1, TOGETHER_MIN, TOGETHER_MIN + 1, 11])
+def test_slices_are_the_same_and_in_order_however_many_there_are(
+    codec: slices.Codec, count: int
+) -> None:
+    batches = [record_batch([n, n + 7], [None, b"k"], [b"%d" % n, b"v" * n]) for n in range(count)]
+
+    found = slices.encode(iter(batches), codec)
+
+    assert [slices.decode(each.data, each.crc) for each in found] == batches
+    assert [(each.count, each.min_ms, each.max_ms) for each in found] == [
+        (2, n, n + 7) for n in range(count)
+    ]
+    assert [bytes(each.data) for each in found] == [
+        bytes(slices.encode([batch], codec)[0].data) for batch in batches
+    ]
+
+
+def test_what_goes_wrong_in_the_second_half_is_told() -> None:
+    good = record_batch([1], [None], [b"v"])
+    other = pa.record_batch({"value": [1]})
+
+    with pytest.raises(pa.ArrowException):
+        slices.encode([*[good] * TOGETHER_MIN, other], "lz4")
