@@ -90,7 +90,8 @@ def test_every_variable_of_a_gateway_is_in_the_table() -> None:
     for variable, field in expected.items():
         default = field.default
         shown = f"{default:g}" if isinstance(default, float) else str(default)
-        assert code(documented[variable]) == shown, variable
+        # What depends on others has no one default, and its row says on what.
+        assert code(documented[variable]) == ("" if default is None else shown), variable
 
 
 def test_the_credentials_of_clients_are_in_the_table() -> None:
