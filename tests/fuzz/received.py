@@ -123,6 +123,7 @@ PRODUCE = [
         covers=(
             "service.arrow_bodies.decode_arrow",
             "service.arrow_bodies._validated",
+            "service.arrow_messages._codec",
             "service.arrow_messages._declared",
             "service.arrow_messages._unpacked_bytes",
             "service.arrow_messages._spans",

@@ -245,7 +245,7 @@ OBJECTS = [
         index.encode_members,
     ),
     Decoder(
-        covers=("storage.index.Page.decode",),
+        covers=("storage.index.Page.decode", "storage.index.Page._unpack"),
         decode=lambda data: Page.decode(data).entries(),
         valid=SORTED_ENTRIES.map(lambda entries: Page.of(entries).encode()),
         envelope=sealed(b"RPG1"),

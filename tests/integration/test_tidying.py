@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 ROUNDS = int(os.environ.get("RIACHO_TIDYING_ROUNDS", "6"))
 PARTITIONS = 3
 FADING_MS = 8_000
+SWEPT_S_MAX = 600.0
+"""Jobs take half a minute each where others use the machine, and one must come to its end."""
 LATER_MS = 600_000
 """Longer than anybody reads who reads all the time."""
 
@@ -156,7 +158,7 @@ def tidy_under_load(scene: Scene, doing: Sequence[Load]) -> None:
         janitors.check()
         return janitors.swept() > 0 and any(told["offsets"] for told in janitors.told("retention"))
 
-    until(is_enough, "nothing is old enough to be swept")
+    until(is_enough, "nothing is old enough to be swept", SWEPT_S_MAX)
     scene.commit(slow)
     assert janitors.lost()
     assert janitors.killed
