@@ -43,6 +43,7 @@ from storage import slices
 
 ROUNDS = 5
 TURN_S = 0.6
+TABLE = "bench"
 
 Ways = dict[str, Callable[[], object]]
 
@@ -150,23 +151,25 @@ def dynamodb() -> None:
     """aiobotocore, or a signed request by hand."""
     os.environ.update(AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret")
     with ministack() as url, asyncio.Runner() as runner:
+        by_name, by_hand, session = runner.run(clients(url))
         for body in (b"x" * 500, b"x" * 8000):
-            by_name, by_hand = runner.run(clients(url))
             item = {"pk": {"S": "a"}, "value": {"B": body}}
-            put = {"TableName": "t", "Item": item}
+            put = {"TableName": TABLE, "Item": item}
             ways: Ways = {
                 "aiobotocore": partial(awaited, runner, by_name.put_item, **put),
                 "signed by hand": partial(awaited, runner, by_hand, put),
             }
             compared(f"DynamoDB PutItem of {len(body):,} bytes", ways, cpu=True)
+        runner.run(session.close())
+        runner.run(by_name.close())
 
 
-async def clients(url: str) -> tuple[Any, Callable[[Any], Any]]:
+async def clients(url: str) -> tuple[Any, Callable[[Any], Any], aiohttp.ClientSession]:
     client = await get_session()._create_client("dynamodb", "us-east-1", endpoint_url=url)
     names = (await client.list_tables())["TableNames"]
-    if "t" not in names:
+    if TABLE not in names:
         await client.create_table(
-            TableName="t",
+            TableName=TABLE,
             BillingMode="PAY_PER_REQUEST",
             KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
             AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
@@ -182,7 +185,7 @@ async def clients(url: str) -> tuple[Any, Callable[[Any], Any]]:
             assert reply.status == 200, await reply.text()
             await reply.read()
 
-    return client, put
+    return client, put, session
 
 
 def signed(url: str, target: str, body: bytes) -> dict[str, str]:

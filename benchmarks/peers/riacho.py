@@ -301,13 +301,13 @@ class FetchConnection(Connection):
         return body, int(following[1])
 
 
-def start_gateway(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def start_gateway(folder: Path, port: int, **env: str) -> subprocess.Popen[bytes]:
     """Start a gateway on the data in `folder`; return when it is ready."""
     command = [sys.executable, "-m", "riacho", "serve", "--port", str(port)]
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("RIACHO_")}
     process = subprocess.Popen(
         [*command, "--data", str(folder)],
-        env={**inherited, "RIACHO_LOG_LEVEL": "warning"},
+        env={**inherited, "RIACHO_LOG_LEVEL": "warning", **env},
         stdout=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
