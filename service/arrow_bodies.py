@@ -40,6 +40,8 @@ SENT_BYTES_MIN: Final = slices.SLICE_BYTES // 4
 """Smaller batches are gathered: each slice takes an entry of the index."""
 SENT_BYTES_MAX: Final = 2 * slices.SLICE_BYTES
 """Larger ones are cut, so that a random read decodes little."""
+DESCRIPTION_BYTES_MAX: Final = 4096
+"""What a message has besides its records, by far. More would be bytes that nobody asked for."""
 _REFUSALS: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
@@ -85,6 +87,7 @@ def _sent(body: bytes, batches: Sequence[pa.RecordBatch], spans: Sequence[Span])
             or not body.startswith(slices.CONTINUATION, span.start)
             or len(data) % slices.ALIGNMENT
             or not SENT_BYTES_MIN <= batch.nbytes <= SENT_BYTES_MAX
+            or len(data) > batch.nbytes + DESCRIPTION_BYTES_MAX
             or batch.column(0).null_count  # They would have got a timestamp since.
         ):
             return []

@@ -174,6 +174,23 @@ def test_a_stream_of_the_old_format_is_encoded_again() -> None:
     assert not decoded.sent
 
 
+def test_bytes_that_belong_to_no_record_are_not_kept() -> None:
+    batch = slice_sized(1)
+    message = slices.encode([batch], "none")[0].data
+    described = 8 + struct.unpack_from("<i", message, 4)[0]
+    length, junk = len(message) - described, bytes(8192)
+    description = bytes(message[:described])
+    # The length of its body comes first; where the last, empty buffer begins is the same number.
+    told, larger = struct.pack("<q", length), struct.pack("<q", length + len(junk))
+    longer = description.replace(told, larger, 1)
+    parts = [slices.SCHEMA_MESSAGE, longer, message[described:], junk, slices.END_OF_STREAM]
+
+    decoded = produced(b"".join(parts))
+
+    assert decoded.batch == batch
+    assert not decoded.sent
+
+
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_damaged_bytes_are_never_given_for_other_records_than_they_hold(
     compression: str | None,
