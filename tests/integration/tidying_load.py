@@ -284,11 +284,12 @@ class Fading:
         rng = random.Random(seed)
 
         def once(http: httpx.Client) -> None:
-            young_ms = time.time_ns() // 1_000_000 - self.retention_ms
             sent = list(self.sent_ms)
-            first = next((o for o, (ms, _) in enumerate(sent) if ms > young_ms), len(sent))
             url = rng.choice(urls)
             page = fetched(http, url, self.topic, 0, None, 10)
+            # As of now: what was young before it was asked for may have grown old meanwhile.
+            young_ms = time.time_ns() // 1_000_000 - self.retention_ms
+            first = next((o for o, (ms, _) in enumerate(sent) if ms > young_ms), len(sent))
             if page is not None and page["records"]:
                 offsets = [record["offset"] for record in page["records"]]
                 assert offsets == list(range(offsets[0], page["next_offset"])), page
