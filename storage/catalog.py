@@ -276,10 +276,13 @@ class Catalog:
         """Write `members` as a root, and new lists of segments by partition of the lane.
 
         An empty list takes the partition's away. Nothing counts before a head names the root,
-        whose old one must be that of `head`, and whose ISR must be in `SavedRoot.zones`.
+        whose old one must be that of `head`, and whose ISR must be in `SavedRoot.zones`: the zones
+        that hold the root, the lists, and every segment that the old lists did not name.
         """
         writes: list[Write] = []
+        zones = EVERYWHERE
         for partition, found in lists.items():
+            zones &= await self._holders_of_new(head, partition, found)
             object_id = b""
             if found.segments or found.cleaned:
                 object_id = self._new_id()
@@ -287,7 +290,17 @@ class Catalog:
                 self._segments.put(object_id, found)
             members = index.with_segment_list(members, partition, object_id)
         root_id = self._save_members(members, "root", writes)
-        return SavedRoot(head.root, root_id, await self._write(head, writes))
+        return SavedRoot(head.root, root_id, zones & await self._write(head, writes))
+
+    async def _holders_of_new(self, head: Head, partition: int, found: SegmentList) -> int:
+        """Return the zones that hold all segments that the partition's present list lacks.
+
+        A zone that comes in sync with the present root has what that names, and nothing else. It
+        may hold the new root, which was offered to it, and still lack the segments.
+        """
+        old = {segment.object_id for segment in (await self.segment_list(head, partition)).segments}
+        new = [segment.zones for segment in found.segments if segment.object_id not in old]
+        return reduce(and_, new, EVERYWHERE)
 
     def _with_member(self, members: Members, number: int, ref: Ref, writes: list[Write]) -> Members:
         """Return `members` with `ref` added to a level, which becomes a node if it is full."""

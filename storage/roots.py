@@ -50,6 +50,7 @@ class SavedRoot:
     old_root: bytes
     new_root: bytes
     zones: int
+    """The zones that hold the new root and all it names that the old one did not."""
 
     def fits(self, head: Head) -> bool:
         return self.old_root == head.root and not head.isr & ~self.zones

@@ -5,6 +5,7 @@ that is referred to is missing; and the next compaction finishes what this one d
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from storage.catalog import Catalog
 from storage.compaction import job
 from storage.fsck import check_lane
 from storage.leases import Lease, LeaseLost
+from storage.metadata import Op
 from storage.replication import Held, mask_of, with_zone, without_zones
 from storage.topic_items import Topic
 from tests.storage.compaction.laboratory import (
@@ -300,6 +302,32 @@ async def test_a_zone_that_comes_in_sync_meanwhile_gets_the_segments_first() -> 
     lab.zones["a"].mode = "denied"
     assert await lab.read(topic, 0) == lab.log(topic, 0)
     lab.zones["a"].mode = "ok"
+    await is_whole(lab, topic)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+async def test_a_zone_that_enters_the_isr_between_two_attempts_gets_the_segments(
+    policy: str,
+) -> None:
+    lab, topic = await scene(policy, zones="ab")
+    await lab.change(topic, lambda head: without_zones(head, mask_of(head, "b")))
+    attempts = 0
+
+    async def lose_the_first(ops: Sequence[Op]) -> Mapping[str, str]:
+        """Let b into the ISR when the new root is written, also to b, and not yet committed."""
+        nonlocal attempts
+        lists = await lab.stored(".segments", "b")
+        if len(lists) > before and not attempts:
+            attempts += 1
+            await brought_in_sync(lab, topic, "b")
+        return await lab.metadata.transact(ops)
+
+    before = len(await lab.stored(".segments", "b"))
+    summary = await lab.compact(topic, swapper=lab.swapper(transact=lose_the_first))
+
+    assert attempts == 1
+    assert len(summary.compacted) == 2
+    assert (await lab.head(topic)).isr == 0b11
     await is_whole(lab, topic)
 
 
