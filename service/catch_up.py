@@ -102,8 +102,8 @@ class CatchUp:
         for ref in inventory.inline(head).references:
             if ref.object_id not in wanted:
                 continue
-            # Of an object that was committed in parts, one may know more zones than another.
-            copies[ref.object_id] = ref.zones
+            # Only zones in sync: a zone that was wiped may lack what an older run says it holds.
+            copies[ref.object_id] = ref.zones & head.isr
             for name in replication.zone_names(head, head.isr & ~ref.zones):
                 progress = Progress()
                 with suppress(StoreUnavailable):

@@ -167,16 +167,28 @@ def lacks(head: Head, zone: int, held: Held) -> bool:
     indexes = [*([head.root] if head.root else []), *_producer_pages(head)]
     if not all(each in held.indexes for each in indexes):
         return True
-    first = head.run_count - len(head.runs)
     needed = visible_objects(head)
+    said, trusted = held_by(head), held_by(head, held.trusted_from)
     return not all(
-        run.kind == Kind.TABLE
-        or run.object_id not in needed
-        or run.object_id in held.objects
-        or (run.zones >> zone & 1 and number >= held.trusted_from)
-        or (not run.zones & head.isr and run.object_id in held.out_of_reach)
-        for number, run in enumerate(head.runs, first)
+        object_id not in needed
+        or object_id in held.objects
+        or trusted.get(object_id, 0) >> zone & 1
+        or (not zones & head.isr and object_id in held.out_of_reach)
+        for object_id, zones in said.items()
     )
+
+
+def held_by(head: Head, first: int = 0) -> dict[bytes, int]:
+    """Return the zones of each object of the inline runs, from run number `first` on.
+
+    Runs are counted over the life of the lane. An object that was committed in parts has a run for
+    each of them, and one run may name zones that another does not: the object is in all of them.
+    """
+    found: dict[bytes, int] = {}
+    for number, run in enumerate(head.runs, head.run_count - len(head.runs)):
+        if number >= first and run.kind != Kind.TABLE:
+            found[run.object_id] = found.get(run.object_id, 0) | run.zones
+    return found
 
 
 def visible_objects(head: Head) -> frozenset[bytes]:
@@ -201,8 +213,8 @@ def with_zone(head: Head, zone: int, held: Held) -> Head:
     assert zone in head.replicas, (zone, head.replicas)
     assert not lacks(head, zone, held), (head.topic_id, head.lane, zone)
     # What none of those in sync holds may be out of reach; all else is there now.
-    runs = tuple(_with_copy(run, 1 << zone) if run.zones & head.isr else run for run in head.runs)
-    new = _changed(head, isr=head.isr | 1 << zone, runs=runs)
+    copies = {name: 1 << zone for name, zones in held_by(head).items() if zones & head.isr}
+    new = _changed(head, isr=head.isr | 1 << zone, runs=_with_copies(head, copies))
     if leaders(new) == leaders(head):
         return new
     return msgspec.structs.replace(new, leader_epoch=head.leader_epoch + 1)
@@ -210,7 +222,7 @@ def with_zone(head: Head, zone: int, held: Held) -> Head:
 
 def incomplete(head: Head) -> frozenset[bytes]:
     """Return the objects that zones in sync do not hold yet: those written with `acks=1`."""
-    return frozenset(run.object_id for run in head.runs if head.isr & ~run.zones)
+    return frozenset(name for name, zones in held_by(head).items() if head.isr & ~zones)
 
 
 def complete_runs(head: Head) -> int:
@@ -220,8 +232,10 @@ def complete_runs(head: Head) -> int:
     One that only zones outside the ISR hold would stay for good, so it counts as well: when such
     a zone comes back, the others get it from there (storage/resync.py).
     """
+    held = held_by(head)
     for number, run in enumerate(head.runs):
-        if head.isr & run.zones and head.isr & ~run.zones:
+        zones = held.get(run.object_id, run.zones)
+        if head.isr & zones and head.isr & ~zones:
             return number
     return len(head.runs)
 
@@ -230,13 +244,17 @@ def without_laggards(head: Head) -> Head:
     """Return the head without the zones that its oldest run did not reach, if it reached any."""
     if complete_runs(head):
         return head
-    return without_zones(head, head.isr & ~head.runs[0].zones)
+    return without_zones(head, head.isr & ~held_by(head)[head.runs[0].object_id])
 
 
 def with_copies(head: Head, copies: Mapping[bytes, int]) -> Head:
     """Return the head whose inline runs say that their objects are in further zones too."""
-    runs = tuple(_with_copy(run, copies.get(run.object_id, 0)) for run in head.runs)
+    runs = _with_copies(head, copies)
     return head if runs == head.runs else _changed(head, runs=runs)
+
+
+def _with_copies(head: Head, copies: Mapping[bytes, int]) -> tuple[Run, ...]:
+    return tuple(_with_copy(run, copies.get(run.object_id, 0)) for run in head.runs)
 
 
 def _with_copy(run: Run, mask: int) -> Run:
@@ -271,7 +289,7 @@ def settled(head: Head, factor: int) -> Head:
     """Return the head without replicas that were replaced, or `head` if it is too early."""
     kept = head.replicas[:factor]
     mask = sum(1 << number for number in kept)
-    is_safe = not mask & ~head.isr and all(run.zones & mask for run in head.runs)
+    is_safe = not mask & ~head.isr and all(zones & mask for zones in held_by(head).values())
     if not is_reassigning(head, factor) or not is_safe:
         return head
     return _changed(head, replicas=kept, isr=mask, leader_epoch=head.leader_epoch + 1)
@@ -280,7 +298,7 @@ def settled(head: Head, factor: int) -> Head:
 def elected(head: Head, alive: int) -> Head:
     """Return the head after an unclean election among the replicas in `alive`.
 
-    Only for a lane that is offline. The one that misses the fewest recent runs wins, and is the
+    Only for a lane that is offline. The one that misses the fewest recent objects wins, and is the
     whole ISR; the others catch up, from it and from whoever else has something. Raises
     `NotEnoughReplicas` if there is nobody to elect.
     """
@@ -288,16 +306,17 @@ def elected(head: Head, alive: int) -> Head:
     candidates = [number for number in head.replicas if alive >> number & 1]
     if not candidates:
         raise NotEnoughReplicas("no replica can be reached, so none can be elected")
-    held = {n: sum(run.zones >> n & 1 for run in head.runs) for n in candidates}
-    winner = max(candidates, key=lambda n: held[n])
+    masks = held_by(head).values()
+    winner = max(candidates, key=lambda n: sum(mask >> n & 1 for mask in masks))
     return _changed(head, isr=1 << winner, leader_epoch=head.leader_epoch + 1)
 
 
 def lost(head: Head, alive: int) -> list[Lost]:
     """Return what of the inline runs only zones outside `alive` hold, neighbours joined."""
     found: list[Lost] = []
+    held = held_by(head)
     for entry in all_entries(head):
-        if entry.zones & alive:
+        if held.get(entry.object_id, entry.zones) & alive:
             continue
         if found and (found[-1].partition, found[-1].end) == (entry.partition, entry.base_offset):
             found[-1] = Lost(entry.partition, found[-1].start, entry.end_offset)

@@ -144,7 +144,6 @@ async def test_an_object_that_was_committed_in_parts_is_known_where_either_says(
     gateway = deployment.gateway()
     await append(gateway, topic, b"0")
     await gateway.aclose()
-    object_id = (await deployment.head(topic)).runs[0].object_id
 
     def in_parts(head: Head) -> Head:
         """The second partition came first, when only one zone had the object."""
@@ -157,11 +156,35 @@ async def test_an_object_that_was_committed_in_parts_is_known_where_either_says(
         )
 
     head = await deployment.change(topic, in_parts)
-    assert replication.incomplete(head) == {object_id}
+
+    assert not replication.incomplete(head)
+    assert replication.complete_runs(head) == 2
+
+
+async def test_a_zone_comes_back_though_only_one_part_of_an_object_names_it() -> None:
+    deployment = Replicated()
+    topic = await deployment.topic(partitions=2)
+    gateway = deployment.gateway()
+    await append(gateway, topic, b"0")
+    await gateway.aclose()
+
+    def in_parts(head: Head) -> Head:
+        """The first run says that b has the object, the second does not; b is away."""
+        [run] = head.runs
+        [piece] = run.slices
+        other = msgspec.structs.replace(piece, partition=1)
+        second = msgspec.structs.replace(run, slices=(other,), zones=0b101)
+        new = msgspec.structs.replace(
+            head, runs=(run, second), run_count=2, next_offsets=(1, 1), commits=head.commits + 1
+        )
+        return replication.without_zones(new, 0b010)
+
+    head = await deployment.change(topic, in_parts)
+    assert head.isr == 0b101
 
     await deployment.tick(deployment.controller(controller_scan_s=1), times=4)
 
-    assert not replication.incomplete(await deployment.head(topic))
+    assert (await deployment.head(topic)).isr == 0b111
 
 
 async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:

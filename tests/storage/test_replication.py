@@ -93,6 +93,30 @@ def test_a_zone_comes_back_only_if_all_is_known_to_be_there() -> None:
     assert names_of_leaders(back) == ["a", "b", "c", "a", "b", "c"]
 
 
+def test_an_object_in_two_runs_is_where_either_of_them_says() -> None:
+    head = with_run(head_of(), b"x" * 16, 0b011, {0: 1})
+    head = with_run(head, b"x" * 16, 0b101, {1: 1})
+    head = replication.without_zones(head, 0b110)
+
+    assert not replication.lacks(head, 1, NOTHING)
+    assert not replication.lacks(head, 2, NOTHING)
+    both = replication.with_zone(replication.with_zone(head, 1, NOTHING), 2, NOTHING)
+
+    assert not replication.incomplete(both)
+    assert replication.complete_runs(both) == 2
+    assert replication.lost(both, 0b100) == []
+
+
+def test_what_an_older_run_says_of_a_wiped_zone_is_not_believed_of_a_newer_one() -> None:
+    head = with_run(head_of(), b"x" * 16, 0b111, {0: 1})
+    head = replication.without_zones(head, 0b110)
+    wiped = Held(frozenset(), frozenset(), trusted_from=head.run_count)
+    head = with_run(head, b"x" * 16, 0b001, {1: 1})
+
+    assert replication.lacks(head, 2, wiped)
+    assert replication.lacks(replication.with_zone(head, 1, NOTHING), 2, wiped)
+
+
 def test_what_nobody_can_read_any_more_keeps_no_zone_out() -> None:
     head = replication.without_zones(head_of(), 0b010)
     head = with_run(head, b"x" * 16, 0b101, {0: 2, 1: 1})
