@@ -23,7 +23,6 @@ from storage.head_changes import change_head
 from storage.known import Known
 from storage.leases import Lease, LeaseLost
 from storage.metadata import MetadataStore
-from storage.replication import Held
 from storage.resync import Progress, Rate, Resync
 from storage.zone_items import ResyncStatus, ZoneItem
 from storage.zones import Zones
@@ -188,12 +187,16 @@ class CatchUp:
             if not zone.known.trusts_masks and not has_settled:
                 return False
             await self._keep_lease()
-            if await self._let_in(key, name, zone.known, zone.known.held(head)):
+            if await self._let_in(key, name, zone.known, head):
                 return True
         raise Contended(f"{key} got ahead {ROUNDS_MAX} times in a row")
 
-    async def _let_in(self, key: str, name: str, known: Known, held: Held) -> bool:
-        """Put the zone into the ISR if nothing is missing; return whether it is in."""
+    async def _let_in(self, key: str, name: str, known: Known, walked: Head) -> bool:
+        """Put the zone into the ISR if nothing is missing; return whether it is in.
+
+        `walked` is the head whose objects were copied.
+        """
+        held = known.held(walked)
 
         def change(head: Head) -> Head:
             if not _wants(head, name) or known.is_outdated(head):

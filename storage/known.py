@@ -50,8 +50,9 @@ class Known:
         """Objects that it lacks, and those in sync as well."""
         self._believed: dict[tuple[bytes, int], tuple[int, tuple[int, ...]]] = {}
         """By lane: from which run and which offsets on masks are believed in any case."""
-        self._lacking: dict[tuple[bytes, int], int] = {}
-        """Lanes of which something was out of reach, and who was in sync then: they lacked it."""
+        self._compared: dict[tuple[bytes, int], int] = {}
+        """Lanes with objects that no zone in sync got at their commit, and the zones that were in
+        sync when those objects were looked for: they have them now, or nobody does."""
 
     def believe_after(self, head: Head) -> None:
         """Believe what is said of commits that follow `head`, unless an older one was named.
@@ -73,16 +74,19 @@ class Known:
     def lacked(self, head: Head, object_id: bytes) -> None:
         """Note that the zone, and those in sync, lack an object that is out of reach."""
         self.out_of_reach.add(object_id, head.isr)
+
+    def compared(self, head: Head) -> None:
+        """Note that an object which no zone in sync got was looked for in those in sync now."""
         lane = head.topic_id, head.lane
-        self._lacking[lane] = self._lacking.get(lane, head.isr) & head.isr
+        self._compared[lane] = self._compared.get(lane, head.isr) & head.isr
 
     def is_outdated(self, head: Head) -> bool:
-        """Whether a zone came in sync since, which may have what was out of reach."""
-        return bool(head.isr & ~self._lacking.get((head.topic_id, head.lane), head.isr))
+        """Whether a zone came in sync since, which may have, or need, such an object."""
+        return bool(head.isr & ~self._compared.get((head.topic_id, head.lane), head.isr))
 
     def begin_anew(self, head: Head) -> None:
-        """Go through the lane again, but not to what was not out of reach."""
-        self._lacking[head.topic_id, head.lane] = head.isr
+        """Go through the lane again, but only to what no zone in sync got at its commit."""
+        self._compared[head.topic_id, head.lane] = head.isr
         self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
 
     def held(self, head: Head) -> Held:

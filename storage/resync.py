@@ -163,11 +163,13 @@ class Resync:
         """Make the zone hold the object, and those in sync too if none of them did."""
         if not _is_stranded(head, ref):
             await self.copy(head, ref, zone, progress)
-        elif not await self._share(head, ref, zone, known, progress):
-            # Those in sync do without it until the zone that has it is back, too.
-            progress.out_of_reach += 1
-            known.lacked(head, ref.object_id)
-            return
+        else:
+            known.compared(head)
+            if not await self._share(head, ref, zone, known, progress):
+                # Those in sync do without it until the zone that has it is back, too.
+                progress.out_of_reach += 1
+                known.lacked(head, ref.object_id)
+                return
         # One by one: if others fail, this one need not be looked at again.
         known.objects.add(ref.object_id, head.isr)
 

@@ -12,15 +12,20 @@ from service.clock import real_world
 from service.delete_records import delete_records
 from service.registry import Registry
 from service.settings import Settings
-from storage import leases, replication
+from storage import head as heads
+from storage import keys, leases, replication
 from storage.head import Head
+from storage.head_changes import change_head
 from storage.leases import Lease, LeaseLost
 from storage.memory import MemoryObjects
 from storage.metadata import Put
+from storage.replication import Held
 from storage.zone_health import FAILURES_MAX
+from storage.zone_items import ZoneItem
 from storage.zones import Zones
 from tests.service.deployments import INTERVAL_S, Deployment
 from tests.service.replicated import Replicated, append
+from tests.storage.replicated import ReplicatedLane
 from tests.storage.worlds import new_metadata
 
 pytestmark = pytest.mark.anyio
@@ -185,6 +190,46 @@ async def test_a_zone_comes_back_though_only_one_part_of_an_object_names_it() ->
     await deployment.tick(deployment.controller(controller_scan_s=1), times=4)
 
     assert (await deployment.head(topic)).isr == 0b111
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+async def test_a_zone_that_enters_the_isr_meanwhile_gets_what_only_the_returning_one_has(
+    rolled: bool,
+) -> None:
+    lane = ReplicatedLane()
+    await lane.append(b"only in b", zones="b")
+    lane.head = replication.without_zones(lane.head, 0b110)
+    if rolled:
+        await lane.roll()
+    deployment = Deployment()
+    deployment.zones = lane.zones
+    key = keys.head(lane.head.topic_id, lane.head.lane)
+    await deployment.metadata.transact([Put(key, heads.encode(lane.head), None)])
+    get = lane.zones["b"].inner.get
+
+    class Everything:
+        def __contains__(self, _: object) -> bool:
+            return True
+
+    async def let_c_in(asked: str) -> bytes:
+        """A change that an older attempt sent arrives when b is gone through."""
+        if asked.endswith(".seg"):
+            lane.zones["b"].inner.get = get  # type: ignore[method-assign]
+            held = Held(Everything(), frozenset(), out_of_reach=Everything())
+            await change_head(deployment.metadata, key, lambda h: replication.with_zone(h, 2, held))
+        return await get(asked)
+
+    lane.zones["b"].inner.get = let_c_in  # type: ignore[method-assign]
+    catch_up = deployment.controller()._catch_up
+    assert await catch_up._lease.keep()
+
+    assert await catch_up.lane(key, ZoneItem(name="b"), until_s=1e9)
+
+    stored = await deployment.metadata.get(key)
+    assert stored is not None
+    assert heads.decode(stored.value).isr == 0b111
+    [segment] = [key for key in await lane.zones["b"].keys() if key.endswith(".seg")]
+    assert segment in await lane.zones["c"].keys()
 
 
 async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:
