@@ -5,14 +5,14 @@ what is missing shrinks with every round; when nothing is, one compare-and-set l
 It fails if the head has changed meanwhile, and only what changed is looked at in the next round.
 """
 
-import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from service.clock import World
+from service.leading import keep_lease, while_leading
 from service.settings import Settings
 from storage import head as heads
 from storage import inventory, replication
@@ -62,7 +62,7 @@ class CatchUp:
         self._lease = lease
         self._world = world
         rate = Rate(settings.controller_resync_bytes_per_s, world.monotonic_s, world.sleep)
-        self._resync = Resync(
+        self.resync = Resync(
             zones,
             rate=rate,
             copies_at_once=settings.controller_resync_copies,
@@ -106,11 +106,11 @@ class CatchUp:
             for name in replication.zone_names(head, head.isr & ~ref.zones):
                 progress = Progress()
                 with suppress(StoreUnavailable):
-                    await self._resync.copy(head, ref, name, progress)
+                    await self.resync.copy(head, ref, name, progress)
                     if not progress.lost:
                         mask = replication.mask_of(head, [name])
                         copies[ref.object_id] |= mask
-        await self._keep_lease()
+        await keep_lease(self._lease)
         with suppress(Contended):
             await change_head(
                 self._metadata,
@@ -179,14 +179,14 @@ class CatchUp:
             is_only_one = replication.zone_names(head, head.isr) == [name]
             if not _wants(head, name) and not (is_only_one and not zone.known.trusts_masks):
                 return True
-            copying = self._resync.lane(head, name, zone.known, zone.progress, until_s)
-            if not await self._while_leading(copying):
+            copying = self.resync.lane(head, name, zone.known, zone.progress, until_s)
+            if not await while_leading(self._lease, copying):
                 return False
             if is_only_one:
                 return True
             if not zone.known.trusts_masks and not has_settled:
                 return False
-            await self._keep_lease()
+            await keep_lease(self._lease)
             if await self._let_in(key, name, zone.known, head):
                 return True
         raise Contended(f"{key} got ahead {ROUNDS_MAX} times in a row")
@@ -207,22 +207,6 @@ class CatchUp:
 
         new = await change_head(self._metadata, key, change, self._lease.transact)
         return new is None or not _wants(new, name)
-
-    async def _while_leading(self, copying: Coroutine[Any, Any, bool]) -> bool:
-        """Return what `copying` returns; the lease is kept meanwhile, however long it takes."""
-        task = asyncio.create_task(copying)
-        try:
-            while not task.done():
-                await asyncio.wait([task], timeout=self._lease.lease_s / 6)
-                await self._keep_lease()
-            return task.result()
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _keep_lease(self) -> None:
-        if self._lease.is_due and not await self._lease.keep():
-            raise LeaseLost("the lease was lost while copying")
 
 
 def _wants(head: Head, name: str) -> bool:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from service import verification
 from service.controller import LEASE
 from service.gateway import Gateway
 from service.metrics import Metrics
@@ -59,6 +60,16 @@ class ZoneInfo(BaseModel):
     resync: ResyncInfo | None = Field(description="how far it is with catching up")
 
 
+class VerificationInfo(BaseModel):
+    began_ms: int
+    finished_ms: int = Field(description="0: the pass goes on")
+    objects: int = Field(description="objects that this pass has looked for in zones in sync")
+    skipped: int = Field(description="lanes that this pass could not read")
+    repaired: int = Field(description="copies that zones in sync lacked and got, in all passes")
+    lost: int = Field(description="objects that no zone holds any more, as this pass found")
+    lost_keys: list[str] = Field(description="the first of them")
+
+
 class PartitionCounts(BaseModel):
     count: int
     under_replicated: int = Field(description="not all replicas are in sync")
@@ -76,6 +87,9 @@ class Cluster(BaseModel):
     zones: list[ZoneInfo]
     topics: int
     partitions: PartitionCounts
+    verification: VerificationInfo | None = Field(
+        description="the last pass over what zones in sync should hold; null: none has begun"
+    )
 
 
 class Health(BaseModel):
@@ -94,6 +108,7 @@ def router(gateway: Gateway, registry: Registry, metrics: Metrics) -> APIRouter:
         gateways = await registry.gateways()
         controller = await leases.current(gateway.metadata, LEASE)
         items, counts = await zones_of(gateway.metadata), await survey.counts()
+        verified = await verification.current(gateway.metadata)
         names = dict.fromkeys([*gateway.zones.names, *sorted({*items, *counts.zones})])
         return Cluster(
             version=VERSION,
@@ -110,6 +125,9 @@ def router(gateway: Gateway, registry: Registry, metrics: Metrics) -> APIRouter:
                 offline=counts.offline,
                 reassigning=counts.reassigning,
             ),
+            verification=None
+            if verified is None
+            else VerificationInfo.model_validate(verified, from_attributes=True),
         )
 
     @routes.get("/healthy")

@@ -6,6 +6,7 @@ A tick, which a gateway does every few seconds and a scheduled function may do a
     zones     probe each: write, read back, remove, and look for the marker
     lanes     zones that fail leave the ISR; replaced replicas go; unclean elections, if allowed
     catch-up  zones that are behind get what they lack, for a few seconds at a time
+    verify    zones in sync are asked whether they hold what the index names, some objects at a time
     gateways  items of gateways that fell silent are removed
 
 Every write checks the lease in the same transaction. So whatever a controller decided before it
@@ -24,9 +25,11 @@ import msgspec
 from service import survey
 from service.catch_up import CatchUp
 from service.clock import World
+from service.leading import keep_lease
 from service.registry import failing_zones
 from service.settings import Settings
 from service.survey import Counts
+from service.verification import Verification
 from service.zone_watch import WatchedZone, ZoneWatch
 from storage import replication, zone_items
 from storage.errors import (
@@ -74,6 +77,9 @@ class Controller:
         )
         self._watch = ZoneWatch(settings, zones, metadata, self.lease, world)
         self._catch_up = CatchUp(settings, zones, metadata, self.lease, world)
+        self._verification = Verification(
+            settings, zones, metadata, topics, self.lease, world, self._catch_up.resync
+        )
         self._behind: dict[tuple[str, str], None] = {}
         """Keys of heads and names of zones that are replicas, but not in sync; next one first."""
         self._filled: set[tuple[str, str]] = set()
@@ -112,6 +118,8 @@ class Controller:
             if len(zones) > 1 and self._scan_due_s <= self._world.monotonic_s():
                 await self._scan(zones)
             await self._catch_lanes_up(zones)
+            if len(zones) > 1:
+                await self._verification.step(_troubled(zones))
             await self._expire_gateways()
         except LeaseLost as error:
             log.warning("no longer the controller: %s", error)
@@ -135,6 +143,7 @@ class Controller:
         self._incomplete.clear()
         self._beats.clear()
         self._scan_due_s = 0.0
+        self._verification.forget()
         for name in self._zones.names:
             self._catch_up.forget(name)
 
@@ -149,7 +158,7 @@ class Controller:
         behind: dict[tuple[str, str], None] = {}
         incomplete: dict[str, frozenset[bytes]] = {}
         async for topic, key, seen in survey.lanes(self._metadata, topics):
-            await self._keep_lease()
+            await keep_lease(self.lease)
             head = await self._decided(topic, key, seen, away)
             if head is None:
                 continue
@@ -224,7 +233,7 @@ class Controller:
             if obstacle := _obstacle(zone.item, distrusted):
                 self._catch_up.wait(zone.item, obstacle)
                 continue
-            await self._keep_lease()
+            await keep_lease(self.lease)
             is_done = await self._catch_up.lane(key, zone.item, until_s)
             del self._behind[key, name]
             if not is_done:
@@ -246,10 +255,6 @@ class Controller:
             self._catch_up.tell(zone.item, lanes)
         if status != zone.item.resync:
             await self._watch.save(zone, msgspec.structs.replace(zone.item, resync=status))
-
-    async def _keep_lease(self) -> None:
-        if self.lease.is_due and not await self.lease.keep():
-            raise LeaseLost("another one has taken over")
 
     # Gateways
 
@@ -280,6 +285,15 @@ def decide(head: Head, topic: Topic, away: Collection[str], names: Collection[st
         if topic.config.may_elect_unclean and replication.replica_mask(new) & ~mask:
             return replication.elected(new, ~mask)
     return replication.settled(new, topic.replication_factor)
+
+
+def _troubled(zones: dict[str, WatchedZone]) -> list[str]:
+    """Return the zones that are away, fail, or have lost something that is not copied back yet."""
+    return [
+        name
+        for name, zone in zones.items()
+        if zone.item.state != "online" or zone.item.failures or not zone.item.is_whole
+    ]
 
 
 def _obstacle(item: ZoneItem, distrusted: Collection[str]) -> str:

@@ -134,6 +134,13 @@ class Settings(BaseSettings):
     controller_resync_copies: PositiveInt = 4
     """How fast a zone that is behind is filled: bytes a second, and objects at once."""
 
+    controller_verify_every_s: NonNegativeFloat = 86_400
+    """How often the controller verifies that every zone in sync holds what the index names, and
+    copies what one of them lacks; 0: never. A pass asks each zone for the size of each object."""
+
+    controller_verify_calls: PositiveInt = 200
+    """At most about so many such calls with each tick of the controller."""
+
     controller_gateway_expiry_s: PositiveFloat = 300
     """The item of a gateway that says nothing for this long is removed."""
 

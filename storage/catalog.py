@@ -231,7 +231,7 @@ class Catalog:
         if head.runs and not count:
             raise NotEnoughReplicas("the oldest records are still on their way to some zones")
         if count < len(head.runs):
-            head = _first_runs(head, count)
+            head = heads.first_runs(head, count)
         entries, moved_zones, removals = await self._moved(head)
         page = Page.of(entries)
         writes: list[Write] = []
@@ -387,20 +387,6 @@ def _row_group(partition: int, segment: Segment, group: RowGroup) -> Entry:
 
 def _merged(pages: Sequence[Page], floors: Sequence[int]) -> Page:
     return Page.merge(pages).live(floors)
-
-
-def _first_runs(head: Head, count: int) -> Head:
-    """Return the head as it was when it had only the `count` oldest of its runs."""
-    ends = list(head.next_offsets)
-    for run in head.runs[count:]:
-        for piece in run.slices:
-            ends[piece.partition] -= piece.count
-    return msgspec.structs.replace(
-        head,
-        runs=head.runs[:count],
-        run_count=head.run_count - len(head.runs) + count,
-        next_offsets=tuple(ends),
-    )
 
 
 def _members_bytes(members: Members) -> int:

@@ -154,6 +154,20 @@ def base_offsets(head: Head, runs: Sequence[Run]) -> list[dict[int, int]]:
     return bases
 
 
+def first_runs(head: Head, count: int) -> Head:
+    """Return the head as it was when it had only the `count` oldest of its runs."""
+    ends = list(head.next_offsets)
+    for run in head.runs[count:]:
+        for piece in run.slices:
+            ends[piece.partition] -= piece.count
+    return msgspec.structs.replace(
+        head,
+        runs=head.runs[:count],
+        run_count=head.run_count - len(head.runs) + count,
+        next_offsets=tuple(ends),
+    )
+
+
 def drop_runs(head: Head, count: int, root: bytes) -> Head:
     """Return the head without its `count` oldest runs, which `root` now lists."""
     return msgspec.structs.replace(head, runs=head.runs[count:], root=root)

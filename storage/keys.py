@@ -109,3 +109,7 @@ def lease(name: str) -> str:
 
 def zone(name: str) -> str:
     return f"zone/{name}"
+
+
+def verification() -> str:
+    return "verification/all"

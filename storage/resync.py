@@ -37,6 +37,7 @@ from storage.inventory import INLINE, Reference, Shelf
 from storage.known import Known
 from storage.objects import ObjectStore
 from storage.replication import mask_of, read_names, zone_names
+from storage.tasks import finish_all
 from storage.zones import Zones
 
 T = TypeVar("T")
@@ -147,7 +148,7 @@ class Resync:
             # Not before the first: a step that only found out what to do would be repeated.
             if number and self._monotonic_s() >= until_s:
                 return False
-            await _all(self._bring(head, ref, zone, known, progress) for ref in chunk)
+            await finish_all(self._bring(head, ref, zone, known, progress) for ref in chunk)
         return True
 
     def _is_done(self, head: Head, ref: Reference, zone: str, known: Known) -> bool:
@@ -270,9 +271,13 @@ class Resync:
             expected = await self._size_elsewhere(head, ref, zone)
         if expected is not None:
             return size_bytes == expected
+        # There is no size to compare with, so its own bytes decide.
+        return await self.is_whole(ref, zone)
+
+    async def is_whole(self, ref: Reference, zone: str) -> bool:
+        """Whether the zone holds the object, which is not a compacted segment, undamaged."""
         try:
-            # Nobody to compare with, so its own bytes have to tell.
-            _verified(ref, await store.get(ref.key))
+            _verified(ref, await self._zones.store(zone).get(ref.key))
         except Corrupt:
             return False
         return True
@@ -330,11 +335,3 @@ async def _within(work: Awaitable[T], seconds: float = CALL_S_MAX) -> T:
             return await work
     except TimeoutError:
         raise StoreUnavailable(f"a zone took more than {seconds:g} s") from None
-
-
-async def _all(works: Iterable[Awaitable[None]]) -> None:
-    """Wait for all of them, then raise what the first that failed raised."""
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result

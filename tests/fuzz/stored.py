@@ -9,7 +9,7 @@ import pyarrow as pa
 from crc32c import crc32c
 from hypothesis import strategies as st
 
-from service import registry
+from service import registry, verification
 from service.groups import coordinator, sessions
 from service.groups import offsets as group_offsets
 from service.groups import state as groups
@@ -128,6 +128,13 @@ ITEMS = [
         zone_items.ZoneItem,
         zone_items.decode,
         zone_items.encode,
+    ),
+    framed(
+        "service.verification.decode",
+        b"RVF1",
+        verification.VerificationItem,
+        verification.decode,
+        verification.encode,
     ),
     framed(
         "storage.gone_topics.decode",

@@ -7,9 +7,10 @@ import time
 import msgspec
 import pytest
 
-from service.catch_up import TOLD_S, CatchUp
+from service.catch_up import TOLD_S
 from service.clock import real_world
 from service.delete_records import delete_records
+from service.leading import while_leading
 from service.registry import Registry
 from service.settings import Settings
 from storage import head as heads
@@ -17,7 +18,6 @@ from storage import keys, leases, replication
 from storage.head import Head
 from storage.head_changes import change_head
 from storage.leases import Lease, LeaseLost
-from storage.memory import MemoryObjects
 from storage.metadata import Put
 from storage.replication import Held
 from storage.zone_health import FAILURES_MAX
@@ -46,8 +46,6 @@ class Copying:
             monotonic_s=time.monotonic,
             now_ms=world.now_ms,
         )
-        zones = Zones({"a": MemoryObjects()})
-        self.catch_up = CatchUp(Settings(), zones, self.metadata, self.lease, world)
         self.copied = asyncio.Event()
         self.was_stopped = False
 
@@ -67,7 +65,7 @@ class Copying:
 async def test_the_lease_is_kept_while_a_lane_is_copied() -> None:
     copying = Copying()
     assert await copying.lease.keep()
-    work = asyncio.create_task(copying.catch_up._while_leading(copying.copy()))
+    work = asyncio.create_task(while_leading(copying.lease, copying.copy()))
 
     before = await copying.beats()
     while await copying.beats() < before + 3:
@@ -80,7 +78,7 @@ async def test_the_lease_is_kept_while_a_lane_is_copied() -> None:
 async def test_who_lost_the_lease_stops_copying() -> None:
     copying = Copying()
     assert await copying.lease.keep()
-    work = asyncio.create_task(copying.catch_up._while_leading(copying.copy()))
+    work = asyncio.create_task(while_leading(copying.lease, copying.copy()))
     await asyncio.sleep(0)
 
     stored = await copying.metadata.get(copying.lease.key)
