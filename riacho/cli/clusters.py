@@ -21,6 +21,7 @@ def show(cluster: dict[str, Any]) -> None:
             "under min ISR": partitions["under_min_isr"],
             "offline": partitions["offline"],
             "being moved": partitions["reassigning"],
+            **_verified(cluster.get("verification")),
         }
     )
     typer.echo()
@@ -48,6 +49,21 @@ def show(cluster: dict[str, Any]) -> None:
             for zone in cluster["zones"]
         ],
     )
+
+
+def _verified(verification: dict[str, Any] | None) -> dict[str, str]:
+    """Return a field that says what the last pass over zones in sync found."""
+    if verification is None:
+        return {}
+    parts = [f"{verification['objects']} objects"]
+    if not verification["finished_ms"]:
+        parts.append("not finished")
+    parts += [
+        f"{verification[name]} {name}"
+        for name in ("repaired", "lost", "skipped")
+        if verification[name]
+    ]
+    return {"verified": ", ".join(parts)}
 
 
 def _note(zone: dict[str, Any]) -> str:

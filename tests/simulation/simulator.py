@@ -13,6 +13,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from service import verification
 from service.fsck import Check
 from service.settings import Settings
 from storage import head as heads
@@ -102,6 +103,8 @@ class Simulation:
             controller_lease_s=8,
             controller_probe_timeout_s=3,
             controller_scan_s=10,
+            controller_verify_every_s=15,
+            controller_verify_calls=50,
             table_batch_bytes_max=self.table_chance.choice(self.plan.table_limits),
         )
 
@@ -257,6 +260,12 @@ class Simulation:
         world = world_of(self.loop, self.chance)
         topics = Topics(self.metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
         check = Check(zones, self.metadata, await topics.all())
+        verified = await verification.current(self.metadata)
+        if verified is not None and (verified.repaired or verified.lost):
+            # What zones in sync lacked was copied before anybody could read it; it was a fault.
+            self.history.damage.append(
+                f"zones in sync lacked {verified.repaired} objects, {verified.lost} were lost"
+            )
         async for lane in check.run():
             self.history.damage += [
                 f"{lane.topic}/{lane.lane}: {finding.problem} {finding.zone} {finding.key}:"
