@@ -260,14 +260,18 @@ class Controller:
 
     async def _expire_gateways(self) -> None:
         """Remove items of gateways whose versions stood still for long, by this clock alone."""
-        now_s, seen = self._world.monotonic_s(), self._beats
+        began_s, seen = self._world.monotonic_s(), self._beats
         self._beats = {}
-        for key, item in await self._metadata.list("gateway/"):
-            version, since_s = seen.get(key, (item.version, now_s))
+        items = await self._metadata.list("gateway/")
+        # A version seen first may have been written until now; one seen again stood still until
+        # the call began. Nothing else is certain, however long the answer took.
+        ended_s = self._world.monotonic_s()
+        for key, item in items:
+            version, since_s = seen.get(key, (item.version, ended_s))
             if version != item.version:
-                since_s = now_s
+                since_s = ended_s
             self._beats[key] = item.version, since_s
-            if now_s - since_s >= self._settings.controller_gateway_expiry_s:
+            if began_s - since_s >= self._settings.controller_gateway_expiry_s:
                 with suppress(MetadataConflict):
                     await self.lease.transact([Delete(key, item.version)])
                     log.info("removed a gateway that fell silent: %s", key)

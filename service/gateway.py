@@ -246,7 +246,7 @@ class Gateway:
             read = partial(self.reader.fetch, partition=local, offset=offset, budget=affordable)
             fetched, view = await reread(lane, view, read)
             share.hold(fetched.size_bytes)
-            if fetched.end_offset == view.head.next_offsets[local] and view.read_at_s <= began_s:
+            if fetched.end_offset == view.head.next_offsets[local] and view.read_began_s <= began_s:
                 # Readers stop at the end, so what we call the end must be that of now.
                 view = await lane.view(0)
                 if not fetched.slices and fetched.end_offset < view.head.next_offsets[local]:

@@ -111,8 +111,10 @@ async def failing_zones(metadata: MetadataStore, world: World, settings: Setting
 
 async def _alive(metadata: MetadataStore, world: World, settings: Settings) -> list[GatewayItem]:
     missed_ms = int(MISSED_BEATS_MAX * 1000 * max(1.0, settings.gateway_heartbeat_s))
+    # Dated before the call: gateways beat on while this process waits for the answer.
+    oldest_ms = world.now_ms() - missed_ms
     items = [decode(item.value) for _, item in await metadata.list("gateway/")]
-    return [item for item in items if item.beat_ms >= world.now_ms() - missed_ms]
+    return [item for item in items if item.beat_ms >= oldest_ms]
 
 
 async def stop(task: "asyncio.Task[None]") -> None:

@@ -20,6 +20,7 @@ from storage import head as heads
 from storage import replication
 from storage.commits import Bases as RunBases
 from storage.commits import told
+from storage.dated import DatedConflict
 from storage.errors import (
     MetadataConflict,
     OutcomeUnknown,
@@ -108,9 +109,11 @@ class AtomicCommits:
             for attempt in count():
                 try:
                     return await self._try(lanes, views, parts, plan)
-                except MetadataConflict as conflict:
+                except DatedConflict as conflict:
                     pairs = zip(lanes, views, strict=True)
                     views = [lane.adopted(view, conflict) for lane, view in pairs]
+                except MetadataConflict:
+                    pass  # Met by `plan`, with items of its own.
                 except OutcomeUnknown:
                     doubt = views
                     views = [await lane.view(0) for lane in lanes]
@@ -134,7 +137,6 @@ class AtomicCommits:
         parts: list[LaneRuns],
         plan: Plan,
     ) -> Bases:
-        began_s = self._runtime.monotonic_s()
         before = []
         for number, (lane, view) in enumerate(zip(lanes, views, strict=True)):
             head, parts[number] = await self._covering(lane, view, parts[number])
@@ -154,7 +156,7 @@ class AtomicCommits:
         check_ops_count(len(puts), len(ops))
         if not ops:
             return bases
-        versions = await self._runtime.metadata.transact(ops)
+        versions, began_s = await self._runtime.dated.transact(ops)
         for lane, old, new in zip(lanes, before, news, strict=True):
             lane.committed(old, LaneView(new, versions[lane.key], began_s))
         return bases

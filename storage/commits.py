@@ -26,6 +26,7 @@ import msgspec
 from storage import head as heads
 from storage import keys, producers, replication, segments
 from storage.contention import Crowd
+from storage.dated import DatedConflict
 from storage.entries import Entry, Kind
 from storage.errors import (
     MetadataConflict,
@@ -126,7 +127,7 @@ class CommittingHead(WatchedHead):
                 fenced: frozenset[str] = frozenset()
                 try:
                     return _by_offer(offers, await self._try(view, offers, changed, born_s))
-                except MetadataConflict as conflict:
+                except DatedConflict as conflict:
                     fenced = _failed_checks(offers, conflict)
                     view = self.adopted(view, conflict)
                 except OutcomeUnknown:
@@ -206,9 +207,9 @@ class CommittingHead(WatchedHead):
             new = heads.with_windows(new, changed)
         checks = {check.key: check for offer in offers for check in offer.checks}
         put = Put(self.key, heads.encode(new), view.version)
-        versions = await self._runtime.metadata.transact([put, *checks.values()])
+        versions, sent_s = await self._runtime.dated.transact([put, *checks.values()])
         self._crowd.won()
-        self.committed(head, LaneView(new, versions[self.key], began_s))
+        self.committed(head, LaneView(new, versions[self.key], sent_s))
         return heads.base_offsets(head, runs)
 
     async def _replicated(
@@ -332,8 +333,8 @@ class CommittingHead(WatchedHead):
         """Put `head`, with nothing appended, in the place of `view`."""
         new = heads.append(head, [])
         put = Put(self.key, heads.encode(new), view.version)
-        versions = await self._runtime.metadata.transact([put])
-        self._know(LaneView(new, versions[self.key], self._runtime.monotonic_s()))
+        versions, began_s = await self._runtime.dated.transact([put])
+        self._know(LaneView(new, versions[self.key], began_s))
         self._followers.committed(new)
         self._rolls.committed(new)
 

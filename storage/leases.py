@@ -87,7 +87,8 @@ class Lease:
         self._monotonic_s = monotonic_s
         self._now_ms = now_ms
         self._held: tuple[LeaseItem, str] | None = None
-        self._renewed_s = 0.0
+        self.renewed_s = 0.0
+        """When the call began that renewed it last."""
         self._seen: tuple[str | None, float] | None = None
         """The version of another holder that was seen first, and when."""
 
@@ -99,7 +100,7 @@ class Lease:
     @property
     def is_due(self) -> bool:
         """Whether a third of the lease has passed since it was renewed."""
-        return self._monotonic_s() - self._renewed_s >= self.lease_s / 3
+        return self._monotonic_s() - self.renewed_s >= self.lease_s / 3
 
     async def keep(self) -> bool:
         """Renew the lease, or take it if it is free or stood still; return whether it is ours.
@@ -113,7 +114,7 @@ class Lease:
                 return False
         elif not await self._write(self._beaten(self._held[0]), self._held[1]):
             return False
-        self._renewed_s = began_s
+        self.renewed_s = began_s
         return True
 
     async def _take(self, began_s: float) -> bool:

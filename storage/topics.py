@@ -13,6 +13,7 @@ from typing import Final
 
 from storage import gone_topics, keys
 from storage import head as heads
+from storage.dated import CallBegan, DatedMetadata
 from storage.errors import (
     Contended,
     InvalidConfig,
@@ -67,12 +68,13 @@ class Topics:
         age_max_s: float = 1.0,
     ) -> None:
         self._metadata = metadata
+        self._dated = DatedMetadata(metadata, monotonic_s)
         self._zone_names = tuple(zone_names)
         self._new_id = new_id
         self._now_ms = now_ms
         self._monotonic_s = monotonic_s
         self._age_max_s = age_max_s
-        self._known: dict[str, tuple[Topic, float]] = {}
+        self._known: dict[str, tuple[Topic, CallBegan]] = {}
         self._reading: dict[str, tuple[asyncio.Task[Topic], float]] = {}
 
     async def get(self, name: str) -> Topic:
@@ -97,8 +99,7 @@ class Topics:
     async def read(self, name: str) -> Topic:
         """Return the topic as it is now."""
         parse_topic_name(name)
-        began_s = self._monotonic_s()
-        item = await self._metadata.get(keys.topic(name))
+        item, began_s = await self._dated.get(keys.topic(name))
         if item is None:
             self._known.pop(name, None)
             raise UnknownTopicOrPartition(
@@ -106,7 +107,7 @@ class Topics:
             )
         return self._know(decode(name, item), began_s)
 
-    def _know(self, topic: Topic, began_s: float) -> Topic:
+    def _know(self, topic: Topic, began_s: CallBegan) -> Topic:
         self._known[topic.name] = (topic, began_s)
         return topic
 
@@ -140,8 +141,7 @@ class Topics:
         )
 
         async def attempt() -> Topic:
-            began_s = self._monotonic_s()
-            item = await self._metadata.get(keys.topic(name))
+            item, began_s = await self._dated.get(keys.topic(name))
             if item is None:
                 return await self._write(name, stored, None)
             topic = decode(name, item)
@@ -240,7 +240,6 @@ class Topics:
 
     async def _write(self, name: str, stored: StoredTopic, old: Topic | None) -> Topic:
         """Put the topic in the place of `old`, and before it the heads that it needs."""
-        began_s = self._monotonic_s()
         value, key = encode(stored), keys.topic(name)
         made = await self._missing_heads(stored, 0 if old is None else old.partition_count)
         last: list[Op] = [Put(key, value, None if old is None else old.version)]
@@ -250,7 +249,7 @@ class Topics:
         while len(made) + len(last) > TRANSACT_OPS_MAX:
             await self._metadata.transact(made[:TRANSACT_OPS_MAX])
             made = made[TRANSACT_OPS_MAX:]
-        versions = await self._metadata.transact([*made, *last])
+        versions, began_s = await self._dated.transact([*made, *last])
         return self._know(decode(name, Versioned(value, versions[key])), began_s)
 
     async def _announced(self, name: str, stored: StoredTopic) -> Op:

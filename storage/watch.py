@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from storage import head as heads
 from storage.catalog import Catalog
-from storage.errors import Contended, MetadataConflict, RiachoError, UnknownTopicOrPartition
+from storage.dated import CallBegan, DatedConflict, DatedMetadata
+from storage.errors import Contended, RiachoError, UnknownTopicOrPartition
 from storage.head import Head
 from storage.metadata import MetadataStore, Versioned
 from storage.producers import Key, Window
@@ -42,7 +43,8 @@ class LaneView:
 
     head: Head
     version: str
-    read_at_s: float
+    read_began_s: CallBegan
+    """When the call began that read or wrote it: nothing later is known to be in it."""
     _windows: dict[Key, Window] | None = None
 
     @property
@@ -72,6 +74,11 @@ class LaneRuntime:
     inline_bytes_max: int = field(default_factory=lambda: heads.INLINE_BYTES_MAX)
     """Runs beyond about this size leave the head, and so do windows of producers."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def dated(self) -> DatedMetadata:
+        """The metadata table, for those who remember what they read."""
+        return DatedMetadata(self.metadata, self.monotonic_s)
 
     def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -115,7 +122,7 @@ class WatchedHead:
     def known(self, age_max_s: float) -> LaneView | None:
         """Return the view if it is young enough, without looking."""
         view = self._view
-        if view and 0 < age_max_s >= self._runtime.monotonic_s() - view.read_at_s:
+        if view and 0 < age_max_s >= self._runtime.monotonic_s() - view.read_began_s:
             return view
         return None
 
@@ -130,10 +137,9 @@ class WatchedHead:
         if previous is not None:
             await asyncio.wait([previous])
         self._reading, self._read_next = self._read_next, None
-        began_s = self._runtime.monotonic_s()
-        return self.adopt(await self._runtime.metadata.get(self.key), began_s)
+        return self.adopt(*await self._runtime.dated.get(self.key))
 
-    def adopt(self, item: Versioned | None, began_s: float) -> LaneView:
+    def adopt(self, item: Versioned | None, began_s: CallBegan) -> LaneView:
         if item is None:
             self._view = None
             self.wake()
@@ -142,20 +148,25 @@ class WatchedHead:
             return self._know(LaneView(self._view.head, item.version, began_s))
         return self._know(LaneView(heads.decode(item.value), item.version, began_s))
 
-    def adopted(self, view: LaneView, conflict: MetadataConflict) -> LaneView:
+    def adopted(self, view: LaneView, conflict: DatedConflict) -> LaneView:
         """Return the head that a conflict found, or `view` if it was not about the head."""
         if self.key not in conflict.current:
             return view
-        return self.adopt(conflict.current[self.key], self._runtime.monotonic_s())
+        return self.adopt(conflict.current[self.key], conflict.began_s)
 
     def _know(self, view: LaneView) -> LaneView:
-        # Answers may overtake each other; what is known never goes back.
-        if self._view is None or view.head.commits >= self._view.head.commits:
-            news = self._view is None or view.head.commits > self._view.head.commits
-            self._view = view
-            if news:
-                self.wake()
-        return self._view
+        # Answers may overtake each other; what is known never goes back, and neither does its
+        # date: a call that found an older head began before the newer one was written.
+        known = self._view
+        if known is not None:
+            view.read_began_s = max(view.read_began_s, known.read_began_s)
+            if view.head.commits < known.head.commits:
+                known.read_began_s = view.read_began_s
+                return known
+        self._view = view
+        if known is None or view.head.commits > known.head.commits:
+            self.wake()
+        return view
 
     async def changed(self, since: LaneView, timeout_s: float) -> None:
         """Return when the head is known to differ from `since`, or after `timeout_s`."""

@@ -41,7 +41,6 @@ class Held:
         self._lease = lease
         self._world = world
         self._turn = asyncio.Lock()
-        self._kept_s = world.monotonic_s()
 
     @property
     def epoch(self) -> int:
@@ -58,17 +57,15 @@ class Held:
         async with self._turn:
             if self._lease.epoch is not None and not self._lease.is_due:
                 return
-            began_s = self._world.monotonic_s()
             try:
                 is_ours = await self._lease.keep()
             except (StoreUnavailable, OutcomeUnknown):
                 # Not known; it is ours for as long as nobody can have taken it.
-                if self._world.monotonic_s() - self._kept_s < self._lease.lease_s:
+                if self._world.monotonic_s() - self._lease.renewed_s < self._lease.lease_s:
                     return
                 raise LeaseLost(f"{self._lease.key} could not be renewed for too long") from None
             if not is_ours:
                 raise LeaseLost(f"{self._lease.key} was taken over by another job")
-            self._kept_s = began_s
 
     async def keep(self) -> None:
         """Renew the lease for ever. Raises `LeaseLost`."""

@@ -8,6 +8,7 @@ from service.settings import Settings
 from storage.errors import OutcomeUnknown
 from storage.memory import MemoryMetadata
 from tests.storage.faults import FaultyMetadata
+from tests.storage.standing_still import StandingStill
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +54,20 @@ async def test_a_gateway_that_dies_without_a_word_is_not_shown_for_long() -> Non
     await alive.beat()
 
     assert [item.id for item in await alive.gateways()] == [alive.gateway_id]
+
+
+async def test_who_stood_still_while_it_looked_does_not_take_all_others_for_dead() -> None:
+    now_ms = [0]
+    metadata = StandingStill(MemoryMetadata(real_world().new_version))
+    ours, theirs = (Registry(SETTINGS, metadata, at(now_ms)) for _ in range(2))
+    await theirs.beat()
+
+    async def stand_still() -> None:
+        now_ms[0] = MISSED_BEATS_MAX * 10_000 + 1
+
+    metadata.meanwhile = stand_still
+
+    assert [item.id for item in await ours.gateways()] == [theirs.gateway_id]
 
 
 async def test_a_gateway_that_leaves_is_gone() -> None:

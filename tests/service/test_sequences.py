@@ -114,7 +114,7 @@ async def view_of(*windows: Window, pages: tuple[WindowPage, ...] = ()) -> LaneV
     topic = await cluster.topic()
     view = await cluster.gateway().lanes.lane(topic.topic_id, 0).view(0)
     head = msgspec.structs.replace(view.head, producers=windows, producer_pages=pages)
-    return LaneView(head, view.version, view.read_at_s)
+    return LaneView(head, view.version, view.read_began_s)
 
 
 @pytest.mark.parametrize(

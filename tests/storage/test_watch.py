@@ -64,7 +64,7 @@ async def test_a_view_that_is_young_enough_is_not_read_again() -> None:
     assert metadata.calls["get"] == 1
 
     clock.now_s += 0.1
-    assert (await lane.view(5)).read_at_s == clock.now_s
+    assert (await lane.view(5)).read_began_s == clock.now_s
     assert metadata.calls["get"] == 2
 
 

@@ -14,6 +14,7 @@ from storage.errors import StoreUnavailable
 from storage.leases import LeaseItem, LeaseLost
 from storage.memory import MemoryMetadata
 from storage.metadata import Op, Put
+from tests.storage.standing_still import StandingStill
 from tests.storage.worlds import Clock, HandClock, new_metadata, turns
 
 pytestmark = pytest.mark.anyio
@@ -258,6 +259,23 @@ async def test_without_an_answer_it_is_ours_until_the_end_of_the_last_renewal() 
         clock.now_s = 1049.0
         await lease.check()
         clock.now_s = 1050.0
+        with pytest.raises(LeaseLost, match="could not be renewed for too long"):
+            await lease.check()
+
+
+async def test_the_time_of_a_lease_counts_from_before_it_was_taken() -> None:
+    metadata, clock = StandingStill(new_metadata()), HandClock()
+
+    async def stand_still() -> None:
+        clock.now_s += 20.0
+
+    async def stand_still_after_the_write() -> None:
+        metadata.meanwhile = stand_still
+
+    metadata.meanwhile = stand_still_after_the_write
+    async with held(metadata, world_of(clock), "compact", lease_s=30) as lease:
+        clock.now_s += 15.0
+        metadata.faults.append("refused")
         with pytest.raises(LeaseLost, match="could not be renewed for too long"):
             await lease.check()
 
