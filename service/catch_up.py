@@ -16,7 +16,6 @@ from service.leading import keep_lease, while_leading
 from service.settings import Settings
 from storage import head as heads
 from storage import inventory, replication
-from storage.commits import TRUSTED_S
 from storage.errors import Contended, RiachoError, StoreUnavailable
 from storage.head import Head
 from storage.head_changes import change_head
@@ -24,6 +23,7 @@ from storage.known import Known
 from storage.leases import Lease, LeaseLost
 from storage.metadata import MetadataStore
 from storage.resync import Progress, Rate, Resync
+from storage.rolls import TRUSTED_S
 from storage.zone_items import ResyncStatus, ZoneItem
 from storage.zones import Zones
 

@@ -255,7 +255,7 @@ class Catalog:
                 members = self._with_member(members, 1, whole, writes)
         root_id = self._save_members(members, "root", writes)
         zones = moved_zones & await self._write(head, writes)
-        return Roll(head.root, root_id, head.run_count, zones, removals)
+        return Roll(head.root, root_id, head.run_count, zones, head.leader_epoch, removals)
 
     async def _moved(self, head: Head) -> tuple[list[Entry], int, tuple[Delete, ...]]:
         """Return the inline entries with nothing in the table, who holds what was, and its end."""
@@ -290,7 +290,8 @@ class Catalog:
                 self._segments.put(object_id, found)
             members = index.with_segment_list(members, partition, object_id)
         root_id = self._save_members(members, "root", writes)
-        return SavedRoot(head.root, root_id, zones & await self._write(head, writes))
+        zones &= await self._write(head, writes)
+        return SavedRoot(head.root, root_id, zones, head.leader_epoch)
 
     async def _holders_of_new(self, head: Head, partition: int, found: SegmentList) -> int:
         """Return the zones that hold all segments that the partition's present list lacks.

@@ -42,13 +42,9 @@ from storage.followers import Followers
 from storage.head import Head, Run
 from storage.metadata import Check, Put
 from storage.producers import Claim, Key, Verdict, Window
-from storage.rolls import FLIGHT_MAX_S, Rolls
+from storage.rolls import FLIGHT_MAX_S, TRUSTED_S, Rolls
 from storage.watch import LaneRuntime, LaneView, WatchedHead
 from storage.windows import Spills
-
-TRUSTED_S: Final = 15.0
-"""What was written longer ago is looked for before it is committed: a zone that took it may have
-been emptied since, and be in sync again. That takes twice as long (service/catch_up.py)."""
 
 COPY_S_MAX: Final = 10.0
 """How long a commit waits for a zone that came in sync to take what it lacks."""

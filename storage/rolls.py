@@ -32,6 +32,11 @@ HARD: Final = 8
 """Beyond so many times its size, commits wait for the roll: it may not grow without bound."""
 
 
+TRUSTED_S: Final = 15.0
+"""What was written longer ago is looked for, or written again, before it is committed: a zone that
+took it may have been emptied since, and be in sync again. That takes twice as long
+(service/catch_up.py)."""
+
 Failed: TypeAlias = Callable[[int, int], None]
 """Told of zones in sync that did not take what was written, and the head's `leader_epoch`. What
 they lack cannot count before they have left the ISR."""
@@ -97,7 +102,8 @@ class Rolls:
             return head
         roll, born_s = self._done
         new = roll.applied_to(head)
-        if new is None or self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S:
+        age_s = self._runtime.monotonic_s() - born_s
+        if new is None or not is_trusted(head, roll.leader_epoch, age_s):
             # Ours stays an orphan, unless it counts already.
             self.committed(head)
             self._done = None
@@ -113,3 +119,14 @@ class Rolls:
         if roll.removals:
             assert self._runtime.catalog.batches is not None
             self._runtime.spawn(self._runtime.catalog.batches.remove(roll.removals))
+
+
+def is_trusted(head: Head, leader_epoch: int, age_s: float) -> bool:
+    """Whether objects that were written so long ago, under that epoch, are still in their zones.
+
+    A sweeper removes what no head names and is much older than `FLIGHT_MAX_S`. A zone that left
+    the ISR since may have been wiped, and entered again without them.
+    """
+    if age_s > FLIGHT_MAX_S:
+        return False
+    return age_s <= TRUSTED_S or head.leader_epoch == leader_epoch

@@ -1,6 +1,10 @@
 """Roots that are written and wait to be committed, and the heads that may name them.
 
 What a head names must be in every zone in sync with it, and must list what its old root did.
+
+A zone that took an object may lose it before a head names it: it is wiped, leaves the ISR, is
+filled with what heads name, and enters again. Whenever a zone leaves, the head's `leader_epoch`
+goes up, so an object is trusted under the epoch under which it was written.
 """
 
 from dataclasses import dataclass
@@ -25,8 +29,14 @@ class Roll:
     """The runs up to this one (counted over the life of the lane) are in the new root."""
     zones: int
     """Which zones hold all of it. A head with others in its ISR must not name the new root."""
+    leader_epoch: int
+    """Of the head it was written for."""
     removals: tuple[Delete, ...] = ()
     """What was in the table and is in a segment now: to be removed when a head names the root."""
+
+    def is_of(self, head: Head) -> bool:
+        """Whether nobody rolled, and no zone left the ISR, since it was written."""
+        return (self.old_root, self.leader_epoch) == (head.root, head.leader_epoch)
 
     def applied_to(self, head: Head) -> Head | None:
         """Return `head` with the roll applied; None if it does not fit (any more).
@@ -51,6 +61,9 @@ class SavedRoot:
     new_root: bytes
     zones: int
     """The zones that hold the new root and all it names that the old one did not."""
+    leader_epoch: int
+    """Of the head it was written for."""
 
     def fits(self, head: Head) -> bool:
-        return self.old_root == head.root and not head.isr & ~self.zones
+        is_overtaken = (self.old_root, self.leader_epoch) != (head.root, head.leader_epoch)
+        return not is_overtaken and not head.isr & ~self.zones

@@ -26,7 +26,7 @@ from storage.errors import RiachoError
 from storage.head import Head, WindowPage
 from storage.producers import Key, Window
 from storage.replication import mask_of, read_names, zone_names
-from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE, Failed
+from storage.rolls import HARD, OVERDUE, Failed, is_trusted
 from storage.watch import LaneRuntime
 from storage.zones import Zones
 
@@ -50,6 +50,8 @@ class Spill:
     """What is in the new pages, or has expired. Those used since stay in the head."""
     zones: int
     """Which zones hold them. A head with others in its ISR must not name them."""
+    leader_epoch: int
+    """Of the head they were written for."""
 
 
 class WindowPages:
@@ -91,7 +93,7 @@ class WindowPages:
                 page, zones = await self._write(head, level, windows)
                 pages.append(page)
         left = {window.key: window for window in leaving}
-        return Spill(head.producer_pages, tuple(pages), left, zones)
+        return Spill(head.producer_pages, tuple(pages), left, zones, head.leader_epoch)
 
     async def _write(self, head: Head, level: int, windows: Windows) -> tuple[WindowPage, int]:
         """Write a page; return it, and which zones hold it."""
@@ -181,7 +183,8 @@ class Spills:
         if self._done is None:
             return head
         spill, born_s = self._done
-        too_old = self._runtime.monotonic_s() - born_s > FLIGHT_MAX_S
+        age_s = self._runtime.monotonic_s() - born_s
+        too_old = not is_trusted(head, spill.leader_epoch, age_s)
         left = [window for window in head.producers if spill.windows.get(window.key) != window]
         is_overtaken = spill.old_pages != head.producer_pages or len(left) == len(head.producers)
         if is_overtaken or too_old or head.isr & ~spill.zones:

@@ -21,7 +21,7 @@ from service.transactions.items import Undecided
 from service.transactions.state import Results, Staged
 from service.transactions.transactions import GroupCommit
 from storage.atomic import Bases, LaneRuns, check_width
-from storage.commits import TRUSTED_S, too_late
+from storage.commits import too_late
 from storage.errors import (
     InvalidRecord,
     MetadataConflict,
@@ -32,7 +32,7 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.metadata import Op
-from storage.rolls import FLIGHT_MAX_S
+from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
 from storage.topics import Topic
 
 

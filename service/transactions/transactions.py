@@ -18,7 +18,6 @@ from service.transactions.items import Known, TransactionItems, Undecided
 from service.transactions.state import End, Open, Outcome, Ref, Results, Staged, Transaction
 from service.transactions.views import View, latest, view
 from storage.atomic import Bases, LaneRuns, check_width
-from storage.commits import TRUSTED_S
 from storage.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
@@ -30,6 +29,7 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.metadata import Op
+from storage.rolls import TRUSTED_S
 
 TIMEOUT_MS_DEFAULT: Final = 60_000
 TIMEOUT_MS_MAX: Final = 900_000

@@ -8,10 +8,11 @@ A change counts only if the partition's list and `covers` are still those it was
 somebody else compacted it, this one was *overtaken*, and its segments are orphans. A log start may
 have moved, which only makes more of the result dead.
 
-Whatever the new root names must be in every zone in sync. One that came in sync since the segments
-were written gets copies first.
+Whatever the new root names must be in every zone in sync. Each of them is asked, because it may
+have come in sync since the segments were written, or lost them: one that lacks any gets copies.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from storage.errors import (
     Contended,
     MetadataConflict,
     NotEnoughReplicas,
+    ObjectMissing,
     OutcomeUnknown,
     StoreUnavailable,
     UnknownTopicOrPartition,
@@ -49,6 +51,9 @@ ATTEMPTS_MAX: Final = 500
 
 WAIT_S_MAX: Final = 0.01
 """At random up to here between two attempts, once several were lost."""
+
+SIZE_S_MAX: Final = 10.0
+"""How long a zone is asked whether it holds a segment."""
 
 _IMPATIENT: Final = 4
 
@@ -132,7 +137,7 @@ class Swapper:
         for _ in range(ATTEMPTS_MAX):
             head = _decoded(key, item)
             try:
-                if roll is None or roll.old_root != head.root:
+                if roll is None or not roll.is_of(head):
                     roll = await self._rolled(head)
             except Overtaken:
                 item = await self.metadata.get(key)
@@ -230,13 +235,37 @@ class Swapper:
         for partition, change in changes.items():
             written = []
             for segment in change.written:
-                is_new = segment not in change.rewrite.segments
-                if is_new and head.isr & ~segment.zones:
-                    await self._copy(head, partition, segment)
-                    segment = msgspec.structs.replace(segment, zones=segment.zones | head.isr)
+                if segment not in change.rewrite.segments:
+                    held = await self._holders(head, segment)
+                    segment = msgspec.structs.replace(segment, zones=held)
+                    if head.isr & ~held:
+                        await self._copy(head, partition, segment)
+                        segment = msgspec.structs.replace(segment, zones=held | head.isr)
                 written.append(segment)
             found[partition] = replace(change, written=tuple(written))
         return found
+
+    async def _holders(self, head: Head, segment: Segment) -> int:
+        """Return the zones that took the segment, without those in sync that lack it now."""
+        names = zone_names(head, head.isr & segment.zones)
+        if len(names) < 2:
+            # There would be nothing to copy it from.
+            return segment.zones
+        key = segment.key(head.topic_id)
+        there = await asyncio.gather(*(self._has(name, key) for name in names))
+        lacking = [name for name, is_there in zip(names, there, strict=True) if not is_there]
+        return segment.zones & ~mask_of(head, lacking)
+
+    async def _has(self, name: str, key: str) -> bool:
+        try:
+            async with asyncio.timeout(SIZE_S_MAX):
+                await self.zones.store(name).size(key)
+        except ObjectMissing:
+            return False
+        except (StoreUnavailable, TimeoutError):
+            # Not known to have lost it. If it does not take the new root either, that is refused.
+            return True
+        return True
 
     async def _copy(self, head: Head, partition: int, segment: Segment) -> None:
         """Bring a segment to the zones in sync that lack it."""

@@ -38,9 +38,9 @@ from service.jobs.stores import opened  # noqa: E402
 from service.jobs.sweep import read_heads  # noqa: E402
 from service.settings import Settings  # noqa: E402
 from service.transactions import atomic, staging  # noqa: E402
-from storage import commits, inventory, lanes, windows  # noqa: E402
+from storage import commits, inventory, lanes  # noqa: E402
 
-for module in (atomic, commits, lanes, staging, windows):
+for module in (atomic, commits, lanes, staging):
     assert module.FLIGHT_MAX_S == FLIGHT_S
 
 _held: Final = lease.held

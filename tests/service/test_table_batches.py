@@ -16,10 +16,10 @@ from service.gateway import Gateway, Position, Wait
 from service.settings import Settings
 from service.stored_ranges import stored_ranges
 from storage import zones
-from storage.commits import TRUSTED_S
 from storage.entries import Kind
 from storage.errors import NotEnoughReplicas, StoreUnavailable
 from storage.head import Head
+from storage.rolls import TRUSTED_S
 from storage.slices import SCHEMA_MESSAGE
 from storage.table_batches import TableBatches, mentioned, old
 from storage.topics import Topic

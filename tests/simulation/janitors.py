@@ -19,7 +19,7 @@ from service.jobs.stores import Stores
 from service.jobs.sweep import Options as SweepOptions
 from service.jobs.sweep import Sweep
 from service.transactions import atomic, staging
-from storage import commits, lanes, rolls, windows
+from storage import commits, lanes, rolls
 from storage.catalog import Catalog
 from storage.compaction import job, tasks
 from storage.compaction.plan import Options
@@ -94,7 +94,7 @@ class JanitorPlan:
 @contextlib.contextmanager
 def short_flights() -> Iterator[None]:
     """Let time pass quickly for those who ask whether an object is too old to be committed."""
-    modules = (atomic, commits, lanes, rolls, staging, windows)
+    modules = (atomic, commits, lanes, rolls, staging)
     before = rolls.FLIGHT_MAX_S
     try:
         for module in modules:

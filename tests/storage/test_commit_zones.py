@@ -5,12 +5,12 @@ import pytest
 
 from storage import head as heads
 from storage import keys, producers
-from storage.commits import TRUSTED_S, Offer
+from storage.commits import Offer
 from storage.errors import NotEnoughReplicas
 from storage.head import Head
 from storage.head_changes import change_head
 from storage.metadata import MetadataStore
-from storage.rolls import FLIGHT_MAX_S
+from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
 from tests.storage.claims import claim
 from tests.storage.faults import FaultyMetadata
 from tests.storage.logs import run_of

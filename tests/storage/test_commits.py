@@ -5,11 +5,11 @@ import pytest
 
 from storage import commits
 from storage import head as heads
-from storage.commits import TRUSTED_S
 from storage.entries import Kind
 from storage.errors import OutcomeUnknown
 from storage.head import Run
 from storage.producers import Claim
+from storage.rolls import TRUSTED_S
 from tests.storage.claims import claim
 from tests.storage.failing_zones import Mode
 from tests.storage.logs import run_of

@@ -129,7 +129,7 @@ def test_a_roll_counts_only_for_the_head_it_was_made_of(
 ) -> None:
     head = rolled_head()
 
-    applied = Roll(old_root, NEW_ROOT, run_count, zones).applied_to(head)
+    applied = Roll(old_root, NEW_ROOT, run_count, zones, head.leader_epoch).applied_to(head)
 
     if left is None:
         assert applied is None
@@ -149,4 +149,8 @@ def test_a_roll_counts_only_for_the_head_it_was_made_of(
     ],
 )
 def test_a_root_fits_only_the_head_it_was_made_of(old_root: bytes, zones: int, fits: bool) -> None:
-    assert SavedRoot(old_root, NEW_ROOT, zones).fits(rolled_head()) is fits
+    head = rolled_head()
+
+    assert SavedRoot(old_root, NEW_ROOT, zones, head.leader_epoch).fits(head) is fits
+    # A zone that left since may have been wiped, and may lack it though it is in sync again.
+    assert not SavedRoot(old_root, NEW_ROOT, zones, head.leader_epoch - 1).fits(head)

@@ -7,11 +7,10 @@ import msgspec
 import pytest
 
 from storage import lanes
-from storage.commits import TRUSTED_S
 from storage.entries import Kind
 from storage.errors import OutcomeUnknown, ShuttingDown, StoreUnavailable
 from storage.lanes import RUNS_PER_COMMIT_MAX, Lane, Lanes
-from storage.rolls import FLIGHT_MAX_S
+from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
 from tests.storage.claims import claim
 from tests.storage.faults import FaultyMetadata
 from tests.storage.logs import run_of

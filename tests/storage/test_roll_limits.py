@@ -2,11 +2,12 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from storage import head as heads
 from storage.head import Head
-from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE, Rolls
+from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE, TRUSTED_S, Rolls
 from tests.storage.faults import TestObjects
 from tests.storage.logs import run_of
 from tests.storage.worlds import TOPIC_ID, Clock, new_metadata, new_runtime, turns
@@ -93,6 +94,20 @@ async def test_a_roll_counts_unless_it_is_too_old(later_s: float, counts: bool) 
     scene.clock.now_s += later_s
 
     assert bool(scene.rolls.applied(head_of(5)).root) is counts
+
+
+@pytest.mark.parametrize(("later_s", "counts"), [(TRUSTED_S, True), (TRUSTED_S + 1, False)])
+async def test_an_older_roll_counts_only_if_no_zone_left_the_isr_since(
+    later_s: float, counts: bool
+) -> None:
+    scene = Scene()
+    await scene.rolled(4, 5)
+    scene.clock.now_s += later_s
+    head = head_of(5)
+
+    later = msgspec.structs.replace(head, leader_epoch=head.leader_epoch + 1)
+
+    assert bool(scene.rolls.applied(later).root) is counts
 
 
 async def test_a_roll_that_was_overtaken_never_counts() -> None:

@@ -9,7 +9,7 @@ import pytest
 from storage import head as heads
 from storage.head import Head
 from storage.producers import Window
-from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE
+from storage.rolls import FLIGHT_MAX_S, HARD, OVERDUE, TRUSTED_S
 from storage.windows import Spills, WindowPages
 from storage.zones import Zones
 from tests.storage.faults import TestObjects
@@ -188,6 +188,20 @@ async def test_a_move_counts_unless_it_is_too_old(later_s: float, counts: bool) 
     scene.clock.now_s += later_s
 
     assert bool(scene.spills.applied(scene.head(5)).producer_pages) is counts
+
+
+@pytest.mark.parametrize(("later_s", "counts"), [(TRUSTED_S, True), (TRUSTED_S + 1, False)])
+async def test_an_older_move_counts_only_if_no_zone_left_the_isr_since(
+    later_s: float, counts: bool
+) -> None:
+    scene = Scene()
+    await scene.moved(4, 5)
+    scene.clock.now_s += later_s
+    head = scene.head(5)
+
+    later = msgspec.structs.replace(head, leader_epoch=head.leader_epoch + 1)
+
+    assert bool(scene.spills.applied(later).producer_pages) is counts
 
 
 async def test_a_move_that_was_overtaken_never_counts() -> None:

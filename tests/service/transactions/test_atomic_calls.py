@@ -6,9 +6,8 @@ import pytest
 
 from service.transactions.bodies import TopicRecords
 from service.transactions.guards import Answer, Unguarded
-from storage.commits import TRUSTED_S
 from storage.errors import OutcomeUnknown, UnknownTopicOrPartition
-from storage.rolls import FLIGHT_MAX_S
+from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
 from tests.service.transactions.cluster import Cluster, offsets_of, with_topic
 from tests.service.transactions.test_atomic import key_guard, records, write
 from tests.storage.logs import batch_of_rows

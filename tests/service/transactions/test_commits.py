@@ -7,7 +7,6 @@ from service.transactions.state import Outcome
 from service.transactions.transactions import TIMEOUT_MS_MAX, Instance
 from service.transactions.views import View
 from storage import atomic, keys
-from storage.commits import TRUSTED_S
 from storage.errors import (
     InvalidTransactionState,
     TransactionTooLarge,
@@ -16,6 +15,7 @@ from storage.errors import (
 )
 from storage.metadata import Delete, Put
 from storage.producers import EPOCH_MAX
+from storage.rolls import TRUSTED_S
 from tests.service.transactions.cluster import TXN, Cluster, Process, offsets_of, with_topic
 
 pytestmark = pytest.mark.anyio

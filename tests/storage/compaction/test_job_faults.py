@@ -331,6 +331,29 @@ async def test_a_zone_that_enters_the_isr_between_two_attempts_gets_the_segments
     await is_whole(lab, topic)
 
 
+async def test_a_zone_that_lost_the_segments_before_the_swap_gets_them_again() -> None:
+    """It was wiped, left the ISR, was filled with what the head names, and is in sync again."""
+    lab, topic = await scene("delete", zones="abc")
+
+    async def wiped_and_filled() -> None:
+        lab.work.before_result = None
+        head = await lab.head(topic)
+        named = {
+            segment.key(topic.topic_id)
+            for partition in range(2)
+            for segment in (await lab.catalog.segment_list(head, partition)).segments
+        }
+        written = {key for key in await lab.zones["b"].keys() if key.endswith(".parquet")}
+        assert written - named
+        await lab.zones["b"].inner.delete(sorted(written - named))
+
+    lab.work.before_result = wiped_and_filled
+    summary = await lab.compact(topic)
+
+    assert len(summary.compacted) == 2
+    await is_whole(lab, topic)
+
+
 async def brought_in_sync(lab: Laboratory, topic: Topic, name: str) -> None:
     head = await lab.head(topic)
     for key in sorted(await lab.zones["a"].keys()):
