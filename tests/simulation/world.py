@@ -10,16 +10,16 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from service.clock import World
 from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.metadata import MetadataStore, Op, Versioned
 from storage.objects import Body, ObjectInfo, ObjectStore
-from storage.tasks import drop_error
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.virtual_loop import Step, VirtualLoop
 
 T = TypeVar("T")
 
@@ -73,63 +73,151 @@ class FaultyLink:
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, faults: Faults) -> None:
         self._loop = loop
-        self._chance = chance
+        self.chance = chance
         self.faults = faults
 
     async def call(
         self, work: Callable[[], Awaitable[T]], lost: Callable[[], Exception], weather: Weather
     ) -> T:
         # It travels by itself: whoever dies meanwhile cannot call it back.
-        journey = self._loop.outside(self._travel(work, lost, weather))
-        journey.add_done_callback(drop_error)
+        journey = _Journey(self._loop, self, work, lost, weather)
         try:
-            return await asyncio.shield(journey)
+            return await journey.answer
         except asyncio.CancelledError:
-            if self._chance.random() < 0.5:
+            if self.chance.random() < 0.5:
                 journey.cancel()
             raise
 
-    async def _travel(
-        self, work: Callable[[], Awaitable[T]], lost: Callable[[], Exception], weather: Weather
-    ) -> T:
-        await self.take_time()
-        if weather.hangs:
-            await asyncio.sleep(HANG_S)
-        if weather.hangs or weather.is_away:
-            raise StoreUnavailable("simulated: the store is away")
-        if weather.is_throttled and self._chance.random() < THROTTLED:
-            raise StoreUnavailable("simulated: the store has too much to do")
-        if self._chance.random() < self.faults.before:
-            raise StoreUnavailable("simulated: the call did not arrive")
-        if self._chance.random() < self.faults.late:
-            self._loop.outside(self._arrive_late(work, self._chance.expovariate(1 / LATE_S)))
-            await self.take_time()
-            raise lost()
-        result = await work()
-        is_lost = self._chance.random() < self.faults.after
-        await self.take_time()
-        if is_lost:
-            raise lost()
-        return result
-
-    async def _arrive_late(self, work: Callable[[], Awaitable[object]], delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        with contextlib.suppress(RiachoError):  # Nobody is there to hear it.
-            await work()
-
     async def take_time(self) -> None:
-        await asyncio.sleep(self._chance.expovariate(1 / max(1e-6, self.faults.slow_s)))
+        await asyncio.sleep(self.time_s())
+
+    def time_s(self) -> float:
+        """Return how long a call takes, one way."""
+        return self.chance.expovariate(1 / max(1e-6, self.faults.slow_s))
 
     def bend(self, body: bytes) -> bytes:
         """Return what arrives of `body`, nearly always all of it."""
-        if not body or self._chance.random() >= self.faults.bent:
+        if not body or self.chance.random() >= self.faults.bent:
             return body
-        place = self._chance.randrange(len(body))
-        if self._chance.random() < 0.5:
+        place = self.chance.randrange(len(body))
+        if self.chance.random() < 0.5:
             return body[:place]
         return (
-            body[:place] + bytes([body[place] ^ 1 << self._chance.randrange(8)]) + body[place + 1 :]
+            body[:place] + bytes([body[place] ^ 1 << self.chance.randrange(8)]) + body[place + 1 :]
         )
+
+
+class _Journey(Generic[T]):
+    """One call on its way to a store and back, as steps of the loop that belong to no process.
+
+    Stores are asked so often that a task for each call would take most of the time. Everything
+    happens in those rounds of the loop in which it would happen in a task that sleeps.
+    """
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        link: FaultyLink,
+        work: Callable[[], Awaitable[T]],
+        lost: Callable[[], Exception],
+        weather: Weather,
+    ) -> None:
+        self._loop = loop
+        self._link = link
+        self._work = work
+        self._lost = lost
+        self._weather = weather
+        self._caller = copy_context()
+        loop.count += 1
+        self.answer: asyncio.Future[T] = loop.create_future()
+        self._is_cancelled = False
+        self._timer: Step | None = None
+        loop.outside(self._depart)
+
+    def cancel(self) -> None:
+        """Call it back, wherever it is."""
+        self._is_cancelled = True
+        if self._timer is not None:
+            self._loop.outside(self._timer.cancel)
+
+    def _depart(self) -> None:
+        if not self._is_cancelled:
+            self._sleep(self._link.time_s(), self._arrive)
+
+    def _sleep(self, time_s: float, *then: Any) -> None:
+        self._loop.count += 1
+        self._timer = self._loop.outside_after(time_s, self._wake, *then)
+
+    def _wake(self, *then: Any) -> None:
+        self._loop.outside(*then)
+
+    def _arrive(self) -> None:
+        if self._weather.hangs and not self._is_cancelled:
+            self._sleep(HANG_S, self._happen)
+        else:
+            self._happen()
+
+    def _happen(self) -> None:
+        if self._is_cancelled:
+            return
+        try:
+            result = self._outcome()
+        except Exception as error:  # noqa: BLE001 - The caller is told.
+            self._end(self._fail, error)
+            return
+        is_lost = result is _LATE or self._link.chance.random() < self._link.faults.after
+        if is_lost:
+            self._sleep(self._link.time_s(), self._end, self._fail, None)
+        else:
+            self._sleep(self._link.time_s(), self._end, self._return, result)
+
+    def _outcome(self) -> Any:
+        """Have the store do it, unless it does not arrive or arrives later."""
+        chance, faults, weather = self._link.chance, self._link.faults, self._weather
+        if weather.hangs or weather.is_away:
+            raise StoreUnavailable("simulated: the store is away")
+        if weather.is_throttled and chance.random() < THROTTLED:
+            raise StoreUnavailable("simulated: the store has too much to do")
+        if chance.random() < faults.before:
+            raise StoreUnavailable("simulated: the call did not arrive")
+        if chance.random() < faults.late:
+            late_s = chance.expovariate(1 / LATE_S)
+            self._loop.count += 2
+            self._loop.outside(self._loop.outside_after, late_s, self._arrive_late)
+            return _LATE
+        return done(self._work())
+
+    def _arrive_late(self) -> None:
+        with contextlib.suppress(RiachoError):  # Nobody is there to hear it.
+            done(self._work())
+
+    def _end(self, tell: Callable[[Any], None], what: Any) -> None:
+        if not self._is_cancelled:
+            # A step of the caller: one that stands still hears of it later.
+            self._loop.call_soon(tell, what, context=self._caller)
+
+    def _return(self, result: T) -> None:
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def _fail(self, error: Exception | None) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error or self._lost())
+            self.answer.exception()  # A caller that is dead does not ask what it was.
+
+
+_LATE = object()
+"""What comes of a call that has not happened yet."""
+
+
+def done(work: Awaitable[T]) -> T:
+    """Return what comes of something that never waits: stores in memory do not."""
+    try:
+        next(work.__await__())
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a store in memory waited")
 
 
 class FaultyObjects:
