@@ -22,7 +22,7 @@ from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.copiers import COPIES, GROUP, SOURCE, Copiers
 from tests.simulation.hosts import Create, Host
 from tests.simulation.http import Net
-from tests.simulation.reading import fetch, read_all
+from tests.simulation.reading import Patience, fetch, read_all
 
 READERS = 2
 DRAIN_S = 300.0
@@ -131,9 +131,9 @@ class ExactlyOnce:
 
     async def _watch(self) -> None:
         """Read one partition after the other, again and again."""
-        offsets = dict.fromkeys(self._places, 0)
+        offsets, patience = dict.fromkeys(self._places, 0), Patience()
         while True:
-            await asyncio.sleep(self._chance.expovariate(3))
+            await asyncio.sleep(self._chance.expovariate(3) * patience.factor)
             place = self._chance.choice(self._places)
             budget = Budget(records_max=self._chance.choice([1, 7, 1000]), bytes_max=10**6)
             began_s = self._now_s()
@@ -146,6 +146,7 @@ class ExactlyOnce:
             except (RiachoError, TimeoutError):
                 continue
             end = result.high_watermark
+            patience.saw(bool(values))
             if values:
                 offsets[place] = values[-1][0] + 1
             is_end_of_now = offsets[place] == end

@@ -32,6 +32,7 @@ from storage.table_batches import TableBatches
 from storage.tasks import drop_error
 from tests.checker.keyed_rules import KeyedHistory, Look, Record, Written
 from tests.simulation.hosts import Cloud, Create, Host
+from tests.simulation.reading import Patience
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.simulation.world import Faults, FaultyLink, world_of
 
@@ -56,6 +57,9 @@ PATIENCE_S = 3600.0
 
 SLOWER = 6.0
 """Jobs and readers pause so many times longer then: there is nothing new to be found."""
+
+IDLE_MAX = 5.0
+"""Jobs that found nothing to do pause longer each time, up to so many times as long."""
 
 CALM = Faults(slow_s=0.001)
 
@@ -206,8 +210,11 @@ class Janitors:
 
     async def _live(self) -> None:
         """Run jobs, one after the other, each as a process that may die or stand still."""
+        idle, compacted = 1.0, 0
         while True:
-            await asyncio.sleep(self._chance.expovariate(0.5) * self._pause_factor)
+            idle = 1.0 if self.history.compacted > compacted else min(IDLE_MAX, idle * 1.5)
+            compacted = self.history.compacted
+            await asyncio.sleep(self._chance.expovariate(0.5) * max(idle, self._pause_factor))
             process = Process(self._loop)
             stores = self._stores(FaultyLink(self._loop, self._chance, self.plan.faults))
             run = process.begin(self._clean(stores, "job"))
@@ -322,8 +329,10 @@ class Janitors:
 
     async def _read(self) -> None:
         offsets = dict.fromkeys(range(self.plan.partitions), 0)
+        patience = Patience()
         while True:
-            await asyncio.sleep(self._chance.expovariate(5) * self._pause_factor)
+            pause_s = self._chance.expovariate(5) * max(patience.factor, self._pause_factor)
+            await asyncio.sleep(pause_s)
             partition = self._chance.randrange(self.plan.partitions)
             if self._chance.random() < 0.1:
                 # Somebody begins anew, anywhere.
@@ -333,6 +342,7 @@ class Janitors:
                 async with asyncio.timeout(60):
                     count = self._chance.choice([1, 3, 1000])
                     look = await self._look(host, partition, offsets[partition], count)
+                    patience.saw(bool(look.records))
                     offsets[partition] = look.next_offset
 
     async def _look(self, host: Host, partition: int, offset: int, count: int) -> Look:

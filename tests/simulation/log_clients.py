@@ -12,7 +12,7 @@ from tests.checker.history import History
 from tests.checker.log_rules import Fetched, Produced
 from tests.simulation.hosts import Host
 from tests.simulation.plan import Plan
-from tests.simulation.reading import fetch
+from tests.simulation.reading import Patience, fetch
 from tests.simulation.world import FIRST_MS
 
 TOPIC = "t"
@@ -77,18 +77,20 @@ class LogClients:
     async def read(self, client: int) -> None:
         """Read one partition, on and on."""
         partition = self._chance.randrange(self._plan.partitions)
-        offset = 0
+        offset, patience = 0, Patience()
         while True:
             host = self._chance.choice(self._hosts())
             wait_s = self._chance.choice([0.0, 0.5, 5.0])
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    offset = await self._fetch(host, client, partition, offset, wait_s)
+                    following = await self._fetch(host, client, partition, offset, wait_s)
+                    patience.saw(following > offset)
+                    offset = following
             except OffsetOutOfRange:
                 offset = await self._earliest(host, partition, offset)
             except (RiachoError, TimeoutError):
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(self._chance.expovariate(20))
+            await asyncio.sleep(self._chance.expovariate(20) * patience.factor)
 
     async def trim(self) -> None:
         """Delete what comes before some offset that was acknowledged, now and then."""

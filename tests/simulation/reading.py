@@ -3,9 +3,24 @@
 from service.gateway import FetchResult, Gateway, Position, Wait
 from storage.reader import Budget
 
+PATIENCE_MAX = 6.0
+
 EVERYTHING = Budget(records_max=10_000, bytes_max=10**7)
 
 Values = tuple[tuple[int, str], ...]
+
+
+class Patience:
+    """How much longer a reader pauses that has found nothing new, several times in a row.
+
+    Reads of what has not changed are a third of all work, and show the least.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+    def saw(self, is_news: bool) -> None:
+        self.factor = 1.0 if is_news else min(PATIENCE_MAX, self.factor * 1.3)
 
 
 async def fetch(

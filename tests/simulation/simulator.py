@@ -30,6 +30,7 @@ from tests.simulation.log_clients import TOPIC, LogClients
 from tests.simulation.members import Members
 from tests.simulation.plan import Plan
 from tests.simulation.reading import read_all
+from tests.simulation.remembering import collecting_nothing, decoding_once
 from tests.simulation.trouble import Trouble
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.world import Faults, world_of
@@ -288,7 +289,7 @@ def run(seed: int) -> Simulation:
     asyncio.set_event_loop(loop)
     try:
         simulation = Simulation(seed, loop)
-        with short_flights():
+        with short_flights(), decoding_once(), collecting_nothing():
             loop.run_until_complete(simulation.run())
         return simulation
     finally:

@@ -126,18 +126,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now_s = 0.0
         self.processes: list[Process] = []
         self._nobody = Context()
-        self.count = 0
+        self._count = 0
         self.cancelled_timers = 0
 
     def time(self) -> float:
         return self.now_s
 
-    def outside(self, callback: Callable[..., object], *args: Any) -> Step:
-        """Have something called soon that belongs to no process, and so happens whoever dies."""
-        return self.call_soon(callback, *args, context=self._nobody)
-
     def outside_after(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Step:
-        """The same, after a while."""
+        """Have something called later that belongs to no process, and so happens whoever dies."""
         return self.call_at(self.now_s + delay_s, callback, *args, context=self._nobody)
 
     def resume_all(self) -> None:
@@ -150,16 +146,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._ready.append(step)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
-        self.count += 1
+        self._count += 1
         task = _Task.__new__(_Task)
-        task.number = self.count  # Before all else: tasks are put into a set as they begin.
+        task.number = self._count  # Before all else: tasks are put into a set as they begin.
         task.__init__(coro, loop=self, name=name, context=context)  # type: ignore[misc]
         return task
 
     def create_future(self) -> Any:
-        self.count += 1
+        self._count += 1
         future = _Future(loop=self)
-        future.number = self.count
+        future.number = self._count
         return future
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
@@ -224,24 +220,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _make_ready(self) -> None:
         """Take over the timers that are due; if nothing is to be done, move the clock to the next.
 
-        Timers that are due at the same time come in the order of asyncio's heap. That depends on
-        when those that were cancelled leave it, so they do at the same times here.
+        Those that were cancelled are left where they are until their time has come, unless they
+        are most of many.
         """
-        timers = self._scheduled
-        if len(timers) > CANCELLED_KEPT and self.cancelled_timers / len(timers) > 0.5:
-            timers[:] = [step for step in timers if step.callback is not None]
-            heapify(timers)
-            self.cancelled_timers = 0
-        else:
+        timers, ready = self._scheduled, self._ready
+        if not ready:
             while timers and timers[0].callback is None:
-                self.cancelled_timers -= 1
                 heappop(timers)
-        if not self._ready:
+                self.cancelled_timers -= 1
             if not timers:
                 raise RuntimeError("everybody waits and no timer runs: a deadlock")
-            self.now_s += max(0.0, timers[0] - self.now_s)
+            self.now_s = max(self.now_s, float(timers[0]))
+            if len(timers) > CANCELLED_KEPT and self.cancelled_timers > len(timers) // 2:
+                timers[:] = [step for step in timers if step.callback is not None]
+                heapify(timers)
+                self.cancelled_timers = 0
         due_s = self.now_s + RESOLUTION_S
         while timers and timers[0] < due_s:
             step = heappop(timers)
             step.loop = None
-            self._ready.append(step)
+            if step.callback is None:
+                self.cancelled_timers -= 1
+            else:
+                ready.append(step)

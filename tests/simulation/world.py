@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -19,7 +18,7 @@ from service.clock import World
 from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.metadata import MetadataStore, Op, Versioned
 from storage.objects import Body, ObjectInfo, ObjectStore
-from tests.simulation.virtual_loop import Step, VirtualLoop
+from tests.simulation.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 
@@ -110,8 +109,7 @@ class FaultyLink:
 class _Journey(Generic[T]):
     """One call on its way to a store and back, as steps of the loop that belong to no process.
 
-    Stores are asked so often that a task for each call would take most of the time. Everything
-    happens in those rounds of the loop in which it would happen in a task that sleeps.
+    Stores are asked so often that a task for each call would take most of the time.
     """
 
     def __init__(
@@ -127,49 +125,33 @@ class _Journey(Generic[T]):
         self._work = work
         self._lost = lost
         self._weather = weather
-        self._caller = copy_context()
-        loop.count += 1
         self.answer: asyncio.Future[T] = loop.create_future()
-        self._is_cancelled = False
-        self._timer: Step | None = None
-        loop.outside(self._depart)
+        self._next = loop.outside_after(link.time_s(), self._arrive)
 
     def cancel(self) -> None:
         """Call it back, wherever it is."""
-        self._is_cancelled = True
-        if self._timer is not None:
-            self._loop.outside(self._timer.cancel)
+        self._next.cancel()
 
-    def _depart(self) -> None:
-        if not self._is_cancelled:
-            self._sleep(self._link.time_s(), self._arrive)
-
-    def _sleep(self, time_s: float, *then: Any) -> None:
-        self._loop.count += 1
-        self._timer = self._loop.outside_after(time_s, self._wake, *then)
-
-    def _wake(self, *then: Any) -> None:
-        self._loop.outside(*then)
+    def _go_on(self, after_s: float, step: Callable[..., None], *args: Any) -> None:
+        self._next = self._loop.outside_after(after_s, step, *args)
 
     def _arrive(self) -> None:
-        if self._weather.hangs and not self._is_cancelled:
-            self._sleep(HANG_S, self._happen)
+        if self._weather.hangs:
+            self._go_on(HANG_S, self._happen)
         else:
             self._happen()
 
     def _happen(self) -> None:
-        if self._is_cancelled:
-            return
         try:
             result = self._outcome()
         except Exception as error:  # noqa: BLE001 - The caller is told.
-            self._end(self._fail, error)
+            self._fail(error)
             return
         is_lost = result is _LATE or self._link.chance.random() < self._link.faults.after
         if is_lost:
-            self._sleep(self._link.time_s(), self._end, self._fail, None)
+            self._go_on(self._link.time_s(), self._fail, None)
         else:
-            self._sleep(self._link.time_s(), self._end, self._return, result)
+            self._go_on(self._link.time_s(), self._return, result)
 
     def _outcome(self) -> Any:
         """Have the store do it, unless it does not arrive or arrives later."""
@@ -181,20 +163,13 @@ class _Journey(Generic[T]):
         if chance.random() < faults.before:
             raise StoreUnavailable("simulated: the call did not arrive")
         if chance.random() < faults.late:
-            late_s = chance.expovariate(1 / LATE_S)
-            self._loop.count += 2
-            self._loop.outside(self._loop.outside_after, late_s, self._arrive_late)
+            self._loop.outside_after(chance.expovariate(1 / LATE_S), self._arrive_late)
             return _LATE
         return done(self._work())
 
     def _arrive_late(self) -> None:
         with contextlib.suppress(RiachoError):  # Nobody is there to hear it.
             done(self._work())
-
-    def _end(self, tell: Callable[[Any], None], what: Any) -> None:
-        if not self._is_cancelled:
-            # A step of the caller: one that stands still hears of it later.
-            self._loop.call_soon(tell, what, context=self._caller)
 
     def _return(self, result: T) -> None:
         if not self.answer.done():
