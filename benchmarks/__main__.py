@@ -23,6 +23,7 @@ NAMES = (
     "compaction",
     "spark_source",
     "overload",
+    "bombs",
 )
 
 

@@ -23,6 +23,13 @@ class Hold:
             self._admission.held_bytes += more
             self._size_bytes = size_bytes
 
+    def shrink_to(self, size_bytes: int) -> None:
+        """Hold at most `size_bytes`, because the rest is no longer in memory."""
+        less = self._size_bytes - size_bytes
+        if less > 0:
+            self._admission.held_bytes -= less
+            self._size_bytes = size_bytes
+
     def check(self, size_bytes: int) -> None:
         """Raise `Overloaded` if `size_bytes` could not be held now, and hold nothing.
 

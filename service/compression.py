@@ -15,22 +15,74 @@ _CODECS: Final = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 _CHUNK_BYTES: Final = 256 * 1024
 
 
-def decompress(body: bytes, encoding: str | None, bytes_max: int) -> bytes:
-    """Return `body` without its `Content-Encoding`.
+class Inflation:
+    """A body that is inflated in steps. Steps may run in any thread, one after the other."""
 
-    Raises `UnsupportedMediaType` for an encoding that is not gzip, zstd or identity,
-    `RequestTooLarge` for more than `bytes_max` bytes, before or after, and `InvalidRequest`
-    for bytes that do not inflate to their end.
+    def __init__(self, body: bytes, codec: str, bytes_max: int) -> None:
+        self._codec = codec
+        self._bytes_max = bytes_max
+        self._stream = pa.CompressedInputStream(pa.BufferReader(body), codec)
+        self._chunks: list[bytes] = []
+        self.size_bytes = 0
+        self.is_done = False
+
+    def step(self, size_bytes: int) -> None:
+        """Inflate about `size_bytes` more, at most to the end.
+
+        Raises `RequestTooLarge` as soon as there are more than `bytes_max` bytes in all, and
+        `InvalidRequest` for bytes that do not inflate to their end.
+        """
+        end_bytes = self.size_bytes + size_bytes
+        try:
+            while not self.is_done and self.size_bytes < end_bytes:
+                self._read_chunk()
+        except OSError as error:  # What Arrow raises for whatever its codecs dislike.
+            raise InvalidRequest(f"the body is not valid {self._codec}: {error}") from error
+
+    def _read_chunk(self) -> None:
+        chunk = self._stream.read(_CHUNK_BYTES)
+        self.size_bytes += len(chunk)
+        if self.size_bytes > self._bytes_max:
+            raise _too_large(self._bytes_max)
+        if chunk:
+            self._chunks.append(chunk)
+        else:
+            self.is_done = True
+            self._stream.close()
+
+    def next_bytes_max(self, size_bytes: int) -> int:
+        """Return the most bytes there can be after a step of `size_bytes`."""
+        return min(self.size_bytes + size_bytes, self._bytes_max) + _CHUNK_BYTES
+
+    def body(self) -> bytes:
+        """Return what was inflated. The second call returns nothing."""
+        chunks, self._chunks = self._chunks, []
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def decompress(body: bytes, encoding: str | None, bytes_max: int) -> bytes:
+    """Return `body` without its `Content-Encoding`, at once.
+
+    Raises what `check_encoding` and `Inflation.step` do.
+    """
+    codec = check_encoding(body, encoding, bytes_max)
+    if codec is None or not body:
+        return body
+    inflation = Inflation(body, codec, bytes_max)
+    inflation.step(bytes_max + 1)
+    return inflation.body()
+
+
+def check_encoding(body: bytes, encoding: str | None, bytes_max: int) -> str | None:
+    """Return the codec of an encoding, None for that of a plain body.
+
+    Raises `UnsupportedMediaType` for an encoding that is not gzip, zstd or identity, and
+    `RequestTooLarge` for more than `bytes_max` bytes, inflated or not.
     """
     codec = _codec(encoding)
     if len(body) > bytes_max:
         raise _too_large(bytes_max)
-    if codec is None or not body:
-        return body
-    try:
-        return _inflated(body, codec, bytes_max)
-    except OSError as error:  # What Arrow raises for whatever its codecs dislike.
-        raise InvalidRequest(f"the body is not valid {codec}: {error}") from error
+    return codec
 
 
 def _codec(encoding: str | None) -> str | None:
@@ -43,18 +95,6 @@ def _codec(encoding: str | None) -> str | None:
             f"Content-Encoding {encoding!r} is not supported; use one of gzip, zstd, identity"
         )
     return _CODECS[names[0]]
-
-
-def _inflated(body: bytes, codec: str, bytes_max: int) -> bytes:
-    chunks: list[bytes] = []
-    size_bytes = 0
-    with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            size_bytes += len(chunk)
-            if size_bytes > bytes_max:
-                raise _too_large(bytes_max)
-            chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _too_large(bytes_max: int) -> RequestTooLarge:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from service.admission import Admission
 from service.batcher import Batcher, BatchLimits
 from service.clock import World
+from service.heavy_work import HeavyWork
 from service.locating import Located, locate
 from service.numbering import Numbered, claims_of
 from service.partition_info import PartitionInfo, partition_info
@@ -86,6 +87,7 @@ class Gateway:
         self.zones = zones
         self.metadata = metadata
         self.admission = Admission(settings.held_bytes_max)
+        self.heavy_work = HeavyWork()
         self.outgoing = Shares(settings.fetch_held_bytes_max)
         self.topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
         batches = TableBatches(metadata)

@@ -13,6 +13,7 @@ refuses is the sender's mistake, so it is also where errors get their words.
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -20,6 +21,7 @@ import pyarrow as pa
 from msgspec import Meta, Raw, Struct
 
 from service.json_errors import explained, not_json
+from service.json_shape import check_shape
 from service.record_limits import RecordLimits, check_batch, check_count
 from storage.errors import InvalidRequest
 from storage.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
@@ -118,6 +120,7 @@ _Stored: TypeAlias = str | bytes | None
 
 def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     """Return the records of a JSON body; those without a timestamp get `now_ms`."""
+    check_shape(body, limits)
     try:
         plain = _PLAIN_BODY.decode(body).records
     except _REFUSALS:
@@ -129,6 +132,7 @@ def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
 
 def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     """Return the records of an NDJSON body; those without a timestamp get `now_ms`."""
+    check_shape(body, limits, is_lines=True)
     return decoded_records(_lines(body), len(body), now_ms, limits)
 
 
@@ -179,7 +183,8 @@ def _raw_records(body: bytes) -> list[_RawRecord]:
 
 def _raw_lines(body: bytes) -> list[_RawRecord]:
     records: list[_RawRecord] = []
-    for number, line in enumerate(body.split(b"\n"), 1):
+    # Not split: millions of empty lines would be as many objects.
+    for number, line in enumerate(BytesIO(body), 1):
         if not line.strip():
             continue
         try:

@@ -20,10 +20,11 @@ async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.D
         data = await read_body(
             request,
             hold,
+            gateway.heavy_work,
             request_bytes_max=settings.request_bytes_max,
             decompressed_bytes_max=settings.decompressed_bytes_max,
         )
-    return decode_json(data, decoder)
+        return await gateway.heavy_work.convert(len(data), lambda: decode_json(data, decoder))
 
 
 def decode_json(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:

@@ -135,6 +135,7 @@ class ProduceRoutes:
         body = await read_body(
             request,
             hold,
+            self._gateway.heavy_work,
             request_bytes_max=settings.request_bytes_max,
             decompressed_bytes_max=settings.decompressed_bytes_max,
         )
@@ -143,11 +144,10 @@ class ProduceRoutes:
             record_count_max=settings.request_records_max,
             request_bytes_max=settings.decompressed_bytes_max,
         )
-        produced = decode_produce(
-            body,
-            request.headers.get("content-type", ""),
-            now_ms=self._gateway.world.now_ms(),
-            limits=limits,
+        content_type = request.headers.get("content-type", "")
+        now_ms = self._gateway.world.now_ms()
+        produced = await self._gateway.heavy_work.convert(
+            len(body), lambda: decode_produce(body, content_type, now_ms=now_ms, limits=limits)
         )
         if partition is not None:
             _check_only(partition, produced.partitions)

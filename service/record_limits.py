@@ -1,7 +1,7 @@
 """How large a record and a request may be, checked for a whole batch at once."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +38,14 @@ def check_count(count: int, limits: RecordLimits) -> None:
             f"the request has {count} records and may have {limits.record_count_max};"
             " send several requests"
         )
+
+
+def refuse_count(limits: RecordLimits) -> NoReturn:
+    """Raise `RequestTooLarge` for more records than were counted."""
+    raise RequestTooLarge(
+        f"the request has more than {limits.record_count_max} records, which is as many as it may"
+        " have; send several requests"
+    )
 
 
 def check_batch(batch: pa.RecordBatch, limits: RecordLimits, size_bytes: int) -> None:

@@ -9,8 +9,8 @@ from starlette.requests import Request
 
 from service.admission import Hold
 from service.arrow_fetch import OffsetsForm
-from service.compression import decompress
 from service.gateway import Place, Position
+from service.heavy_work import HeavyWork
 from service.record_limits import PARTITION_MAX
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
 
@@ -129,7 +129,12 @@ def parse_partition(text: str) -> int:
 
 
 async def read_body(
-    request: Request, hold: Hold, *, request_bytes_max: int, decompressed_bytes_max: int
+    request: Request,
+    hold: Hold,
+    heavy_work: HeavyWork,
+    *,
+    request_bytes_max: int,
+    decompressed_bytes_max: int,
 ) -> bytes:
     """Return the body, decompressed. Its bytes are held for as long as `hold` is."""
     declared_bytes = parse_length(request.headers.get("content-length", ""))
@@ -150,10 +155,10 @@ async def read_body(
             f"the body did not arrive within {BODY_S_MAX:.0f} s, only {size_bytes} bytes of it"
         ) from None
     body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    del chunks
     encoding = request.headers.get("content-encoding")
     if encoding is not None:
-        body = decompress(body, encoding, decompressed_bytes_max)
-        hold.grow_to(len(body))
+        body = await heavy_work.inflate(body, encoding, decompressed_bytes_max, hold)
     return body
 
 

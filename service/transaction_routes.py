@@ -129,6 +129,7 @@ class TransactionRoutes:
             body = await read_body(
                 request,
                 hold,
+                self._gateway.heavy_work,
                 request_bytes_max=settings.request_bytes_max,
                 decompressed_bytes_max=settings.decompressed_bytes_max,
             )
@@ -139,7 +140,9 @@ class TransactionRoutes:
                 request_bytes_max=settings.decompressed_bytes_max,
             )
             now_ms = self._gateway.world.now_ms()
-            records, offsets = decode_atomic(body, now_ms=now_ms, limits=limits)
+            records, offsets = await self._gateway.heavy_work.convert(
+                len(body), lambda: decode_atomic(body, now_ms=now_ms, limits=limits)
+            )
             size_bytes = sum(each.batch.nbytes for each in records)
             hold.grow_to(size_bytes)
             guard = await self._guard(request, sender, body, records)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from service import group_routes
 from service.json_bodies import Decoded, RawTopicRecord, TopicRecord, decoded_records
 from service.json_errors import ATOMIC_FIELDS, explained, not_json
+from service.json_shape import check_shape
 from service.record_limits import RecordLimits
 from service.transactions.transactions import TIMEOUT_MS_DEFAULT, GroupCommit
 from storage.errors import InvalidRequest
@@ -88,6 +89,7 @@ def decode_atomic(
 
     How large a record may be is a matter of its topic, and not checked against `limits` here.
     """
+    check_shape(body, limits)
     decoded = _decode(body)
     offsets = group_commit(decoded.offsets)
     if not decoded.records:
