@@ -5,6 +5,7 @@ as soon as it is too large. Bodies of several gzip members or zstd frames are on
 their formats say; anything else behind the last one is refused, because it would be lost.
 """
 
+from mmap import mmap
 from typing import Final
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ class Inflation:
         self._codec = codec
         self._bytes_max = bytes_max
         self._stream = pa.CompressedInputStream(pa.BufferReader(body), codec)
-        self._chunks: list[bytes] = []
+        self._room: mmap | None = None
         self.size_bytes = 0
         self.is_done = False
 
@@ -40,13 +41,15 @@ class Inflation:
             raise InvalidRequest(f"the body is not valid {self._codec}: {error}") from error
 
     def _read_chunk(self) -> None:
-        chunk = self._stream.read(_CHUNK_BYTES)
-        self.size_bytes += len(chunk)
+        if self._room is None:
+            # Pages of its own: they are taken as it grows, and go back to the system with it.
+            self._room = mmap(-1, self._bytes_max + _CHUNK_BYTES)
+        end = self.size_bytes + _CHUNK_BYTES
+        count = self._stream.readinto(memoryview(self._room)[self.size_bytes : end])
+        self.size_bytes += count
         if self.size_bytes > self._bytes_max:
             raise _too_large(self._bytes_max)
-        if chunk:
-            self._chunks.append(chunk)
-        else:
+        if not count:
             self.is_done = True
             self._stream.close()
 
@@ -55,9 +58,8 @@ class Inflation:
         return min(self.size_bytes + size_bytes, self._bytes_max) + _CHUNK_BYTES
 
     def body(self) -> bytes:
-        """Return what was inflated. The second call returns nothing."""
-        chunks, self._chunks = self._chunks, []
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        """Return what was inflated."""
+        return b"" if self._room is None else self._room[: self.size_bytes]
 
 
 def decompress(body: bytes, encoding: str | None, bytes_max: int) -> bytes:

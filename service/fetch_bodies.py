@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from storage.fetched import Batches
+from storage.fetched import Batches, Data
 
 ValueFormat: TypeAlias = Literal["text", "json", "base64"]
 
@@ -70,12 +70,30 @@ _NO_HEADERS: Final[tuple[_Header, ...]] = ()
 
 def encode_json(batches: Batches, *, value_format: ValueFormat = "text") -> bytes:
     """Return the JSON array of the records."""
-    return _ENCODER.encode([*_records(batches, value_format)])
+    return b"".join(json_pieces(batches, value_format=value_format))
+
+
+def json_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
+    """Return what is, one after the other, the JSON array of the records.
+
+    A batch is a piece, so that no more than one batch is in memory as objects of Python.
+    """
+    pieces: list[Data] = []
+    for batch in batches:
+        encoded = memoryview(_ENCODER.encode([*_records([batch], value_format)]))
+        if len(encoded) > len(b"[]"):
+            pieces += [b"," if pieces else b"[", encoded[1:-1]]
+    return [*(pieces or [b"["]), b"]"]
 
 
 def encode_ndjson(batches: Batches, *, value_format: ValueFormat = "text") -> bytes:
     """Return the records, one per line, each line ended."""
-    return _ENCODER.encode_lines([*_records(batches, value_format)])
+    return b"".join(ndjson_pieces(batches, value_format=value_format))
+
+
+def ndjson_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
+    """Return what is, one after the other, the records, one per line."""
+    return [_ENCODER.encode_lines([*_records([batch], value_format)]) for batch in batches]
 
 
 def encode_each(

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from service.access_log import request_id_of
 from service.arrow_fetch import arrow_body
-from service.fetch_bodies import encode_ndjson
+from service.fetch_bodies import ndjson_pieces
 from service.fitting import Body, body_of, fitted
 from service.gateway import FetchResult, Gateway, Position, Wait
 from service.hosted import wait_s
@@ -67,13 +67,17 @@ class FetchRoutes:
         async def arrow(bytes_max: int) -> Body:
             return await arrow_body(result.fetched, bytes_max, form)
 
-        async def text(bytes_max: int) -> Body:
+        def encoded(bytes_max: int) -> Body:
             batches = result.fetched.batches(bytes_max)
             if media_type == NDJSON:
-                data = encode_ndjson(batches, value_format=value_format)
+                pieces = ndjson_pieces(batches, value_format=value_format)
             else:
-                data = fetched_json(result, batches, value_format)
-            return body_of(result, batches, data)
+                pieces = fetched_json(result, batches, value_format)
+            return body_of(result, batches, pieces)
+
+        async def text(bytes_max: int) -> Body:
+            size_bytes = min(bytes_max, result.fetched.memory_bytes)
+            return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
 
         return await self._answer(result, media_type, arrow if media_type == ARROW else text)
 
@@ -150,7 +154,7 @@ class FetchRoutes:
         wanted_s = wait_s(request, body.max_wait_ms / 1000, self._gateway.world.monotonic_s())
         body.max_wait_ms = int(wanted_s * 1000)
         items, shares = await self._several.fetch(body, request_id_of(request))
-        return RecordsResponse([b'{"partitions":', items, b"}"], JSON, shares)
+        return RecordsResponse([b'{"partitions":', *items, b"}"], JSON, shares)
 
 
 async def _nothing() -> AsyncIterator[bytes]:

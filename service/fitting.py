@@ -30,9 +30,9 @@ class Body:
         return sum(map(len, self.pieces))
 
 
-def body_of(result: FetchResult, batches: Batches, data: bytes) -> Body:
+def body_of(result: FetchResult, batches: Batches, pieces: Sequence[Data]) -> Body:
     return Body(
-        [data],
+        pieces,
         result.fetched.end_of(batches),
         sum(batch.num_rows for _, batch in batches),
         sum(batch.nbytes for _, batch in batches),

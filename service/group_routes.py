@@ -27,6 +27,7 @@ from service.records_response import RecordsResponse
 from service.requests import JSON, OFFSET_MAX, Query, ValueFormat
 from service.shares import Share
 from storage.errors import InvalidRequest, UnknownGroup
+from storage.fetched import Data
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=OFFSET_MAX)]
@@ -171,7 +172,7 @@ class GroupRoutes:
         group_id = _group(request)
         beat = await self._beat(request, body.generation, body.owned)
         check_generation(group_id, body.generation, beat.generation)
-        items: bytes = b"[]"
+        items: list[Data] = [b"[]"]
         shares: list[Share] = []
         wait_ms = min(body.max_wait_ms, beat.session_timeout_ms // POLL_WAIT_SHARE)
         wait_ms = int(1000 * wait_s(request, wait_ms / 1000, self._gateway.world.monotonic_s()))
@@ -190,7 +191,7 @@ class GroupRoutes:
             # Nothing is assigned, and nobody shall ask again in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
         head = msgspec.json.encode(_beat(beat))
-        return RecordsResponse([head[:-1], b',"partitions":', items, b"}"], JSON, shares)
+        return RecordsResponse([head[:-1], b',"partitions":', *items, b"}"], JSON, shares)
 
     async def _beat(self, request: Request, generation: int, owned: list[Place] | None) -> Beat:
         pairs = None if owned is None else [place.pair() for place in owned]

@@ -40,6 +40,7 @@ class HeavyWork:
 
     def __init__(self) -> None:
         self._inflating = asyncio.Semaphore(INFLATIONS_MAX)
+        self._copying = asyncio.Semaphore(1)
         self._converting = asyncio.Semaphore(1)
         self._inline = asyncio.Semaphore(1)
 
@@ -56,15 +57,22 @@ class HeavyWork:
         if len(body) <= IMMEDIATE_BYTES_MAX:
             inflation.step(INLINE_BYTES_MAX)
             hold.grow_to(len(body) + inflation.size_bytes)
-        if not inflation.is_done:
+        if inflation.is_done:
+            found = inflation.body()
+        else:
             async with self._inflating:
-                while not inflation.is_done:
-                    # Held before it is there: the sum is never less than what is in memory.
-                    hold.grow_to(len(body) + inflation.next_bytes_max(STEP_BYTES))
-                    await _in_thread(lambda: inflation.step(STEP_BYTES))
-        found = inflation.body()
+                found = await self._rest(inflation, len(body), hold)
         hold.shrink_to(max(len(body), len(found)))
         return found
+
+    async def _rest(self, inflation: Inflation, body_bytes: int, hold: Hold) -> bytes:
+        while not inflation.is_done:
+            # Held before it is there: the sum is never less than what is in memory.
+            hold.grow_to(body_bytes + inflation.next_bytes_max(STEP_BYTES))
+            await _in_thread(lambda: inflation.step(STEP_BYTES))
+        # While it is copied it is there twice: one at a time.
+        async with self._copying:
+            return await _in_thread(inflation.body)
 
     async def convert(self, size_bytes: int, work: Callable[[], T]) -> T:
         """Return what `work` returns, which decodes or encodes about `size_bytes`."""

@@ -8,14 +8,14 @@ from typing import Annotated, Final
 import msgspec
 
 from service import problems
-from service.fetch_bodies import encode_json
+from service.fetch_bodies import json_pieces
 from service.fitting import Body, body_of, fitted
 from service.gateway import FetchResult, Gateway, Position, Wait
 from service.metrics import Metrics
 from service.requests import OFFSET_MAX, ValueFormat, parse_place
 from service.shares import Share
 from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, RiachoError
-from storage.fetched import Batches, Budget
+from storage.fetched import Batches, Budget, Data
 
 FETCHES_AT_ONCE: Final = 16
 """Partitions of one `POST /v1/fetch` that are read at the same time. More would read beyond
@@ -55,6 +55,25 @@ class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
     value_format: ValueFormat = "text"
 
 
+@dataclass(slots=True)
+class _Left:
+    """What an answer still takes."""
+
+    bytes: int
+    records: int
+    room_bytes: int = 0
+    """Of JSON; 0: any size."""
+    is_empty: bool = True
+
+    def take(self, body: Body) -> None:
+        if body.record_count:
+            self.is_empty = False
+            self.bytes -= body.size_bytes
+            self.records -= body.record_count
+            if self.room_bytes:
+                self.room_bytes = max(1, self.room_bytes - body.body_bytes)
+
+
 class MultiFetch:
     def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
         self._gateway = gateway
@@ -65,8 +84,8 @@ class MultiFetch:
         body: FetchBody,
         request_id: str,
         resets: Mapping[tuple[str, int], Position] = NO_RESETS,
-    ) -> tuple[bytes, list[Share]]:
-        """Return the JSON array of what was found, waiting for `min_bytes` of it.
+    ) -> tuple[list[Data], list[Share]]:
+        """Return pieces of the JSON array of what was found, waiting for `min_bytes` of it.
 
         Where `resets` has a place to go to, an offset out of range is no error. The shares are
         to be held until the array is sent.
@@ -140,7 +159,7 @@ class MultiFetch:
 
     async def _json(
         self, body: FetchBody, results: Sequence[FetchResult | RiachoError], request_id: str
-    ) -> bytes:
+    ) -> list[Data]:
         settings = self._gateway.settings
         left = _Left(
             bytes=min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max),
@@ -150,66 +169,50 @@ class MultiFetch:
         )
         if settings.answer_bytes_max:
             left.room_bytes = settings.answer_bytes_max - ITEM_BYTES * len(results)
-        items: list[bytes] = []
+        items: list[Data] = []
         for wanted, result in zip(body.partitions, results, strict=True):
             place = {"topic": wanted.topic, "partition": wanted.partition}
             try:
                 if isinstance(result, RiachoError):
                     raise result
-                found = await _item(result, wanted, left, body.value_format)
+                found = await self._item(result, wanted, left, body.value_format)
             except RiachoError as error:
                 document = problems.document(error, request_id)
-                items.append(msgspec.json.encode({**place, "error": document}))
+                items += [b",", msgspec.json.encode({**place, "error": document})]
             else:
                 left.take(found)
-                [data] = found.pieces
-                items.append(msgspec.json.encode(place)[:-1] + b"," + data[1:])
-        joined = b"[" + b",".join(items) + b"]"
-        self._metrics.fetched(0, len(joined))
-        return joined
+                first, *others = found.pieces
+                items += [b",", msgspec.json.encode(place)[:-1], b",", first[1:], *others]
+        pieces = [b"[", *items[1:], b"]"]
+        self._metrics.fetched(0, sum(map(len, pieces)))
+        return pieces
 
+    async def _item(
+        self, result: FetchResult, wanted: Wanted, left: _Left, value_format: ValueFormat
+    ) -> Body:
+        """Return what one partition has, as far as the answer takes it.
 
-@dataclass(slots=True)
-class _Left:
-    """What an answer still takes."""
+        Raises `RecordTooLarge` if not even an answer of its own would take its first record.
+        """
 
-    bytes: int
-    records: int
-    room_bytes: int = 0
-    """Of JSON; 0: any size."""
-    is_empty: bool = True
+        def encoded(bytes_max: int) -> Body:
+            batches: Batches = []
+            # What will not be sent need not be decoded either.
+            if bytes_max > 0 and left.records > 0:
+                batches = _first_records(result.fetched.batches(bytes_max), left.records)
+            return body_of(result, batches, fetched_json(result, batches, value_format))
 
-    def take(self, body: Body) -> None:
-        if body.record_count:
-            self.is_empty = False
-            self.bytes -= body.size_bytes
-            self.records -= body.record_count
-            if self.room_bytes:
-                self.room_bytes = max(1, self.room_bytes - body.body_bytes)
+        async def encode(bytes_max: int) -> Body:
+            size_bytes = min(bytes_max, result.fetched.memory_bytes)
+            return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
 
-
-async def _item(
-    result: FetchResult, wanted: Wanted, left: _Left, value_format: ValueFormat
-) -> Body:
-    """Return what one partition has, as far as the answer takes it.
-
-    Raises `RecordTooLarge` if not even an answer of its own would take its first record.
-    """
-
-    async def encode(bytes_max: int) -> Body:
-        batches: Batches = []
-        # What will not be sent need not be decoded either.
-        if bytes_max > 0 and left.records > 0:
-            batches = _first_records(result.fetched.batches(bytes_max), left.records)
-        return body_of(result, batches, fetched_json(result, batches, value_format))
-
-    affordable = min(left.bytes, wanted.max_bytes or left.bytes, result.share.size_bytes)
-    try:
-        return await fitted(encode, affordable, left.room_bytes, result)
-    except RecordTooLarge:
-        if left.is_empty:
-            raise
-        return await encode(0)
+        affordable = min(left.bytes, wanted.max_bytes or left.bytes, result.share.size_bytes)
+        try:
+            return await fitted(encode, affordable, left.room_bytes, result)
+        except RecordTooLarge:
+            if left.is_empty:
+                raise
+            return await encode(0)
 
 
 def _first_records(batches: Batches, count: int) -> Batches:
@@ -223,7 +226,8 @@ def _first_records(batches: Batches, count: int) -> Batches:
     return cut
 
 
-def fetched_json(result: FetchResult, batches: Batches, value_format: ValueFormat) -> bytes:
+def fetched_json(result: FetchResult, batches: Batches, value_format: ValueFormat) -> list[Data]:
+    """Return what is, one after the other, the JSON object of what was fetched."""
     rest = msgspec.json.encode(
         {
             "next_offset": result.fetched.end_of(batches),
@@ -231,4 +235,4 @@ def fetched_json(result: FetchResult, batches: Batches, value_format: ValueForma
             "log_start_offset": result.log_start_offset,
         }
     )
-    return b'{"records":' + encode_json(batches, value_format=value_format) + b"," + rest[1:]
+    return [b'{"records":', *json_pieces(batches, value_format=value_format), b",", rest[1:]]

@@ -12,6 +12,9 @@ from storage.fetched import Data
 PIECE_BYTES: Final = 256 * 1024
 """The server waits for the reader between pieces of this size at most."""
 
+SMALL_BYTES_MAX: Final = 16 * 1024
+"""Pieces of this size are copied into one, because a call of the server costs more."""
+
 
 class RecordsResponse(Response):
     """Holds its shares until it is sent."""
@@ -44,9 +47,22 @@ class RecordsResponse(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _cut(pieces: Sequence[Data]) -> Iterator[memoryview]:
-    """Yield all bytes, as views of `PIECE_BYTES` at most."""
+def _cut(pieces: Sequence[Data]) -> Iterator[Data]:
+    """Yield all bytes, `PIECE_BYTES` at most at a time, and small pieces together."""
+    small: list[Data] = []
+    small_bytes = 0
     for piece in pieces:
-        view = memoryview(piece)
-        for start in range(0, len(view), PIECE_BYTES):
-            yield view[start : start + PIECE_BYTES]
+        if len(piece) <= SMALL_BYTES_MAX:
+            small.append(piece)
+            small_bytes += len(piece)
+            if small_bytes <= PIECE_BYTES - SMALL_BYTES_MAX:
+                continue
+        if small:
+            yield b"".join(small)
+            small, small_bytes = [], 0
+        if len(piece) > SMALL_BYTES_MAX:
+            view = memoryview(piece)
+            for start in range(0, len(view), PIECE_BYTES):
+                yield view[start : start + PIECE_BYTES]
+    if small:
+        yield b"".join(small)

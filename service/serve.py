@@ -91,8 +91,11 @@ def lasting_app() -> "App":
     """
     # Not above: of several processes, the one that starts the others need not know it.
     from service.app import create_app
+    from service.freed_memory import return_memory_when_quiet
 
     app = create_app()
+    gateway = app.gateway
+    return_memory_when_quiet(lambda: gateway.admission.held_bytes + gateway.outgoing.held_bytes)
     gc.collect()
     gc.freeze()
     return app

@@ -111,6 +111,11 @@ class Fetched:
         return sum(end - first for first, end in rows)
 
     @property
+    def memory_bytes(self) -> int:
+        """How much is in memory of what was asked for, as far as that is known."""
+        return sum(piece.budget_bytes for piece in self.slices)
+
+    @property
     def size_bytes(self) -> int:
         """How much is stored of what was asked for, about."""
         return sum(len(piece.data) for piece in self.slices)

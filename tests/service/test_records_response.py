@@ -47,6 +47,16 @@ async def test_what_is_small_goes_out_at_once() -> None:
     assert body["body"] == b"ab" + bytes(PIECE_BYTES - 2)
 
 
+async def test_small_pieces_go_out_together() -> None:
+    pieces = [b"%07d" % number for number in range(100_000)]
+
+    _, *bodies = await sent(RecordsResponse(pieces, "text/plain", []))
+
+    assert b"".join(each["body"] for each in bodies) == b"".join(pieces)
+    assert len(bodies) < 10
+    assert max(len(each["body"]) for each in bodies) <= PIECE_BYTES
+
+
 async def test_nothing_is_an_answer_too() -> None:
     start, body = await sent(RecordsResponse([], "text/plain", []))
 
