@@ -181,8 +181,9 @@ class DirectoryObjects:
             except FileExistsError:
                 if not _holds(path, parts()):
                     raise ObjectExists(f"{key} holds other bytes") from None
-                # Its writer may have died before it was on disk.
-                _sync(path)
+                # Its writer may have died before it was on disk, or failed to flush it. Then the
+                # system takes it for flushed, unless it is written again.
+                _write_again(path, parts())
                 _sync(folder)
                 return
             os.fsync(file)
@@ -309,6 +310,17 @@ def _write_all(file: int, body: Body) -> None:
             done += 1
         if written:
             pieces[done] = pieces[done][written:]
+
+
+def _write_again(path: Path, parts: Iterable[Body]) -> None:
+    """Write to a file the bytes that it holds, and flush them."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        for part in parts:
+            _write_all(file, part)
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _holds(path: Path, parts: Iterable[Body]) -> bool:

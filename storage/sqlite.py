@@ -10,6 +10,7 @@ Writes go through one thread. It takes whatever waits and commits it as one tran
 - `synchronous=FULL`: what was acknowledged survives a power cut. But a write
   that can wait (`Put.can_wait`) causes no flush: the log comes back from a power cut up to some
   write, so a later one is never there without it, and the flush of that one is for both.
+- A flush that fails is made up for before the next commit: see `storage/sqlite_log.py`.
 - Other processes may use the same file. Whoever comes second waits for up to `busy_s`.
 - A caller who stops waiting does not withdraw the write, and disturbs nobody else's.
 
@@ -30,6 +31,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Final, TypeAlias
 
+from storage import sqlite_log
 from storage.errors import MetadataConflict, OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.metadata import Check, Delete, Op, Put, Versioned, check_ops, collection_of
 from storage.pace import Pace
@@ -159,6 +161,8 @@ class _Writer(Thread):
         self._closed: asyncio.Future[None] | None = None
         self._pace = Pace()
         self._flushes = True
+        self._is_doubtful = False
+        """Whether a flush failed, so that the disk may lack any part of the log."""
         self._lock = Lock()
         """Held by whoever uses the connection."""
 
@@ -166,7 +170,7 @@ class _Writer(Thread):
         """Commit on the caller's thread, if that is quick and nobody else waits; else None."""
         if not self._pace.is_quick or self._closed is not None or self._queue.qsize():
             return None
-        if not self._lock.acquire(blocking=False):
+        if self._is_doubtful or not self._lock.acquire(blocking=False):
             return None
         try:
             try:
@@ -221,8 +225,11 @@ class _Writer(Thread):
         try:
             self._choose_flush(group)
             self._begin()
-        except sqlite3.Error as error:
-            self._roll_back()
+            if self._is_doubtful:
+                sqlite_log.write_again(self._path)
+                self._is_doubtful = False
+        except (sqlite3.Error, OSError) as error:
+            self._roll_back(error)
             return [_unavailable(self._path, error) for _ in group]
         with self._pace.measured():
             return self._commit(group)
@@ -235,13 +242,13 @@ class _Writer(Thread):
             else:
                 outcomes = [self._attempt(waiting) for waiting in group]
         except Exception as error:  # noqa: BLE001
-            self._roll_back()
+            self._roll_back(error)
             broken = isinstance(error, sqlite3.Error)
             return [_unavailable(self._path, error) if broken else error for _ in group]
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back()
+            self._roll_back(error)
             # Even the conflicts are void: they may have been judged by a write of this group.
             return [_commit_failure(self._path, error) for _ in group]
         return outcomes
@@ -250,7 +257,7 @@ class _Writer(Thread):
         """Say whether the next commit waits for the disk. Between transactions only."""
         flushes = any(waiting.needs_flush for waiting in group)
         if flushes != self._flushes:
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if flushes else 'NORMAL'}")
+            sqlite_log.choose_flush(self._db, flushes)
             self._flushes = flushes
 
     def _begin(self) -> None:
@@ -297,7 +304,8 @@ class _Writer(Thread):
         self._db.execute("RELEASE one")
         return outcome
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, error: Exception) -> None:
+        self._is_doubtful |= sqlite_log.is_doubtful_after(error)
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")

@@ -1,0 +1,15 @@
+"""What a scenario needs that not every machine has."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture import shim as shims
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = shims.build(tmp_path_factory.mktemp("shim"))
+    if isinstance(built, str):
+        pytest.skip(built)
+    return built
