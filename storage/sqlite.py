@@ -161,8 +161,7 @@ class _Writer(Thread):
         self._closed: asyncio.Future[None] | None = None
         self._pace = Pace()
         self._flushes = True
-        self._is_doubtful = False
-        """Whether a flush failed, so that the disk may lack any part of the log."""
+        self._is_doubtful = False  # Whether a flush failed: the disk may lack parts of the log.
         self._lock = Lock()
         """Held by whoever uses the connection."""
 

@@ -13,7 +13,6 @@ Any number of processes may share a disk; a change is seen by all of them with t
 
 import errno
 import mmap
-import os
 import random
 import shutil
 import struct
@@ -27,9 +26,9 @@ from tests.torture import power
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 
-_CONTROL: Final = struct.Struct("=IIiIIIQQQ")
 _MET_AT: Final = 24
 _FAILED_AT: Final = 32
+_SLEEP_AT: Final = 40
 
 
 class Call(IntFlag):
@@ -116,6 +115,10 @@ class Disk:
         """From now on nothing fails."""
         struct.pack_into("=I", self._control, 0, 0)
 
+    def slow_down(self, seconds: float) -> None:
+        """Let every flush take so much longer."""
+        struct.pack_into("=Q", self._control, _SLEEP_AT, round(seconds * 1e6))
+
     @property
     def failed(self) -> int:
         """How many calls failed since `fail` was called."""
@@ -133,6 +136,3 @@ class Disk:
 def shifted_clock(library: Path, shift_s: int) -> Mapping[str, str]:
     """What a process needs whose wall clock is wrong by `shift_s`."""
     return {"LD_PRELOAD": str(library), "SHIM_SHIFT_S": str(shift_s)}
-
-
-assert _CONTROL.size <= os.sysconf("SC_PAGESIZE")
