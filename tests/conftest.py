@@ -12,7 +12,9 @@ from tests.storage import servers
 
 # The same examples in every run, and no deadlines: a busy machine is not a fault.
 settings.register_profile("steady", derandomize=True, deadline=None)
-settings.load_profile("steady")
+# Other examples in every run, for `make proof`. What failed is tried first the next time.
+settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("RIACHO_EXAMPLES", "steady"))
 
 # A dozen JVMs are started, by `spark-submit` and `riacho sql` too, and none has much to compute.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)

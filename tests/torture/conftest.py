@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture import shim as shims
+from tests.torture.summary import figures
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +14,10 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if isinstance(built, str):
         pytest.skip(built)
     return built
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if figures:
+        terminalreporter.section("figures")
+        for what, figure in figures:
+            terminalreporter.write_line(f"{what}: {figure}")
