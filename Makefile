@@ -10,7 +10,7 @@ install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
-.PHONY: help setup serve aws test e2e lint bench sim mutants synth deploy image clean
+.PHONY: help setup serve aws test e2e lint bench sim proof mutants synth deploy image clean
 
 help:
 	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
@@ -18,6 +18,7 @@ help:
 	@echo "make test    the whole suite          make lint    format, style, types"
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200)"
+	@echo "make proof   full disks, flipped bits, power cuts, crowds (PART=torture,trials,fuzz,properties,sim)"
 	@echo "make mutants do the tests notice what is wrong? (ARGS='storage/head.py ...')"
 	@echo "make synth   what AWS would run, into cdk.out (SET='zones=a,b,c ...'); make deploy"
 	@echo "make setup   .venv with everything    make clean   remove what was made"
@@ -69,6 +70,10 @@ bench: $(VENV)/.bench
 
 sim: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) $(ARGS)
+
+# PART=torture,trials,fuzz,properties,sim (default: all, some two hours); MINUTES is for sim.
+proof: $(VENV)/.all
+	$(BIN)/python -m tests.torture --part '$(PART)' --minutes $(or $(MINUTES),30) $(ARGS)
 
 # Takes hours for everything; docs/reliability.md has the figures.
 mutants: $(VENV)/.dev

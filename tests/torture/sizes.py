@@ -1,7 +1,12 @@
 """How much of everything: a slice in every run of the suite, all of it with `make proof`."""
 
 import os
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import pytest
+
+T = TypeVar("T")
 
 VARIABLE: Final = "RIACHO_PROOF"
 
@@ -12,6 +17,14 @@ MIB: Final = 1024 * 1024
 
 ROUNDS: Final = 5 if FULL else 1
 """How often a scenario that has a random part is repeated, each time from another seed."""
+
+only_proof = pytest.mark.skipif(not FULL, reason="part of `make proof`")
+
+
+def some(all_of_them: Sequence[T], *slice_of_them: T) -> Sequence[T]:
+    """Return all cases with `make proof`, and in other runs those of the slice."""
+    return all_of_them if FULL else slice_of_them
+
 
 PARTITIONS: Final = 100_000 if FULL else 3_000
 POLLS: Final = 2_000 if FULL else 100

@@ -17,10 +17,14 @@ from tests.integration.processes import Api
 from tests.integration.zoned import until
 from tests.torture.deployment import AS_OBJECTS, check_all, deployment
 from tests.torture.pending import FULL_DISK, awaits
-from tests.torture.sizes import MIB, ROUNDS
+from tests.torture.sizes import MIB, ROUNDS, only_proof, some
 
 REFUSED = 20
-BOTH = pytest.mark.parametrize("env", [{}, AS_OBJECTS], ids=["table", "objects"])
+pytestmark = pytest.mark.slow
+
+BOTH = pytest.mark.parametrize(
+    "env", some([{}, AS_OBJECTS], AS_OBJECTS), ids=lambda env: "objects" if env else "table"
+)
 
 
 @pytest.fixture
@@ -103,6 +107,7 @@ def refused(api: Api, topic: str) -> dict[str, str]:
     return problems[0]
 
 
+@only_proof
 @BOTH
 def test_a_gateway_that_dies_on_a_full_disk_has_lost_nothing(
     tmp_path: Path, small_disk: Path, env: dict[str, str]
@@ -171,6 +176,7 @@ def test_no_descriptors_left_refuses_and_recovers(tmp_path: Path) -> None:
         assert api.http.get("/ready").status_code == 200
 
 
+@only_proof
 @awaits(FULL_DISK)
 def test_no_descriptors_left_is_told_to_operators(tmp_path: Path) -> None:
     with (

@@ -30,6 +30,8 @@ from tests.torture.sizes import (
 )
 from tests.torture.summary import report
 
+pytestmark = pytest.mark.slow
+
 BOMB_BYTES = 2 * MIB
 BODY_BYTES = 16 * MIB - 1024
 LARGE_FETCHES = 16 if FULL else 4

@@ -20,6 +20,8 @@ from tests.torture.deployment import deployment, fsck
 from tests.torture.sizes import FULL, MIB, PARTITIONS, POLLS, POLLS_SLOW_DOWN_MAX
 from tests.torture.summary import report
 
+pytestmark = pytest.mark.slow
+
 TOPIC_PARTITIONS = 10_000 if FULL else 1_000
 TOUCHED = 2_000 if FULL else 100
 PRODUCES = 200 if FULL else 40

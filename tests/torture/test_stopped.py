@@ -22,7 +22,9 @@ from tests.integration.trial import worker_pids
 from tests.integration.zoned import until
 from tests.torture.deployment import AS_OBJECTS, check_all, deployment
 from tests.torture.pending import LOCKED, awaits
-from tests.torture.sizes import FULL
+from tests.torture.sizes import FULL, only_proof
+
+pytestmark = pytest.mark.slow
 
 STOPS = 30 if FULL else 4
 LOCKED_S_MAX = 15.0
@@ -96,7 +98,7 @@ def test_one_of_two_gateways_stands_still_at_any_moment(tmp_path: Path) -> None:
         check_all(ledger, second, tmp_path)
 
 
-@pytest.mark.skipif(not FULL, reason="part of `make proof`; trials do the like in every run")
+@only_proof
 def test_one_of_two_workers_stands_still_at_any_moment(tmp_path: Path) -> None:
     with deployment(tmp_path).start("--workers", "2") as gateway:
         ledger = new_ledger(gateway)
@@ -107,6 +109,7 @@ def test_one_of_two_workers_stands_still_at_any_moment(tmp_path: Path) -> None:
         check_all(ledger, gateway, tmp_path)
 
 
+@only_proof
 def test_a_lock_that_a_stopped_process_holds_is_waited_for_and_forgotten(tmp_path: Path) -> None:
     here = deployment(tmp_path)
     with here.start() as first, here.start() as second:
