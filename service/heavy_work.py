@@ -54,7 +54,10 @@ class HeavyWork:
         if codec is None or not body:
             return body
         inflation = Inflation(body, codec, bytes_max)
-        if len(body) <= IMMEDIATE_BYTES_MAX:
+        if len(body) <= INLINE_BYTES_MAX:
+            if len(body) > IMMEDIATE_BYTES_MAX:
+                await self._turn()
+            # Whatever it may grow to, this takes a millisecond or two.
             inflation.step(INLINE_BYTES_MAX)
             hold.grow_to(len(body) + inflation.size_bytes)
         if inflation.is_done:
@@ -79,12 +82,15 @@ class HeavyWork:
         if size_bytes <= IMMEDIATE_BYTES_MAX:
             return work()
         if size_bytes <= INLINE_BYTES_MAX:
-            await self._inline.acquire()
-            # Not released here: whoever is ready in the same turn of the loop waits for the next.
-            asyncio.get_running_loop().call_soon(self._inline.release)
+            await self._turn()
             return work()
         async with self._converting:
             return await _in_thread(work)
+
+    async def _turn(self) -> None:
+        """Wait for a turn of the loop in which no other caller of this method goes on."""
+        await self._inline.acquire()
+        asyncio.get_running_loop().call_soon(self._inline.release)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

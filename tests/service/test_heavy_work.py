@@ -107,8 +107,7 @@ async def test_a_large_body_is_inflated_in_threads_few_at_a_time(
     watched: type[Watched], encoding: str
 ) -> None:
     body, work, admission = bomb(encoding), HeavyWork(), Admission(10**9)
-    body += PACKERS[encoding](bytes(range(256)) * 400)
-    body = body * (1 + heavy_work.IMMEDIATE_BYTES_MAX // len(body))
+    body *= 1 + INLINE_BYTES_MAX // len(body)
 
     async def inflate() -> None:
         with admission.hold() as hold, pytest.raises(RequestTooLarge):
