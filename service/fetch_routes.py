@@ -1,6 +1,7 @@
 """`GET …/records` and `POST /v1/fetch`: from offsets to bodies."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -10,13 +11,13 @@ from starlette.responses import Response, StreamingResponse
 from service.access_log import request_id_of
 from service.arrow_fetch import arrow_body
 from service.fetch_bodies import ndjson_pieces
-from service.fitting import Body, body_of, fitted
+from service.fitting import Body, body_of, fitted, with_rest
 from service.gateway import FetchResult, Gateway, Position, Wait
 from service.hosted import wait_s
 from service.json_requests import read_json
 from service.methods import is_head
 from service.metrics import Metrics
-from service.multi_fetch import FetchBody, MultiFetch, fetched_json
+from service.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
 from service.records_response import RecordsResponse
 from service.requests import (
     ARROW,
@@ -79,7 +80,8 @@ class FetchRoutes:
             size_bytes = min(bytes_max, result.fetched.memory_bytes)
             return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
 
-        return await self._answer(result, media_type, arrow if media_type == ARROW else text)
+        encode = arrow if media_type == ARROW else text
+        return await self._answer(result, media_type, encode, (media_type, value_format, form))
 
     def _budget(self, query: Query) -> Budget:
         settings = self._gateway.settings
@@ -101,11 +103,23 @@ class FetchRoutes:
         )
 
     async def _answer(
-        self, result: FetchResult, media_type: str, encode: Callable[[int], Awaitable[Body]]
+        self,
+        result: FetchResult,
+        media_type: str,
+        encode: Callable[[int], Awaitable[Body]],
+        form: Hashable,
     ) -> Response:
-        found = await fitted(
-            encode, result.share.size_bytes, self._gateway.settings.answer_bytes_max, result
+        share = result.share if result.answer is None else result.answer.share
+        fits = partial(
+            fitted, encode, share.size_bytes, self._gateway.settings.answer_bytes_max, result
         )
+        if result.answer is None:
+            found = await fits()
+        else:
+            found = await result.answer.body(form, fits)
+            if media_type == JSON:
+                # The records are those of others, too; the end of the log is that of now.
+                found = with_rest(found, fetched_rest(result, found.next_offset))
         self._metrics.fetched(found.record_count, found.body_bytes)
         headers = _headers(result, found.next_offset)
         return RecordsResponse(found.pieces, media_type, [result.share], headers)

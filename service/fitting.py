@@ -5,7 +5,7 @@ fewer of them if that is too much: seldom more than once, as the first answer te
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from service.gateway import FetchResult
@@ -37,6 +37,11 @@ def body_of(result: FetchResult, batches: Batches, pieces: Sequence[Data]) -> Bo
         sum(batch.num_rows for _, batch in batches),
         sum(batch.nbytes for _, batch in batches),
     )
+
+
+def with_rest(body: Body, rest: bytes) -> Body:
+    """Return a body of the same records, with `rest` as its last piece."""
+    return replace(body, pieces=[*body.pieces[:-1], rest])
 
 
 async def fitted(

@@ -7,29 +7,32 @@ slices) may be lost at any moment and only saves reads.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from service.admission import Admission
 from service.batcher import Batcher, BatchLimits
 from service.clock import World
+from service.fetch_results import FetchResult, Place, Position, Wait, Watch
 from service.heavy_work import HeavyWork
 from service.locating import Located, locate
 from service.numbering import Numbered, claims_of
 from service.partition_info import PartitionInfo, partition_info
+from service.questions import VIEW_AGE_MAX_S, Question, Questions
 from service.rereading import reread
 from service.settings import Settings
-from service.shares import Share, Shares
+from service.shares import Shares
 from storage.atomic import AtomicCommits
 from storage.catalog import ENTRIES_MAX, Catalog
 from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
 from storage.metadata import MetadataStore
 from storage.partitioner import Keeper, Spreader, assign
-from storage.reader import Budget, Fetched, LogReader
+from storage.reader import Budget, LogReader
 from storage.records import RECORD_SCHEMA
 from storage.slices import Sent
 from storage.table_batches import TableBatches
@@ -38,44 +41,13 @@ from storage.watch import NEWS_S
 from storage.windows import WindowPages
 from storage.zones import Zones
 
-VIEW_AGE_MAX_S: Final = 1.0
-"""Records below a known end are served without asking whether the head moved, for this long:
-what is committed does not change, but a topic may be deleted and its log start may move."""
-
-Place = int | Literal["earliest", "latest"]
 T = TypeVar("T")
 
 Wanted: TypeAlias = "int | Sequence[int | None] | pa.Array | None"
 """One partition for all records, or for each the one it asks for; None: chosen by key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """Where to read: exactly one of an offset and a moment (`at`)."""
-
-    offset: int | None = None
-    at: Place | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """How long to wait for how much."""
-
-    min_bytes: int = 1
-    max_wait_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResult:
-    topic: Topic
-    partition: int
-    fetched: Fetched
-    high_watermark: int
-    log_start_offset: int
-    watch: tuple[Lane, LaneView]
-    """What to wait for if this was not enough."""
-    share: Share
-    """How many bytes the response may have, and who counts them."""
+__all__ = ["FetchResult", "Gateway", "Place", "Position", "Wait", "Wanted", "Watch"]
 
 
 class Gateway:
@@ -121,6 +93,7 @@ class Gateway:
             ),
             world.new_id,
         )
+        self._questions = Questions(self.reader, self.outgoing, self._lane_runtime.releases)
         self._spreaders: dict[bytes, Spreader] = {}
         self.draining = asyncio.Event()
 
@@ -158,7 +131,8 @@ class Gateway:
             )
             return {p: (bases[p], part.num_rows) for p, part in parts.items()}
 
-        return await self.with_topic(topic_name, attempt)
+        with self._lane_runtime.releases.yielding():
+            return await self.with_topic(topic_name, attempt)
 
     async def produce_later(
         self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
@@ -240,47 +214,67 @@ class Gateway:
     ) -> FetchResult:
         lane, local = self._lane(topic, partition)
         began_s = self.world.monotonic_s()
-        offset, view = await self._start(lane, local, position)
+        offset, view = await self._start(lane, local, position, may_wait=wait.max_wait_s > 0)
         deadline_s = self.world.monotonic_s() + wait.max_wait_s
+        question = Question(lane, local, offset, budget, wait.min_bytes)
+        answer = self._questions.recent(question, view) if wait.max_wait_s > 0 else None
+        if answer is None and wait.max_wait_s > 0 and self._questions.is_next(lane, local, offset):
+            answer = await self._questions.answer(question, None, began_s, wait.max_wait_s)
+            view = await lane.view(VIEW_AGE_MAX_S)
         while True:
             share = self.outgoing.take(budget.bytes_max)
-            affordable = replace(budget, bytes_max=share.size_bytes)
-            read = partial(self.reader.fetch, partition=local, offset=offset, budget=affordable)
-            fetched, view = await reread(lane, view, read)
+            if answer is not None and share.size_bytes >= answer.fetched.size_bytes:
+                fetched = answer.fetched
+                view = max(view, answer.view, key=lambda each: each.head.commits)
+            else:
+                affordable = replace(budget, bytes_max=share.size_bytes)
+                read = partial(self.reader.fetch, partition=local, offset=offset, budget=affordable)
+                fetched, view = await reread(lane, view, read)
+                answer = None
             share.hold(fetched.size_bytes)
-            if fetched.end_offset == view.head.next_offsets[local] and view.read_began_s <= began_s:
+            left_s = deadline_s - self.world.monotonic_s()
+            is_done = (
+                question.is_answered_by(fetched, view) or left_s <= 0 or self.draining.is_set()
+            )
+            is_whole = fetched.end_offset == view.head.next_offsets[local]
+            if is_whole and view.read_began_s <= began_s and (is_done or not lane.is_polled(view)):
                 # Readers stop at the end, so what we call the end must be that of now.
                 view = await lane.view(0)
-                if not fetched.slices and fetched.end_offset < view.head.next_offsets[local]:
-                    continue
-            left_s = deadline_s - self.world.monotonic_s()
-            if (
-                fetched.size_bytes >= wait.min_bytes
-                or fetched.end_offset < view.head.next_offsets[local]
-                or fetched.record_count >= budget.records_max
-                or left_s <= 0
-                or self.draining.is_set()
-            ):
+                if fetched.end_offset < view.head.next_offsets[local]:
+                    if not fetched.slices:
+                        continue
+                    is_done = True
+            if is_done:
                 return FetchResult(
                     topic=topic,
                     partition=partition,
                     fetched=fetched,
                     high_watermark=view.head.next_offsets[local],
                     log_start_offset=view.head.log_starts[local],
-                    watch=(lane, view),
+                    watch=(lane, view, local),
                     share=share,
+                    answer=answer,
                 )
-            await lane.changed(view, left_s)
+            # What waits for more must not keep what there was.
+            del share, fetched
+            answer = await self._questions.answer(question, view, began_s, left_s)
             view = await lane.view(VIEW_AGE_MAX_S)
 
-    async def _start(self, lane: Lane, local: int, position: Position) -> tuple[int, LaneView]:
+    async def _start(
+        self, lane: Lane, local: int, position: Position, *, may_wait: bool
+    ) -> tuple[int, LaneView]:
         if position.offset is not None:
             view = await lane.view(VIEW_AGE_MAX_S)
-            if (
-                local >= view.head.partition_count
-                or position.offset >= view.head.next_offsets[local]
+            if local >= view.head.partition_count or (
+                position.offset >= view.head.next_offsets[local]
+                and not (
+                    may_wait
+                    and position.offset == view.head.next_offsets[local]
+                    and lane.is_polled(view)
+                )
             ):
-                # At what we took for the end, only a look at the head tells what is new.
+                # At what we took for the end, only a look at the head tells what is new. Who may
+                # wait there can leave that to the poll of those who wait already.
                 view = await lane.view(0)
             _check_width(view, local)
             return position.offset, view
@@ -336,15 +330,17 @@ class Gateway:
             raise InvalidRequest(f"end: {end} is before offset {offset}")
         return await self.with_topic(topic_name, attempt)
 
-    async def changed(self, watched: Sequence[tuple[Lane, LaneView]], timeout_s: float) -> None:
-        """Return when any of the lanes changed, or after `timeout_s`."""
-        tasks = [asyncio.create_task(lane.changed(view, timeout_s)) for lane, view in watched]
+    async def changed(self, watched: Sequence[Watch], timeout_s: float) -> None:
+        """Return when any of the partitions moved, or after `timeout_s`."""
+        waiter = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if all(lane.watch(waiter, view, local) for lane, view, local in watched):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(timeout_s):
+                        await waiter
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for lane, _, local in watched:
+                lane.unwatch(waiter, local)
 
     async def partition(self, topic_name: str, partition: int) -> PartitionInfo:
         """Return where one partition begins and ends now."""
@@ -380,6 +376,7 @@ class Gateway:
     def drain(self) -> None:
         """Begin to stop: those who wait for records are answered with what there is."""
         self.draining.set()
+        self._questions.is_draining = True
         self.lanes.wake_all()
 
     async def aclose(self) -> None:

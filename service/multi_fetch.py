@@ -227,12 +227,21 @@ def _first_records(batches: Batches, count: int) -> Batches:
 
 
 def fetched_json(result: FetchResult, batches: Batches, value_format: ValueFormat) -> list[Data]:
-    """Return what is, one after the other, the JSON object of what was fetched."""
+    """Return what is, one after the other, the JSON object of what was fetched.
+
+    The last piece is what follows the records.
+    """
+    rest = fetched_rest(result, result.fetched.end_of(batches))
+    return [b'{"records":', *json_pieces(batches, value_format=value_format), rest]
+
+
+def fetched_rest(result: FetchResult, next_offset: int) -> bytes:
+    """Return what follows the records in the JSON of one partition."""
     rest = msgspec.json.encode(
         {
-            "next_offset": result.fetched.end_of(batches),
+            "next_offset": next_offset,
             "high_watermark": result.high_watermark,
             "log_start_offset": result.log_start_offset,
         }
     )
-    return [b'{"records":', *json_pieces(batches, value_format=value_format), b",", rest[1:]]
+    return b"," + rest[1:]

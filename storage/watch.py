@@ -2,7 +2,7 @@
 
 - A view is never older than its reader allows, and what is known never goes back.
 - Readers share reads; those who wait share one poll for the commits of other processes, and
-  are woken at once by those of this one.
+  are woken at once by those of this one, if the partition they wait for has moved.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from storage.errors import Contended, RiachoError, UnknownTopicOrPartition
 from storage.head import Head
 from storage.metadata import MetadataStore, Versioned
 from storage.producers import Key, Window
+from storage.releases import Releases
 from storage.tasks import shared
 from storage.zones import Zones
 
@@ -73,6 +74,7 @@ class LaneRuntime:
     news_s: float = NEWS_S
     inline_bytes_max: int = field(default_factory=lambda: heads.INLINE_BYTES_MAX)
     """Runs beyond about this size leave the head, and so do windows of producers."""
+    releases: Releases = field(default_factory=Releases)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -112,7 +114,8 @@ class WatchedHead:
         self._view: LaneView | None = None
         self._reading: asyncio.Task[LaneView] | None = None
         self._read_next: asyncio.Task[LaneView] | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[int | None, dict[asyncio.Future[None], None]] = {}
+        """By partition; None: of any."""
         self._poller: asyncio.Task[None] | None = None
 
     async def view(self, age_max_s: float) -> LaneView:
@@ -125,6 +128,11 @@ class WatchedHead:
         if view and 0 < age_max_s >= self._runtime.monotonic_s() - view.read_began_s:
             return view
         return None
+
+    def is_polled(self, view: LaneView) -> bool:
+        """Whether `view` is of the last look of those who wait, who will soon look again."""
+        age_s = self._runtime.monotonic_s() - view.read_began_s
+        return self._poller is not None and 0 < age_s <= self._runtime.poll_interval_s
 
     async def _fresh(self) -> LaneView:
         # A read that is under way began before this call did, so it proves nothing about now;
@@ -164,31 +172,58 @@ class WatchedHead:
                 known.read_began_s = view.read_began_s
                 return known
         self._view = view
-        if known is None or view.head.commits > known.head.commits:
+        if known is None:
             self.wake()
+        elif view.head.commits > known.head.commits:
+            self._wake_moved(known.head, view.head)
         return view
 
-    async def changed(self, since: LaneView, timeout_s: float) -> None:
-        """Return when the head is known to differ from `since`, or after `timeout_s`."""
-        if self._view is None or self._view.head.commits != since.head.commits:
-            return
+    async def changed(
+        self, since: LaneView, timeout_s: float | None, partition: int | None = None
+    ) -> None:
+        """Return when the head is known to differ from `since`, or after `timeout_s`.
+
+        With a `partition`: when its end or its log start does, or the head is gone.
+        """
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        if self._poller is None:
-            self._poller = self._runtime.spawn(self._poll())
-            self._poller.set_name(POLLER)
+        if not self.watch(waiter, since, partition):
+            return
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await waiter
         finally:
-            self._waiters.discard(waiter)
+            self.unwatch(waiter, partition)
+
+    def watch(self, waiter: "asyncio.Future[None]", since: LaneView, partition: int | None) -> bool:
+        """Let `waiter` be done when `changed` would return, until `unwatch`.
+
+        False: it is so already, and nothing was done.
+        """
+        if self._view is None or _has_moved(since.head, self._view.head, partition):
+            return False
+        self._waiters.setdefault(partition, {})[waiter] = None
+        if self._poller is None:
+            self._poller = self._runtime.spawn(self._poll())
+            self._poller.set_name(POLLER)
+        return True
+
+    def unwatch(self, waiter: "asyncio.Future[None]", partition: int | None) -> None:
+        waiters = self._waiters.get(partition, {})
+        waiters.pop(waiter, None)
+        if not waiters:
+            self._waiters.pop(partition, None)
 
     def wake(self) -> None:
         """Let those who wait look again, though nothing may have changed."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        for waiters in self._waiters.values():
+            self._runtime.releases.release(waiters, None)
+
+    def _wake_moved(self, before: Head, now: Head) -> None:
+        """Let those look again for whom something has changed."""
+        for partition, waiters in self._waiters.items():
+            if _has_moved(before, now, partition):
+                self._runtime.releases.release(waiters, None)
 
     async def _poll(self) -> None:
         """Look for commits of other processes, once for all who wait."""
@@ -200,3 +235,13 @@ class WatchedHead:
                     await self._fresh()
         finally:
             self._poller = None
+
+
+def _has_moved(before: Head, now: Head, partition: int | None) -> bool:
+    """Whether there may be news for those who wait at `partition`; None: in the whole lane."""
+    if partition is None or partition >= min(before.partition_count, now.partition_count):
+        return before.commits != now.commits
+    return (
+        before.next_offsets[partition] != now.next_offsets[partition]
+        or before.log_starts[partition] != now.log_starts[partition]
+    )
