@@ -178,7 +178,8 @@ def _family(status: int, retryable: bool, may_have_applied: bool) -> type[Riacho
 
 @cache
 def _kinds() -> dict[str, type[RiachoError]]:
-    return {kind.code: kind for kind in _descendants(RiachoError)}
+    # Those without a code of their own are told apart on the server only.
+    return {kind.code: kind for kind in _descendants(RiachoError) if "code" in kind.__dict__}
 
 
 def _descendants(root: type[RiachoError]) -> Iterator[type[RiachoError]]:

@@ -13,10 +13,11 @@
         GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence,
         InvalidTransactionState, IdempotencyKeyReused
       Unavailable            nothing was written: send the same request later
-        Overloaded, Contended, NotEnoughReplicas, StoreUnavailable, ShuttingDown
+        Overloaded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing, StoreLocked,
+        ShuttingDown
       OutcomeUnknown         it may have been written: retry only what is idempotent
       Corrupt                stored bytes contradict the index: wake a person
-        ObjectMissing
+        ObjectMissing, HeadMissing, MetadataDamaged
 
 The five families say what to do next, not what broke inside; callers branch on them and
 nothing else. A new leaf is cheap. A new family changes the API and needs a decision record.
@@ -98,6 +99,18 @@ class InvalidAcks(Rejected):
 
 class UnknownTopicOrPartition(Rejected):
     code = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class HeadGone(UnknownTopicOrPartition):
+    """A lane has no head: its topic was deleted, unless the topic is still there.
+
+    Heads are written before their topic and removed after it. Whoever reads the topic after this
+    and finds it, with the same identifier, has found damage: `HeadMissing`.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__("the topic was deleted")
+        self.key = key
 
 
 class OffsetOutOfRange(Rejected):
@@ -238,9 +251,38 @@ class StoreUnavailable(Unavailable):
     code = "STORAGE_UNAVAILABLE"
 
 
+class DiskFailing(StoreUnavailable):
+    """The machine refuses, not the store: a full, failing or read-only disk, no descriptors."""
+
+
+class StoreLocked(StoreUnavailable):
+    """Another process holds the lock of the metadata file. Nothing was written."""
+
+    code = "METADATA_LOCKED"
+
+
 class ShuttingDown(Unavailable):
     code = "SHUTTING_DOWN"
 
 
 class ObjectMissing(Corrupt):
     code = "OBJECT_MISSING"
+
+
+class HeadMissing(Corrupt):
+    """A topic is there and the head of one of its lanes is not. No sweep runs while this is so."""
+
+    code = "HEAD_MISSING"
+
+    def __init__(self, topic: str, key: str) -> None:
+        super().__init__(
+            f"topic {topic!r} exists, but the metadata table has lost {key}, the head of one of its"
+            " lanes; nothing of the topic is removed while this is so. Run `riacho fsck`, and"
+            " restore the metadata table from a backup"
+        )
+
+
+class MetadataDamaged(Corrupt):
+    """The metadata file is malformed, or an item is not what was written under its key."""
+
+    code = "METADATA_DAMAGED"

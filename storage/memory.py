@@ -8,7 +8,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from storage.errors import Corrupt, MetadataConflict, NotSupported, ObjectExists, ObjectMissing
-from storage.metadata import Check, Delete, Op, Put, Versioned, check_ops, collection_of
+from storage.metadata import (
+    Check,
+    Delete,
+    Op,
+    Put,
+    Scanned,
+    Versioned,
+    check_ops,
+    collection_of,
+)
 from storage.objects import Body, ObjectInfo
 
 
@@ -103,6 +112,9 @@ class MemoryMetadata:
                 case Check():
                     pass
         return {op.key: version for op in ops if isinstance(op, Put)}
+
+    async def every_item(self) -> AsyncIterator[Sequence[Scanned]]:
+        yield [Scanned(key, item) for key, item in sorted(self._items.items())]
 
     async def close(self) -> None:
         pass

@@ -14,9 +14,9 @@ that is what a DynamoDB query can do.
 recognises its own write after a lost reply.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 TRANSACT_OPS_MAX: Final = 100
 """DynamoDB takes at most 100 actions in a transaction, so no backend takes more."""
@@ -98,6 +98,27 @@ class MetadataStore(Protocol):
 
     async def close(self) -> None:
         """Release connections and threads. Nothing may be called afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """An item as a scan found it."""
+
+    key: str
+    item: Versioned | None
+    """None: there is a problem with it."""
+    problem: str = ""
+
+
+@runtime_checkable
+class Scannable(Protocol):
+    """A `MetadataStore` that can look at every item, also at one whose key leads nowhere."""
+
+    def every_item(self) -> AsyncIterator[Sequence[Scanned]]:
+        """Yield all items as of one moment, some at a time.
+
+        Raises `MetadataDamaged` if the table cannot be read to the end.
+        """
 
 
 def collection_of(key: str) -> tuple[str, str]:

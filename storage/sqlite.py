@@ -19,12 +19,13 @@ and back takes longer, and in WAL mode no writer ever makes it wait.
 """
 
 import asyncio
+import math
 import random
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -32,9 +33,25 @@ from threading import Lock, Thread
 from typing import Final, TypeAlias
 
 from storage import sqlite_log
-from storage.errors import MetadataConflict, OutcomeUnknown, RiachoError, StoreUnavailable
-from storage.metadata import Check, Delete, Op, Put, Versioned, check_ops, collection_of
+from storage.errors import (
+    DiskFailing,
+    MetadataConflict,
+    MetadataDamaged,
+    StoreLocked,
+    StoreUnavailable,
+)
+from storage.metadata import Delete, Op, Put, Scanned, Versioned, check_ops
 from storage.pace import Pace
+from storage.sqlite_failures import (
+    commit_failure,
+    failure,
+    is_malformed,
+    locked,
+    primary_code,
+    reporting,
+)
+from storage.sqlite_items import apply, connect, every_row, listed, select
+from storage.trouble import Trouble
 
 GROUP_MAX: Final = 512
 """Transactions that share a commit. More would make the first wait for the last."""
@@ -42,31 +59,15 @@ GROUP_MAX: Final = 512
 QUEUED_MAX: Final = 10_000
 """Transactions that may wait for the writer; beyond, callers are told to come back."""
 
-WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
-"""SQLite moves the log into the file every 1000 pages and starts it again; should a long
-read have let it grow beyond this, it is cut."""
-
 _READ_BUSY_S: Final = 1.0  # Only while another process repairs the file after a crash.
 _BUSY_DELAY_MIN_S: Final = 0.0002
 _BUSY_DELAY_MAX_S: Final = 0.02
-_LAST_TEXT: Final = "\U0010ffff"  # Sorts behind every character that keys are made of.
 
-_SCHEMA: Final = """
-    CREATE TABLE IF NOT EXISTS item (
-        collection TEXT NOT NULL,
-        rest TEXT NOT NULL,
-        value BLOB NOT NULL,
-        version TEXT NOT NULL,
-        PRIMARY KEY (collection, rest)
-    ) WITHOUT ROWID
-"""
-_SELECT: Final = "SELECT value, version FROM item WHERE collection = ? AND rest = ?"
-_LIST: Final = """
-    SELECT rest, value, version FROM item
-    WHERE collection = ? AND rest >= ? AND rest < ? AND rest > ? ORDER BY rest LIMIT ?
-"""
-_PUT: Final = "INSERT OR REPLACE INTO item (collection, rest, value, version) VALUES (?, ?, ?, ?)"
-_DELETE: Final = "DELETE FROM item WHERE collection = ? AND rest = ?"
+LOCKED_S_MIN: Final = 0.25
+"""A transaction waits so long for the lock at least, however long others have waited before it."""
+
+_LOCKED_ANEW_S: Final = 1.0
+"""Nobody has tried for so long: whoever holds the lock now may be another one."""
 
 Outcome: TypeAlias = Mapping[str, str] | Exception
 
@@ -101,33 +102,33 @@ class SqliteMetadata:
     """A `MetadataStore` in a SQLite file."""
 
     def __init__(self, path: Path, new_version: Callable[[], str], *, busy_s: float = 10.0) -> None:
-        """Open `path`, or make it. Raises `StoreUnavailable` if that is impossible."""
+        """Open `path`, or make it. Raises `StoreUnavailable` if that is impossible.
+
+        Raises `MetadataDamaged` if the file is not a database.
+        """
         self._path = path
         self._new_version = new_version
-        with _reporting(path):
+        self.trouble = Trouble(f"metadata table {path}")
+        with reporting(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = _Writer(path, _connect(path, busy_s), busy_s)
-            self._reading = _connect(path, _READ_BUSY_S)
+            self._writer = _Writer(path, connect(path, busy_s), busy_s, self.trouble)
+            self._reading = connect(path, _READ_BUSY_S)
         self._writer.start()
 
     async def get(self, key: str) -> Versioned | None:
-        with _reporting(self._path):
-            return _select(self._reading, key)
+        with reporting(self._path):
+            return select(self._reading, key)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Versioned]:
-        with _reporting(self._path):
-            found = ((key, _select(self._reading, key)) for key in keys)
+        with reporting(self._path):
+            found = ((key, select(self._reading, key)) for key in keys)
             return {key: item for key, item in found if item is not None}
 
     async def list(
         self, prefix: str, *, after: str | None = None, limit: int = 1000
     ) -> list[tuple[str, Versioned]]:
-        collection, rest = collection_of(prefix)
-        behind = "" if after is None else after.removeprefix(f"{collection}/")
-        bounds = (collection, rest, rest + _LAST_TEXT, behind, limit)
-        with _reporting(self._path):
-            rows = self._reading.execute(_LIST, bounds).fetchall()
-        return [(f"{collection}/{row[0]}", Versioned(row[1], row[2])) for row in rows]
+        with reporting(self._path):
+            return listed(self._reading, prefix, after, limit)
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         check_ops(ops)
@@ -140,6 +141,12 @@ class SqliteMetadata:
             raise outcome
         return outcome
 
+    async def every_item(self) -> AsyncIterator[Sequence[Scanned]]:
+        with reporting(self._path), closing(every_row(self._path, _READ_BUSY_S)) as rows:
+            for some in rows:
+                yield some
+                await asyncio.sleep(0)
+
     async def close(self) -> None:
         """Commit what waits, then release the file."""
         await self._writer.close()
@@ -149,7 +156,7 @@ class SqliteMetadata:
 class _Writer(Thread):
     """The one thread that writes."""
 
-    def __init__(self, path: Path, db: sqlite3.Connection, busy_s: float) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection, busy_s: float, trouble: Trouble) -> None:
         # A daemon, so that a store nobody closed cannot keep a process from ending. That loses
         # nothing: what is not committed was not acknowledged either.
         super().__init__(name="sqlite-writer", daemon=True)
@@ -157,6 +164,9 @@ class _Writer(Thread):
         self._db = db
         db.execute("PRAGMA busy_timeout = 0")
         self._busy_s = busy_s
+        self._trouble = trouble
+        self._locked_s = self._refused_s = -math.inf
+        """Since when another process has held the lock, and when that was last seen."""
         self._queue: SimpleQueue[_Waiting | asyncio.Future[None]] = SimpleQueue()
         self._closed: asyncio.Future[None] | None = None
         self._pace = Pace()
@@ -227,9 +237,9 @@ class _Writer(Thread):
             if self._is_doubtful:
                 sqlite_log.write_again(self._path)
                 self._is_doubtful = False
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, StoreLocked) as error:
             self._roll_back(error)
-            return [_unavailable(self._path, error) for _ in group]
+            return [self._failed(error) for _ in group]
         with self._pace.measured():
             return self._commit(group)
 
@@ -242,15 +252,26 @@ class _Writer(Thread):
                 outcomes = [self._attempt(waiting) for waiting in group]
         except Exception as error:  # noqa: BLE001
             self._roll_back(error)
-            broken = isinstance(error, sqlite3.Error)
-            return [_unavailable(self._path, error) if broken else error for _ in group]
+            return [self._failed(error) for _ in group]
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back(error)
+            self._failed(error)
             # Even the conflicts are void: they may have been judged by a write of this group.
-            return [_commit_failure(self._path, error) for _ in group]
+            return [commit_failure(self._path, error) for _ in group]
+        if self._trouble.reason:
+            self._trouble.worked()
         return outcomes
+
+    def _failed(self, error: Exception) -> Exception:
+        """Return what to tell a caller of `error`, which kept its transaction from being done."""
+        told = error
+        if isinstance(error, (sqlite3.Error, OSError)):
+            told = failure(self._path, error)
+        if isinstance(told, DiskFailing | StoreLocked) or is_malformed(error):
+            self._trouble.failed(str(told))
+        return told
 
     def _choose_flush(self, group: Sequence[_Waiting]) -> None:
         """Say whether the next commit waits for the disk. Between transactions only."""
@@ -262,18 +283,32 @@ class _Writer(Thread):
     def _begin(self) -> None:
         # Not SQLite's own way to wait, which is off: it sleeps up to 100 ms at a time, while the
         # commit it waits for takes half of one.
-        waited_s, delay_s = 0.0, _BUSY_DELAY_MIN_S
+        began_s, delay_s = time.monotonic(), _BUSY_DELAY_MIN_S
         while True:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
+                self._refused_s = -math.inf
                 return
             except sqlite3.OperationalError as error:
-                if _primary_code(error) != sqlite3.SQLITE_BUSY or waited_s > self._busy_s:
+                if primary_code(error) != sqlite3.SQLITE_BUSY:
                     raise
-            pause_s = delay_s * random.uniform(0.5, 1.5)
-            time.sleep(pause_s)
-            waited_s += pause_s
+            self._check_lock(began_s)
+            time.sleep(delay_s * random.uniform(0.5, 1.5))
             delay_s = min(2 * delay_s, _BUSY_DELAY_MAX_S)
+
+    def _check_lock(self, began_s: float) -> None:
+        """Raise `StoreLocked` if another process has held the lock for too long.
+
+        That is counted from when the first transaction met it: those behind that one, here and
+        in the queues of lanes, have waited as well.
+        """
+        now_s = time.monotonic()
+        if now_s - self._refused_s > _LOCKED_ANEW_S:
+            self._locked_s = now_s
+        self._refused_s = now_s
+        least_s = min(LOCKED_S_MIN, self._busy_s)
+        if now_s >= max(self._locked_s + self._busy_s, began_s + least_s):
+            raise locked(self._path, now_s - self._locked_s)
 
     def _alone(self, waiting: _Waiting) -> Outcome:
         """Do the only transaction of a group, which needs no savepoint: it is the whole.
@@ -281,9 +316,9 @@ class _Writer(Thread):
         What it is refused for is found before anything is written.
         """
         try:
-            return _apply(self._db, waiting)
-        except MetadataConflict as conflict:
-            return conflict
+            return apply(self._db, waiting.ops, waiting.version)
+        except (MetadataConflict, MetadataDamaged) as refusal:
+            return refusal
 
     def _attempt(self, waiting: _Waiting) -> Outcome:
         """Do one transaction of the group, or nothing of it.
@@ -293,13 +328,12 @@ class _Writer(Thread):
         """
         self._db.execute("SAVEPOINT one")
         try:
-            outcome: Outcome = _apply(self._db, waiting)
+            outcome: Outcome = apply(self._db, waiting.ops, waiting.version)
         except Exception as error:
             if not self._db.in_transaction:
                 raise
             self._db.execute("ROLLBACK TO one")
-            broken = isinstance(error, sqlite3.Error)
-            outcome = _unavailable(self._path, error) if broken else error
+            outcome = self._failed(error)
         self._db.execute("RELEASE one")
         return outcome
 
@@ -308,56 +342,6 @@ class _Writer(Thread):
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-
-
-def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
-    # Any thread may use it: SQLite itself serialises the calls on one connection.
-    db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
-    _use_wal(db, busy_s)
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
-    db.execute(_SCHEMA)
-    return db
-
-
-def _use_wal(db: sqlite3.Connection, busy_s: float) -> None:
-    """Keep a write-ahead log, also if others open the new file at the same moment.
-
-    SQLite waits for them in everything but this.
-    """
-    give_up_s = time.monotonic() + busy_s
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
-                raise
-            time.sleep(_BUSY_DELAY_MAX_S)
-
-
-def _select(db: sqlite3.Connection, key: str) -> Versioned | None:
-    row = db.execute(_SELECT, collection_of(key)).fetchone()
-    return None if row is None else Versioned(row[0], row[1])
-
-
-def _apply(db: sqlite3.Connection, waiting: _Waiting) -> Mapping[str, str]:
-    current = {op.key: _select(db, op.key) for op in waiting.ops}
-    if any(_version(current[op.key]) != op.expected for op in waiting.ops):
-        raise MetadataConflict(current)
-    for op in waiting.ops:
-        match op:
-            case Put():
-                db.execute(_PUT, (*collection_of(op.key), op.value, waiting.version))
-            case Delete():
-                db.execute(_DELETE, collection_of(op.key))
-            case Check():
-                pass
-    return {op.key: waiting.version for op in waiting.ops if isinstance(op, Put)}
-
-
-def _version(item: Versioned | None) -> str | None:
-    return None if item is None else item.version
 
 
 def _settle(group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
@@ -374,27 +358,3 @@ def _settle(group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
 def _settle_all(settled: Sequence[tuple[_Waiting, Outcome]]) -> None:
     for waiting, outcome in settled:
         waiting.settle(outcome)
-
-
-def _unavailable(path: Path, error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"{path}: {error}; check the disk and who else uses the file")
-
-
-def _primary_code(error: sqlite3.Error) -> int:
-    return error.sqlite_errorcode & 0xFF  # The rest of it only adds detail.
-
-
-def _commit_failure(path: Path, error: sqlite3.Error) -> RiachoError:
-    # A full disk had no room for the record that makes a commit, so there is none. After any
-    # other failure that record may be in the log, and a recovery after a crash may honour it.
-    if _primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
-        return _unavailable(path, error)
-    return OutcomeUnknown(f"{path}: {error}; the commit may or may not survive a crash")
-
-
-@contextmanager
-def _reporting(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise _unavailable(path, error) from error

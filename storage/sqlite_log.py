@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from storage.sqlite_failures import primary_code
+
 _COPY_BYTES: Final = 1024 * 1024
 _PAGES_MAX: Final = 1000  # What SQLite does by itself.
 
@@ -33,9 +35,7 @@ def choose_flush(db: sqlite3.Connection, flushes: bool) -> None:
 
 def is_doubtful_after(error: Exception) -> bool:
     """Whether `error` may have been that of a flush."""
-    return (
-        isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_IOERR
-    )
+    return isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_IOERR
 
 
 def write_again(path: Path) -> None:

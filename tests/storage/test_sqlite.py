@@ -13,7 +13,8 @@ import pytest
 
 from storage.errors import MetadataConflict, OutcomeUnknown, StoreUnavailable
 from storage.metadata import Put, Versioned
-from storage.sqlite import SqliteMetadata, _connect
+from storage.sqlite import SqliteMetadata
+from storage.sqlite_items import connect
 from tests.storage.processes import killed_after, program
 
 pytestmark = pytest.mark.anyio
@@ -222,7 +223,7 @@ def test_whoever_else_makes_a_new_file_ready_is_waited_for(tmp_path: Path) -> No
         other.execute("BEGIN IMMEDIATE")  # For this, SQLite itself does not wait.
         ending = Timer(0.1, other.rollback)
         ending.start()
-        with closing(_connect(path, 10.0)) as db:
+        with closing(connect(path, 10.0)) as db:
             assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         ending.join()
 
@@ -233,4 +234,4 @@ def test_a_file_that_stays_locked_is_not_waited_for_for_ever(tmp_path: Path) -> 
         other.execute("CREATE TABLE t (x)")
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(sqlite3.OperationalError, match="locked"):
-            _connect(path, 0.01)
+            connect(path, 0.01)
