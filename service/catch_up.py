@@ -94,7 +94,7 @@ class CatchUp:
         stored = await self._metadata.get(key) if wanted else None
         if stored is None:
             return
-        head = heads.decode(stored.value)
+        head = heads.decode(stored.value, key)
         # What was hidden meanwhile nobody needs: it counts as if it were everywhere.
         hidden = set(wanted) - replication.visible_objects(head)
         copies = dict.fromkeys(sorted(hidden), head.isr)
@@ -173,7 +173,7 @@ class CatchUp:
             stored = await self._metadata.get(key)
             if stored is None:
                 return True
-            head = heads.decode(stored.value)
+            head = heads.decode(stored.value, key)
             if has_settled:
                 zone.known.believe_after(head)
             is_only_one = replication.zone_names(head, head.isr) == [name]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from service.gateway import Gateway
 from storage import keys, trimming
-from storage.errors import Contended, OffsetOutOfRange, PolicyViolation, UnknownTopicOrPartition
+from storage.errors import Contended, HeadGone, HeadMissing, OffsetOutOfRange, PolicyViolation
 from storage.topics import Topic
 from storage.trimming import Trimming
 
@@ -29,10 +29,15 @@ async def delete_records(
         lane, local = topic.lane_of(partition)
         by_lane.setdefault(lane, {})[local] = offset
     # All or nothing as far as can be known: only what another lane is asked for comes later.
-    for lane, wanted in by_lane.items():
-        await _check(gateway, topic, lane, wanted)
-    for lane, wanted in by_lane.items():
-        await _delete(gateway, topic, lane, wanted)
+    try:
+        for lane, wanted in by_lane.items():
+            await _check(gateway, topic, lane, wanted)
+        for lane, wanted in by_lane.items():
+            await _delete(gateway, topic, lane, wanted)
+    except HeadGone as error:
+        if (await gateway.topics.read(topic_name)).topic_id == topic.topic_id:
+            raise HeadMissing(topic_name, error.key) from error
+        raise
     starts: dict[int, int] = {}
     for partition in before:
         starts[partition] = (await gateway.partition(topic_name, partition)).log_start_offset
@@ -57,6 +62,6 @@ async def _delete(
     plan = Trimming(gateway.catalog).deleting(wanted)
     key = keys.head(topic.topic_id, number)
     if await trimming.trim(gateway.metadata, key, plan) is None:
-        raise UnknownTopicOrPartition(f"topic {topic.name!r} was deleted")
+        raise HeadGone(key)
     # Whoever asks here from now on sees it.
     await gateway.lanes.lane(topic.topic_id, number).view(0)

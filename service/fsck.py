@@ -21,7 +21,9 @@ from service.jobs.work import Outcome
 from service.settings import Settings
 from storage import frames, keys
 from storage import head as heads
-from storage.fsck import Finding, LaneReport, ZoneReport, check_steadily
+from storage.all_heads import is_lost, sound_topics, strays
+from storage.errors import Corrupt, HeadMissing, MetadataDamaged
+from storage.fsck import Finding, LaneReport, Problem, ZoneReport, check_steadily
 from storage.head import Head
 from storage.metadata import MetadataStore
 from storage.table_batches import TableBatches
@@ -34,6 +36,8 @@ FINDINGS_SHOWN_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class CheckedLane:
+    """A report; of the metadata table if it is of no topic."""
+
     topic: str
     lane: int
     report: LaneReport
@@ -54,7 +58,9 @@ class Check:
     async def run(
         self, *, sizes_only: bool = False, seen: Callable[[int], None] = lambda _: None
     ) -> AsyncIterator[CheckedLane]:
-        """Yield the report of every lane, in any order."""
+        """Yield the report of the table, if something is wrong with it, and of every lane."""
+        async for found in self._table():
+            yield found
         lanes = ((topic, lane) for topic in self._topics for lane in topic.lanes)
         running: set[asyncio.Task[CheckedLane]] = set()
         try:
@@ -70,48 +76,72 @@ class Check:
             for task in running:
                 task.cancel()
 
+    async def _table(self) -> AsyncIterator[CheckedLane]:
+        """Yield what is wrong with items of the metadata table, one report each."""
+        try:
+            async for key, problem in strays(self._metadata):
+                yield CheckedLane("", -1, _wrong("item", key, problem))
+        except MetadataDamaged as error:
+            yield CheckedLane("", -1, _wrong("item", "-", error))
+
     async def _lane(
         self, topic: Topic, lane: int, sizes_only: bool, seen: Callable[[int], None]
     ) -> CheckedLane:
         key = keys.head(topic.topic_id, lane)
-        report = await _checked(self._zones, self._metadata, key, sizes_only, seen)
+        report = await _checked(self._zones, self._metadata, topic.name, key, sizes_only, seen)
         return CheckedLane(topic.name, lane, report)
 
     async def run_on(
         self, runner: Runner, *, sizes_only: bool = False
     ) -> AsyncIterator[CheckedLane]:
-        """Yield the report of every lane, in any order, as workers of `runner` find it."""
+        """Yield what `run` does, in any order; workers of `runner` look at the lanes."""
+        async for found in self._table():
+            yield found
         lanes = [(topic, lane) for topic in self._topics for lane in topic.lanes]
         payloads = [
-            msgspec.msgpack.encode((keys.head(topic.topic_id, lane), sizes_only))
+            msgspec.msgpack.encode((topic.name, keys.head(topic.topic_id, lane), sizes_only))
             for topic, lane in lanes
         ]
-        async with aclosing(results(runner, check_one, payloads)) as found:
-            async for index, report in found:
+        async with aclosing(results(runner, check_one, payloads)) as reports:
+            async for index, report in reports:
                 topic, lane = lanes[index]
                 yield CheckedLane(topic.name, lane, decode_report(report))
 
 
 async def check_one(opened: Stores, payload: bytes) -> bytes:
     """Check one lane; the task of a worker."""
-    key, sizes_only = decode_task(payload)
-    report = await _checked(opened.zones, opened.metadata, key, sizes_only, lambda _: None)
+    name, key, sizes_only = decode_task(payload)
+    report = await _checked(opened.zones, opened.metadata, name, key, sizes_only, lambda _: None)
     return encode_report(report)
 
 
 async def _checked(
     zones: Zones,
     metadata: MetadataStore,
+    topic_name: str,
     key: str,
     sizes_only: bool,
     seen: Callable[[int], None],
 ) -> LaneReport:
     async def read() -> Head | None:
         item = await metadata.get(key)
-        return None if item is None else heads.decode(item.value)
+        if item is not None:
+            return heads.decode(item.value, key)
+        if await is_lost(metadata, topic_name, key):
+            raise HeadMissing(topic_name, key)
+        return None
 
     batches = TableBatches(metadata)
-    return await check_steadily(zones, read, batches=batches, sizes_only=sizes_only, seen=seen)
+    try:
+        return await check_steadily(zones, read, batches=batches, sizes_only=sizes_only, seen=seen)
+    except Corrupt as error:  # Of the head; what else is damaged is in the report.
+        return _wrong("head", key, error)
+
+
+def _wrong(problem: Problem, key: str, error: object) -> LaneReport:
+    report = LaneReport()
+    report.found(Finding(problem=problem, zone=None, key=key, detail=str(error)))
+    return report
 
 
 class _Zone(msgspec.Struct, array_like=True):
@@ -128,11 +158,11 @@ class _Report(msgspec.Struct, array_like=True):
 
 
 _REPORT: Final = msgspec.msgpack.Decoder(_Report)
-_TASK: Final = msgspec.msgpack.Decoder(tuple[str, bool])
+_TASK: Final = msgspec.msgpack.Decoder(tuple[str, str, bool])
 
 
-def decode_task(payload: bytes) -> tuple[str, bool]:
-    """Return the key of a head, and whether sizes are enough; raise `Corrupt` otherwise."""
+def decode_task(payload: bytes) -> tuple[str, str, bool]:
+    """Return a topic, the key of a head, and whether sizes are enough; or raise `Corrupt`."""
     return frames.decoded(payload, _TASK, "the payload of a check")
 
 
@@ -171,7 +201,7 @@ async def opened(settings: Settings, world: World, names: Sequence[str]) -> Asyn
     """Open the stores of `settings` to check the named topics; none named: all."""
     async with stores.opened(settings, world) as each:
         topics = each.topics()
-        wanted = [await topics.read(name) for name in names] or await topics.all()
+        wanted = [await topics.read(name) for name in names] or await sound_topics(each.metadata)
         yield Check(each.zones, each.metadata, wanted)
 
 

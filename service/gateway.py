@@ -21,14 +21,20 @@ from service.fetch_results import FetchResult, Place, Position, Wait, Watch
 from service.heavy_work import HeavyWork
 from service.locating import Located, locate
 from service.numbering import Numbered, claims_of
-from service.partition_info import PartitionInfo, partition_info
+from service.partition_info import PartitionInfo, check_width, partition_info
 from service.questions import VIEW_AGE_MAX_S, Question, Questions
 from service.rereading import reread
 from service.settings import Settings
 from service.shares import Shares
 from storage.atomic import AtomicCommits
 from storage.catalog import ENTRIES_MAX, Catalog
-from storage.errors import Contended, InvalidRecord, InvalidRequest, UnknownTopicOrPartition
+from storage.errors import (
+    HeadGone,
+    HeadMissing,
+    InvalidRecord,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+)
 from storage.lanes import Lane, LaneRuntime, Lanes, LaneView
 from storage.metadata import MetadataStore
 from storage.partitioner import Keeper, Spreader, assign
@@ -179,13 +185,15 @@ class Gateway:
         topic = await self.topics.get(name)
         try:
             return await call(topic)
-        except UnknownTopicOrPartition:
+        except UnknownTopicOrPartition as error:
             # Deleted, made anew or widened since: nothing was written or read yet.
             try:
                 now = await self.topics.read(name)
             except UnknownTopicOrPartition:
                 self.forget(topic.topic_id)
                 raise
+            if isinstance(error, HeadGone) and now.topic_id == topic.topic_id:
+                raise HeadMissing(name, error.key) from error
             if now == topic:
                 raise
             if now.topic_id != topic.topic_id:
@@ -276,10 +284,10 @@ class Gateway:
                 # At what we took for the end, only a look at the head tells what is new. Who may
                 # wait there can leave that to the poll of those who wait already.
                 view = await lane.view(0)
-            _check_width(view, local)
+            check_width(view.head, local)
             return position.offset, view
         view = await lane.view(0)
-        _check_width(view, local)
+        check_width(view.head, local)
         at = "earliest" if position.at is None else position.at
         (offset, _), view = await self._resolve(lane, view, local, at)
         return offset, view
@@ -302,7 +310,7 @@ class Gateway:
         async def attempt(topic: Topic) -> tuple[int, int]:
             lane, local = self._lane(topic, partition)
             view = await lane.view(0)
-            _check_width(view, local)
+            check_width(view.head, local)
             found, _ = await self._resolve(lane, view, local, at)
             return found
 
@@ -321,7 +329,7 @@ class Gateway:
         async def attempt(topic: Topic) -> Located:
             lane, local = self._lane(topic, partition)
             view = await lane.view(0)
-            _check_width(view, local)
+            check_width(view.head, local)
             read = partial(locate, self.reader, local=local, offset=offset, end=end, limit=limit)
             found, _ = await reread(lane, view, read)
             return found
@@ -348,7 +356,7 @@ class Gateway:
         async def attempt(topic: Topic) -> PartitionInfo:
             lane, local = self._lane(topic, partition)
             view = await lane.view(0)
-            _check_width(view, local)
+            check_width(view.head, local)
             return partition_info(partition, local, view.head)
 
         return await self.with_topic(topic_name, attempt)
@@ -361,7 +369,7 @@ class Gateway:
             infos = []
             for partition in range(topic.partition_count):
                 number, local = topic.lane_of(partition)
-                _check_width(views[number], local)
+                check_width(views[number].head, local)
                 infos.append(partition_info(partition, local, views[number].head))
             return infos
 
@@ -386,8 +394,3 @@ class Gateway:
         await self._lane_runtime.aclose()
         await self.metadata.close()
         await self.zones.close()
-
-
-def _check_width(view: LaneView, local: int) -> None:
-    if local >= view.head.partition_count:
-        raise Contended("the partition is just being added; send it again")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from storage import replication
+from storage.errors import Contended
 from storage.head import Head
 
 
@@ -32,3 +33,9 @@ def partition_info(partition: int, local: int, head: Head) -> PartitionInfo:
         high_watermark=head.next_offsets[local],
         size_bytes=head.sizes[local],
     )
+
+
+def check_width(head: Head, local: int) -> None:
+    """Raise `Contended` if the head has no place yet for a partition that the topic has."""
+    if local >= head.partition_count:
+        raise Contended("the partition is just being added; send it again")

@@ -68,7 +68,7 @@ async def lanes(
         found = await metadata.get_many(list(some))
         for key, topic in some.items():
             if key in found:
-                yield topic, key, heads.decode(found[key].value)
+                yield topic, key, heads.decode(found[key].value, key)
 
 
 async def zones_of(metadata: MetadataStore) -> dict[str, ZoneItem]:

@@ -155,7 +155,7 @@ class Verification:
 
     async def _head(self, key: str) -> Head | None:
         stored = await self._metadata.get(key)
-        return None if stored is None else heads.decode(stored.value)
+        return None if stored is None else heads.decode(stored.value, key)
 
     async def _load(self) -> None:
         stored = await self._metadata.get(keys.verification())

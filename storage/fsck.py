@@ -42,7 +42,11 @@ CALL_S_MAX: Final = 60.0
 
 _CHUNK: Final = 64
 
-Problem = Literal["missing", "size", "checksum", "unreachable", "index", "offsets", "behind"]
+Problem = Literal[
+    "missing", "size", "checksum", "unreachable", "index", "offsets", "behind", "head", "item"
+]
+"""`head`: the head of a lane is damaged, or missing though its topic is there; `item`: an item of
+the metadata table is not what was written under its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +293,7 @@ async def check_steadily(
     seen: Callable[[int], None] = lambda _: None,
     attempts: int = 3,
 ) -> LaneReport:
-    """Return the report of a lane that is in use; empty if it is deleted.
+    """Return the report of a lane that is in use; empty if it is deleted. Raises what `read` does.
 
     What was read a while ago may have been replaced and swept since. So if something is wrong
     and the head has changed, it is the new one that counts.

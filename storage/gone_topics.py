@@ -7,7 +7,8 @@ that is interrupted would leave heads that nobody finds. So it leaves this item,
     delete   delete the topic, and put the item …  heads, one by one …  delete the item
 
 Whoever finds an old one deletes the heads, and then the item. The maker's last transaction demands
-that the item is as it left it; a sweeper rewrites it first, so one of them gives way.
+that the item is as it left it, and so does each removal of a sweeper, who rewrites it first: one of
+them gives way.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,9 +17,9 @@ from typing import Final
 import msgspec
 
 from storage import frames, keys
-from storage.errors import MetadataConflict
+from storage.errors import Corrupt, MetadataConflict
 from storage.head_changes import Transact
-from storage.metadata import Delete, MetadataStore, Op, Put, Versioned
+from storage.metadata import Check, Delete, MetadataStore, Op, Put, Versioned
 
 _MAGIC: Final = b"RGN1"
 
@@ -42,8 +43,12 @@ def encode(gone: GoneTopic) -> bytes:
     return frames.seal(_MAGIC, msgspec.msgpack.encode(gone))
 
 
-def decode(value: bytes) -> GoneTopic:
-    return frames.unpack(_MAGIC, value, _DECODER, "the item of a topic that is gone")
+def decode(value: bytes, key: str | None = None) -> GoneTopic:
+    """Return the item, or raise `Corrupt`; also if it was found at another `key` than its own."""
+    gone = frames.unpack(_MAGIC, value, _DECODER, "the item of a topic that is gone")
+    if key is not None and key != (own := keys.gone_topic(gone.topic_id)):
+        raise Corrupt(f"the item at {key} is that of another topic, {own}")
+    return gone
 
 
 async def left_behind(metadata: MetadataStore, cutoff_ms: int) -> list[GoneTopic]:
@@ -52,7 +57,7 @@ async def left_behind(metadata: MetadataStore, cutoff_ms: int) -> list[GoneTopic
     after = None
     while True:
         page = await metadata.list("gone/", after=after)
-        found += [decode(item.value) for _, item in page]
+        found += [decode(item.value, key) for key, item in page]
         if len(page) < 1000:
             return [gone for gone in found if gone.at_ms <= cutoff_ms]
         after = page[-1][0]
@@ -79,24 +84,26 @@ async def remove_heads(
     if not await is_topic():
         for start in range(0, gone.lanes, HEADS_AT_ONCE):
             lanes = range(start, min(start + HEADS_AT_ONCE, gone.lanes))
-            removed += await _remove(metadata, gone.topic_id, lanes, transact)
+            names = [keys.head(gone.topic_id, lane) for lane in lanes]
+            removed += await _remove(metadata, Check(key, version), names, transact)
     await transact([Delete(key, version)])
     return removed
 
 
 async def _remove(
-    metadata: MetadataStore, topic_id: bytes, lanes: Sequence[int], transact: Transact
+    metadata: MetadataStore, ours: Check, names: Sequence[str], transact: Transact
 ) -> int:
-    names = [keys.head(topic_id, lane) for lane in lanes]
+    """Remove heads as long as the item is `ours`: else they may be those of a topic after all."""
     for attempt in range(ATTEMPTS_MAX):
         items: Mapping[str, Versioned] = await metadata.get_many(names)
         ops: list[Op] = [Delete(key, item.version) for key, item in items.items()]
         try:
             if ops:
-                await transact(ops)
+                await transact([*ops, ours])
             return len(ops)
         except MetadataConflict:
-            # A gateway that has not heard of it yet still commits.
-            if attempt + 1 == ATTEMPTS_MAX:
+            # A gateway that has not heard of it yet still commits; or the item is no longer ours.
+            now = await metadata.get(ours.key)
+            if now is None or now.version != ours.expected or attempt + 1 == ATTEMPTS_MAX:
                 raise
     return 0

@@ -23,8 +23,9 @@ from typing import Final
 
 import msgspec
 
-from storage import frames
+from storage import frames, keys
 from storage.entries import Entry, Kind
+from storage.errors import Corrupt
 from storage.producers import Key, Window
 
 _MAGIC: Final = b"RHD1"
@@ -242,6 +243,12 @@ def encode(head: Head) -> bytes:
     return frames.seal(_MAGIC, msgspec.msgpack.encode(head))
 
 
-def decode(value: bytes) -> Head:
-    """Return the head, or raise `Corrupt` if `value` is not what `encode` gave."""
-    return frames.unpack(_MAGIC, value, _DECODER, "a head")
+def decode(value: bytes, key: str | None = None) -> Head:
+    """Return the head, or raise `Corrupt` if `value` is not what `encode` gave.
+
+    `key` is where it was found: a head of another lane is `Corrupt`, too.
+    """
+    head = frames.unpack(_MAGIC, value, _DECODER, "a head")
+    if key is not None and key != (own := keys.head(head.topic_id, head.lane)):
+        raise Corrupt(f"the item at {key} is the head of another lane, {own}")
+    return head

@@ -35,7 +35,7 @@ async def change_head(
     for _ in range(ATTEMPTS_MAX):
         if item is None:
             return None
-        head = heads.decode(item.value)
+        head = heads.decode(item.value, key)
         new = change(head)
         if new is head:
             return head

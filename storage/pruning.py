@@ -40,7 +40,7 @@ async def prune(
         item = await metadata.get(key)
         if item is None:
             break
-        head = heads.decode(item.value)
+        head = heads.decode(item.value, key)
         before = await catalog.root(head)
         after = index.live_members(before, head.log_starts)
         lists, segments = await _live_lists(catalog, head, before)

@@ -38,6 +38,10 @@ class StoredTopic(msgspec.Struct, array_like=True, frozen=True):
     config: dict[str, str]
     created_ms: int
 
+    @property
+    def lane_count(self) -> int:
+        return lane_count(self.partition_count, int(TopicConfig(self.config)["lane.partitions"]))
+
 
 _DECODER: Final = msgspec.msgpack.Decoder(StoredTopic)
 

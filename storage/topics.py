@@ -16,6 +16,8 @@ from storage import head as heads
 from storage.dated import CallBegan, DatedMetadata
 from storage.errors import (
     Contended,
+    HeadGone,
+    HeadMissing,
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
@@ -177,7 +179,12 @@ class Topics:
             count, settings = self._altered(topic, partitions, factor, config or {})
             stored = StoredTopic(topic.topic_id, count, factor, settings, topic.created_ms)
             # The item first: what a lane has beyond the item's factor is on its way out.
-            altered = await self._write(name, stored, topic)
+            try:
+                altered = await self._write(name, stored, topic)
+            except HeadGone as error:
+                if (await self.read(name)).topic_id == topic.topic_id:
+                    raise HeadMissing(name, error.key) from error
+                raise MetadataConflict({}) from error
             if replicas is not None or factor != topic.replication_factor:
                 await self._reassign(altered, replicas)
             return altered
@@ -241,11 +248,12 @@ class Topics:
     async def _write(self, name: str, stored: StoredTopic, old: Topic | None) -> Topic:
         """Put the topic in the place of `old`, and before it the heads that it needs."""
         value, key = encode(stored), keys.topic(name)
-        made = await self._missing_heads(stored, 0 if old is None else old.partition_count)
         last: list[Op] = [Put(key, value, None if old is None else old.version)]
-        if old is None and len(made) + len(last) > TRANSACT_OPS_MAX:
+        if old is None and stored.lane_count >= TRANSACT_OPS_MAX:
             # It takes several transactions, so someone must know of the heads if they are cut off.
+            # Before they are looked for: from now on a sweep removes none of them.
             last.append(await self._announced(name, stored))
+        made = await self._missing_heads(stored, 0 if old is None else old.partition_count)
         while len(made) + len(last) > TRANSACT_OPS_MAX:
             await self._metadata.transact(made[:TRANSACT_OPS_MAX])
             made = made[TRANSACT_OPS_MAX:]
@@ -254,10 +262,8 @@ class Topics:
 
     async def _announced(self, name: str, stored: StoredTopic) -> Op:
         """Note that heads are being made; return the op that ends that, for the topic's own."""
-        width = int(TopicConfig(stored.config)["lane.partitions"])
-        lanes = lane_count(stored.partition_count, width)
         key = keys.gone_topic(stored.topic_id)
-        gone = GoneTopic(stored.topic_id, name, lanes, self._now_ms())
+        gone = GoneTopic(stored.topic_id, name, stored.lane_count, self._now_ms())
         item = await self._metadata.get(key)
         expected = None if item is None else item.version
         versions = await self._metadata.transact([Put(key, gone_topics.encode(gone), expected)])
@@ -323,12 +329,15 @@ class Topics:
             key = keys.head(stored.topic_id, lane)
             wide = lane_width(stored.partition_count, width, lane)
             item = items.get(key)
+            if item is None and lane * width < partition_count:
+                # A new head in its place would say that nothing was ever written.
+                raise HeadGone(key)
             if item is None:
                 zones = place(stored.topic_id, lane, stored.replication_factor, self._zone_names)
                 head = heads.create(stored.topic_id, lane, wide, zones)
                 ops.append(Put(key, heads.encode(head), None))
                 continue
-            head = heads.decode(item.value)
+            head = heads.decode(item.value, key)
             if head.partition_count < wide:
                 ops.append(Put(key, heads.encode(heads.widen(head, wide)), item.version))
         return ops

@@ -193,7 +193,7 @@ async def trim(
         item = await metadata.get(key)
         if item is None:
             return None
-        head = heads.decode(item.value)
+        head = heads.decode(item.value, key)
         trims = await plan(head)
         if not trims:
             return head

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from storage import head as heads
 from storage.catalog import Catalog
 from storage.dated import CallBegan, DatedConflict, DatedMetadata
-from storage.errors import Contended, RiachoError, UnknownTopicOrPartition
+from storage.errors import Contended, HeadGone, RiachoError
 from storage.head import Head
 from storage.metadata import MetadataStore, Versioned
 from storage.producers import Key, Window
@@ -151,10 +151,10 @@ class WatchedHead:
         if item is None:
             self._view = None
             self.wake()
-            raise UnknownTopicOrPartition("the topic was deleted")
+            raise HeadGone(self.key)
         if self._view and self._view.version == item.version:
             return self._know(LaneView(self._view.head, item.version, began_s))
-        return self._know(LaneView(heads.decode(item.value), item.version, began_s))
+        return self._know(LaneView(heads.decode(item.value, self.key), item.version, began_s))
 
     def adopted(self, view: LaneView, conflict: DatedConflict) -> LaneView:
         """Return the head that a conflict found, or `view` if it was not about the head."""

@@ -146,7 +146,7 @@ class _Work:
             return
         item = await self._metadata.get(key)
         if item is not None:
-            _, foreseen = await trimming.foresee(heads.decode(item.value), plan)
+            _, foreseen = await trimming.foresee(heads.decode(item.value, key), plan)
             told(foreseen)
 
 

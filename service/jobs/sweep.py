@@ -8,7 +8,7 @@ Without a word about it Spark is asked when there are more objects than this pro
 together.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +28,8 @@ from service.transactions import state
 from storage import gone_topics, keys, leases, zone_items
 from storage import head as heads
 from storage import sweep as sweeping
+from storage.all_heads import every_head
 from storage.errors import MetadataConflict, ObjectMissing, Rejected, StoreUnavailable
-from storage.head import Head
 from storage.leases import LeaseLost
 from storage.metadata import MetadataStore, Op
 from storage.sweep import Candidate, Count, TooMany, ZoneTally
@@ -38,7 +38,6 @@ MIN_AGE_MS: Final = 3_600_000
 SAFE_AGE_MS_MIN: Final = 900_000
 """A commit may come as late as 10 minutes after its objects; less than this is not safe."""
 
-HEADS_AT_ONCE: Final = 100
 _LISTED_AT_ONCE: Final = 1000
 _MANY: Final = 1 << 62
 """More bytes than any limit, to ask for Spark."""
@@ -140,7 +139,7 @@ class Sweep:
                     suffix,
                     self.cutoff_ms,
                     lambda: staged_keys(self._stores.metadata),
-                    lambda: read_heads(self._stores),
+                    lambda: every_head(self._stores.metadata),
                 )
             except TooMany:
                 if not divides:
@@ -159,8 +158,9 @@ class Sweep:
         names = await self.prepare()
         removal = await self._removal()
         # Read before anything is listed: only what is older than either counts.
-        staged = await staged_keys(self._stores.metadata)
-        encoded = [heads.encode(head) async for head in read_heads(self._stores)]
+        metadata = self._stores.metadata
+        staged = await staged_keys(metadata)
+        encoded = [heads.encode(head) async for head in every_head(metadata)]
         tasks = sweep_tasks.payloads(names, self.cutoff_ms, staged, encoded)
         found = runner.shuffle(
             Spread(sweep_tasks.rows, sweep_tasks.ROWS),
@@ -196,18 +196,23 @@ class Sweep:
         self._options.removed(objects, size_bytes)
 
     async def prepare(self) -> list[str]:
-        """Check that it is safe, remove leftover heads; return the zones to be swept."""
+        """Check that it is safe, remove leftover heads; return the zones to be swept.
+
+        Raises `Unsafe`, and `Corrupt` if a head may be missing: what it refers to is not garbage.
+        """
         age_ms = self._options.min_age_ms
         if age_ms < SAFE_AGE_MS_MIN and not self._options.is_unsafe:
             raise Unsafe(
                 f"objects of the last {SAFE_AGE_MS_MIN // 60_000} minutes may be about to be"
                 " committed; --unsafe sweeps younger ones, and is right only if nobody writes"
             )
-        if not await self._stores.metadata.list("topic/", limit=1) and not self._options.is_unsafe:
-            raise Unsafe(
-                "the metadata table has no topic, so everything would be garbage; are --metadata"
-                " and --zones of the same deployment? --unsafe sweeps all the same"
-            )
+        if not await self._stores.metadata.list("topic/", limit=1):
+            await self._check_heads()
+            if not self._options.is_unsafe:
+                raise Unsafe(
+                    "the metadata table has no topic, so everything would be garbage; are"
+                    " --metadata and --zones of the same deployment? --unsafe sweeps all the same"
+                )
         if self._held is not None:
             await self._remove_heads(self._held)
         await self._sweep_batches()
@@ -219,7 +224,7 @@ class Sweep:
     async def _sweep_batches(self) -> None:
         metadata, report = self._stores.metadata, self.report
         cutoff_ms = self.cutoff_ms - self._options.clocks_differ_ms
-        found = await sweep_batches.orphans(metadata, cutoff_ms, lambda: read_heads(self._stores))
+        found = await sweep_batches.orphans(metadata, cutoff_ms, lambda: every_head(metadata))
         report.batches = Count(len(found), sum(batch.size_bytes for batch in found))
         if self._held is None:
             return
@@ -249,9 +254,17 @@ class Sweep:
         except StoreUnavailable as error:
             self.report.zones[name].problem = str(error)
 
+    async def _check_heads(self) -> None:
+        """Raise `Corrupt` if what cannot be found might be taken for what is gone."""
+        async for _ in every_head(self._stores.metadata):
+            pass
+
     async def _remove_heads(self, held: Held) -> None:
         metadata = self._stores.metadata
-        for gone in await gone_topics.left_behind(metadata, self.cutoff_ms):
+        left_behind = await gone_topics.left_behind(metadata, self.cutoff_ms)
+        if left_behind:
+            await self._check_heads()
+        for gone in left_behind:
 
             async def is_topic(topic_id: bytes = gone.topic_id) -> bool:
                 topics = await self._stores.topics().all()
@@ -305,13 +318,3 @@ async def staged_keys(metadata: MetadataStore) -> list[str]:
         if len(page) < _LISTED_AT_ONCE:
             return found
         after = page[-1][0]
-
-
-async def read_heads(stores: Stores) -> AsyncIterator[Head]:
-    """Yield the head of every lane of every topic."""
-    for topic in await stores.topics().all():
-        for start in range(0, len(topic.lanes), HEADS_AT_ONCE):
-            lanes = topic.lanes[start : start + HEADS_AT_ONCE]
-            names = [keys.head(topic.topic_id, lane) for lane in lanes]
-            for item in (await stores.metadata.get_many(names)).values():
-                yield heads.decode(item.value)

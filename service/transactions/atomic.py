@@ -20,9 +20,12 @@ from service.transactions.guards import Answer, Done, Guard, Unguarded
 from service.transactions.items import Undecided
 from service.transactions.state import Results, Staged
 from service.transactions.transactions import GroupCommit
+from storage import keys
 from storage.atomic import Bases, LaneRuns, check_width
 from storage.commits import too_late
 from storage.errors import (
+    HeadGone,
+    HeadMissing,
     InvalidRecord,
     MetadataConflict,
     OutcomeUnknown,
@@ -104,13 +107,14 @@ class _Call:
         known = {of.topic: await self._gateway.topics.get(of.topic) for of in self._records}
         try:
             return await self._commit(known)
-        except UnknownTopicOrPartition:
+        except UnknownTopicOrPartition as error:
             # Perhaps one was deleted, made anew or widened since we looked; perhaps an attempt
             # without an answer was made before that, and only a guard can tell.
             if self._written is not None and isinstance(self._guard, Unguarded):
                 raise
             await self._guard.look()
             now = {name: await self._gateway.topics.read(name) for name in known}
+            _check_head(error, now)
             if now == known:
                 raise
         return await self._commit(now)
@@ -152,6 +156,15 @@ class _Call:
         written = await self._gateway.batcher.stage(appends, self._size_bytes)
         self._written = topics, written
         return written
+
+
+def _check_head(error: UnknownTopicOrPartition, topics: Mapping[str, Topic]) -> None:
+    """Raise `HeadMissing` if a head was gone, though its topic, one of these, is still there."""
+    if not isinstance(error, HeadGone):
+        return
+    for topic in topics.values():
+        if error.key in [keys.head(topic.topic_id, lane) for lane in topic.lanes]:
+            raise HeadMissing(topic.name, error.key) from error
 
 
 def assigned(gateway: Gateway, topic: Topic, records: TopicRecords) -> Mapping[int, pa.RecordBatch]:

@@ -17,8 +17,11 @@ from service.transactions.ids import ProducerIds, parse_transactional_id
 from service.transactions.items import Known, TransactionItems, Undecided
 from service.transactions.state import End, Open, Outcome, Ref, Results, Staged, Transaction
 from service.transactions.views import View, latest, view
+from storage import keys
 from storage.atomic import Bases, LaneRuns, check_width
 from storage.errors import (
+    HeadGone,
+    HeadMissing,
     InvalidProducerEpoch,
     InvalidTransactionState,
     InvalidTransactionTimeout,
@@ -210,6 +213,9 @@ class Transactions:
             except UnknownTopicOrPartition:
                 gone.append(lane.topic)
         names = ", ".join(sorted(map(repr, gone)))
+        if not names and isinstance(error, HeadGone):
+            heads = {keys.head(each.topic_id, each.lane): each.topic for each in opened.staged}
+            return HeadMissing(heads.get(error.key, ""), error.key)
         if not names:
             return error
         return UnknownTopicOrPartition(

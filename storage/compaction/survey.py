@@ -98,7 +98,7 @@ class Surveyor:
         item = await self.swapper.metadata.get(key)
         if item is None:
             return None
-        head = heads.decode(item.value)
+        head = heads.decode(item.value, key)
         every = list(range(head.partition_count))
         decided = await self._decide(topic, head, every, with_inline=True)
         due = [p for p, each in decided.items() if isinstance(each, Rewrite)]

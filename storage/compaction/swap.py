@@ -156,9 +156,9 @@ class Swapper:
             else:
                 await self._remove(roll)
                 return new
-            if item is not None and heads.decode(item.value).root == roll.new_root:
+            if item is not None and heads.decode(item.value, key).root == roll.new_root:
                 await self._remove(roll)
-                return heads.decode(item.value)
+                return heads.decode(item.value, key)
         raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
 
     async def _rolled(self, head: Head) -> Roll | None:
@@ -282,7 +282,7 @@ class Swapper:
 def _decoded(key: str, item: Versioned | None) -> Head:
     if item is None:
         raise UnknownTopicOrPartition(f"{key} is gone; its topic was deleted")
-    return heads.decode(item.value)
+    return heads.decode(item.value, key)
 
 
 def _holds(root: Members, partition: int, change: Change) -> bool:

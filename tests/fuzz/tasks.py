@@ -28,7 +28,7 @@ ALL = [
         factor=32 * 1024 * 12,
         why="zstd inflates to 32 KiB a byte at most; of a row of 88 bytes nine objects are made",
     ),
-    packed_decoder("service.fsck.decode_task", tuple[str, bool], fsck.decode_task),
+    packed_decoder("service.fsck.decode_task", tuple[str, str, bool], fsck.decode_task),
     Decoder(
         covers=("service.fsck.decode_report",),
         decode=fsck.decode_report,

@@ -35,10 +35,10 @@ from riacho.cli.main import cli  # noqa: E402
 from service.jobs import lease  # noqa: E402
 from service.jobs.lease import Held  # noqa: E402
 from service.jobs.stores import opened  # noqa: E402
-from service.jobs.sweep import read_heads  # noqa: E402
 from service.settings import Settings  # noqa: E402
 from service.transactions import atomic, staging  # noqa: E402
 from storage import commits, inventory, lanes  # noqa: E402
+from storage.all_heads import every_head  # noqa: E402
 
 for module in (atomic, commits, lanes, staging):
     assert module.FLIGHT_MAX_S == FLIGHT_S
@@ -87,7 +87,7 @@ async def objects() -> dict[str, list[str]]:
         for name in stores.zones.names:
             async for batch in stores.zones.store(name).list(""):
                 listed |= {info.key for info in batch}
-        async for head in read_heads(stores):
+        async for head in every_head(stores.metadata):
             async for shelf in inventory.walk(stores.zones, head):
                 referenced |= {reference.key for reference in shelf.references}
     return {"listed": sorted(listed), "referenced": sorted(referenced)}

@@ -15,6 +15,7 @@ from storage import keys
 from storage.errors import (
     Contended,
     Corrupt,
+    HeadMissing,
     InvalidRecord,
     InvalidRequest,
     ObjectMissing,
@@ -509,6 +510,13 @@ async def test_a_partition_that_is_not_there_yet_or_any_more_is_no_crash() -> No
     item = await cloud.metadata.get(key)
     assert item is not None
     await cloud.metadata.transact([Delete(key, item.version)])
+    with pytest.raises(HeadMissing, match="exists, but the metadata table has lost"):
+        await produce(gateway, b"a")
+    with pytest.raises(HeadMissing):
+        await fetch(gateway, 0)
+    with pytest.raises(HeadMissing):  # A new head would say that nothing was ever written.
+        await gateway.topics.alter("t", partitions=3)
+    await cloud.gateway().topics.delete("t")
     with pytest.raises(UnknownTopicOrPartition):
         await produce(gateway, b"a")
 

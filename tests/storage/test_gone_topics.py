@@ -1,5 +1,6 @@
 """Heads that an interrupted create or delete leaves behind are found, and only those."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -117,6 +118,40 @@ async def test_who_makes_a_topic_slowly_and_who_removes_it_do_not_both_win() -> 
 
     topic = await topics_of(FaultyMetadata(table), 1).create("t", partitions=LANES, config=CONFIG)
     assert topic.partition_count == LANES
+
+
+async def test_a_sweeper_that_is_slower_than_the_maker_takes_no_head_of_the_topic() -> None:
+    table = new_metadata()
+    about_to_remove, is_made = asyncio.Event(), asyncio.Event()
+    sweeping: list[asyncio.Task[int]] = []
+
+    async def no_topic() -> bool:
+        return False
+
+    async def slowly(ops: Sequence[Op]) -> Mapping[str, str]:
+        if any(op.key.startswith("head/") for op in ops):
+            about_to_remove.set()
+            await is_made.wait()
+        return await table.transact(ops)
+
+    class Slow(FaultyMetadata):
+        """A table whose user finds, at its last transaction, that a sweeper has begun."""
+
+        async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+            if any(op.key == keys.topic("t") for op in ops) and not sweeping:
+                [gone] = await gone_topics.left_behind(table, 10**9)
+                removing = gone_topics.remove_heads(table, gone, no_topic, slowly)
+                sweeping.append(asyncio.create_task(removing))
+                await about_to_remove.wait()
+            return await super().transact(ops)
+
+    topic = await topics_of(Slow(table)).create("t", partitions=LANES, config=CONFIG)
+    is_made.set()
+    with pytest.raises(MetadataConflict):
+        await sweeping[0]
+
+    names = [keys.head(topic.topic_id, lane) for lane in range(LANES)]
+    assert len(await table.get_many(names)) == LANES
 
 
 async def test_what_is_a_topic_after_all_keeps_its_heads() -> None:

@@ -8,10 +8,10 @@ import pytest
 from service.jobs import sweep as jobs
 from service.jobs.runners import ThreadRunner
 from service.jobs.stores import Stores
-from service.jobs.sweep import SAFE_AGE_MS_MIN, Options, Sweep, read_heads
+from service.jobs.sweep import SAFE_AGE_MS_MIN, Options, Sweep
 from service.jobs.sweep_batches import CLOCKS_DIFFER_MS
 from service.jobs.sweep_report import SweepReport
-from storage import gone_topics, keys, sweep
+from storage import all_heads, gone_topics, keys, sweep
 from storage.gone_topics import GoneTopic
 from storage.leases import LeaseLost
 from storage.metadata import Op, Put
@@ -250,11 +250,11 @@ async def test_all_that_is_staged_is_found_page_by_page(monkeypatch: pytest.Monk
 
 
 async def test_every_head_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "HEADS_AT_ONCE", 2)
+    monkeypatch.setattr(all_heads, "HEADS_AT_ONCE", 2)
     cluster = Cluster()
     process = cluster.process()
     await process.gateway.topics.create("t", partitions=5, config={"lane.partitions": 1})
 
-    lanes = [head.lane async for head in read_heads(stores_of(cluster))]
+    lanes = [head.lane async for head in all_heads.every_head(stores_of(cluster).metadata)]
 
     assert sorted(lanes) == [0, 1, 2, 3, 4]
