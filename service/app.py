@@ -34,6 +34,7 @@ from service.produce_routes import ProduceRoutes
 from service.registry import Registry, stop
 from service.serverless.clock import ThawingClock
 from service.settings import Settings
+from service.store_watch import StoreWatch
 from service.stores import DEFAULT_ZONE, open_table, open_zones, with_small_batches
 from service.transaction_routes import TransactionRoutes
 from service.transactions.atomic import Atomic
@@ -165,10 +166,15 @@ class App:
             self._registry.gateway_id,
         )
 
+    def _store_watch(self) -> StoreWatch:
+        gateway = self.gateway
+        return StoreWatch(gateway.zones, gateway.metadata, self._registry.beat, gateway.world)
+
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
+        watching = asyncio.create_task(self._store_watch().run())
         upkeep = asyncio.create_task(self._upkeep.run())
         transaction_upkeep = asyncio.create_task(self._transaction_upkeep.run())
         controller = self._controller()
@@ -180,6 +186,7 @@ class App:
         self.gateway.drain()
         await self._produce.aclose()
         await self.gateway.batcher.aclose()
+        await stop(watching)
         await stop(upkeep)
         await stop(transaction_upkeep)
         await stop(beats)

@@ -12,10 +12,11 @@ from service.gateway import Gateway
 from service.metrics import Metrics
 from service.registry import Registry
 from service.requests import Query
+from service.store_watch import obstacle
 from service.survey import Counts, Survey, ZoneCounts, zones_of
 from service.version import VERSION
 from storage import leases
-from storage.errors import ShuttingDown
+from storage.errors import Corrupt, ShuttingDown, StoreUnavailable
 from storage.objects import ObjectStore
 from storage.zone_items import ZoneItem
 
@@ -137,10 +138,19 @@ def router(gateway: Gateway, registry: Registry, metrics: Metrics) -> APIRouter:
 
     @routes.get("/ready")
     async def ready() -> Health:
-        """Answer if the metadata store does, and this gateway is not shutting down."""
+        """Answer if the stores can be used, and this gateway is not shutting down.
+
+        They cannot if the metadata store does not answer, if its file is damaged, or if a disk is
+        full or fails, a process holds the lock or there are no descriptors, so that writes fail.
+        """
         if gateway.draining.is_set():
             raise ShuttingDown("this gateway is shutting down")
-        await gateway.metadata.get("topic/-")
+        if reason := obstacle(gateway.zones, gateway.metadata):
+            raise StoreUnavailable(f"writes fail here: {reason}")
+        try:
+            await gateway.metadata.get("topic/-")
+        except Corrupt as error:
+            raise StoreUnavailable(f"the metadata table is damaged: {error}") from error
         return Health(status="ok")
 
     @routes.get("/metrics", response_class=Response)

@@ -27,12 +27,13 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from storage.errors import ObjectExists, ObjectMissing, StoreUnavailable
+from storage.errors import DiskFailing, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.file_reads import NOWAIT, read
 from storage.objects import Body, ObjectInfo, check_key
 from storage.pace import Pace
 from storage.ranges import Range
 from storage.threads import Threads
+from storage.trouble import MACHINE_ERRORS, Trouble
 
 THREADS_MAX: Final = 8
 """Enough for the disk to gather several flushes, few enough to cost nothing."""
@@ -53,6 +54,14 @@ Parts: TypeAlias = Callable[[], Iterable[Body]]
 
 _COPY_BYTES: Final = 1024 * 1024
 _PARTIAL: Final = ".partial"
+_ADVICE: Final = {
+    errno.EMFILE: "raise the limit of open files of this process (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files of this machine",
+    errno.EIO: "the disk fails: look into the system's log",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EFBIG: "raise the limit of the size of files (ulimit -f)",
+}
+
 _PUT_ATTEMPTS_MAX: Final = 3
 
 
@@ -74,11 +83,12 @@ class DirectoryObjects:
         self._journals_names: bool | None = None
         self._made: set[Path] = set()
         self._threads = Threads(THREADS_MAX, "directory")
+        self.trouble = Trouble(f"directory {self._root}")
 
     async def put(self, key: str, body: Body) -> None:
         path = Path(self._path(key))
         is_small = sum(map(len, body)) <= HERE_BYTES_MAX
-        with _reporting(key):
+        with self._writing(key):
             if is_small and not self._puts and self._pace.is_quick:
                 with self._pace.measured():
                     self._put(key, path, lambda: [body])
@@ -99,8 +109,29 @@ class DirectoryObjects:
             with source:
                 self._put(key, target, lambda: _parts_of(source))
 
-        with _reporting(key):
+        with self._writing(key):
             await self._threads.run(copy)
+
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[None]:
+        """Turn the system's errors into ours, and remember what keeps us from writing."""
+        try:
+            with _reporting(f"{self._root}/{key}"):
+                yield
+        except DiskFailing as error:
+            self.trouble.failed(str(error))
+            raise
+        if self.trouble.reason:
+            self.trouble.worked()
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        try:
+            with _reading(key, self._root):
+                yield
+        except DiskFailing as error:
+            self.trouble.mention("read", str(error))
+            raise
 
     def _put_timed(self, key: str, path: Path, body: Body) -> float:
         began_s = time.perf_counter()
@@ -116,7 +147,7 @@ class DirectoryObjects:
 
     async def _get(self, key: str, ranges: Sequence[Range] | None) -> list[bytes]:
         path = self._path(key)
-        with _reading(key, self._root):
+        with self._reading(key):
             # What the page cache holds is read here and now; the system refuses to wait for
             # the disk (RWF_NOWAIT), and only then does the read move to another thread.
             cached = read(key, path, ranges, NOWAIT) if NOWAIT else None
@@ -128,7 +159,7 @@ class DirectoryObjects:
 
     async def size(self, key: str) -> int:
         path = self._path(key)
-        with _reading(key, self._root):
+        with self._reading(key):
             return await self._threads.run(lambda: _size(path))
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -271,9 +302,11 @@ def _reporting(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(
-            f"{what}: {error.strerror}; check the disk's space and the directory's permissions"
-        ) from error
+        kind = DiskFailing if error.errno in MACHINE_ERRORS else StoreUnavailable
+        advice = _ADVICE.get(
+            error.errno or 0, "check the disk's space and the directory's permissions"
+        )
+        raise kind(f"{what}: {error.strerror}; {advice}") from error
 
 
 @contextmanager
