@@ -26,7 +26,7 @@ from service import survey
 from service.catch_up import CatchUp
 from service.clock import World
 from service.leading import keep_lease
-from service.registry import failing_zones
+from service.registry import Observed
 from service.settings import Settings
 from service.survey import Counts
 from service.verification import Verification
@@ -87,6 +87,7 @@ class Controller:
         self._incomplete: dict[str, frozenset[bytes]] = {}
         """By key of a head: objects that zones in sync did not hold yet in the last scan."""
         self._scan_due_s = 0.0
+        self._gateways = Observed(settings, metadata, world)
         self._beats: dict[str, tuple[str, float]] = {}
         """Versions of gateways' items, and when each was seen first."""
         self.counts = Counts()
@@ -222,7 +223,7 @@ class Controller:
     async def _catch_lanes_up(self, zones: dict[str, WatchedZone]) -> None:
         if not self._behind:
             return
-        distrusted = await failing_zones(self._metadata, self._world, self._settings)
+        distrusted = await self._gateways.failing_zones()
         until_s = self._world.monotonic_s() + self._settings.controller_step_s
         for key, name in list(self._behind):
             if self._world.monotonic_s() >= until_s:

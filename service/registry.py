@@ -2,6 +2,11 @@
 
 Nothing depends on the answer but people and clients that look for another address, so a beat
 that fails is simply tried again with the next one.
+
+Clocks are not compared. Every beat gives the item a new version, and a reader takes a gateway for
+alive as long as it sees versions change, by the reader's own clock. So a gateway whose clock is
+wrong is shown, and one that died is not. Every gateway looks at the others' items with each of its
+own beats. Of an item that it meets for the first time it believes the time in it, either way.
 """
 
 import asyncio
@@ -58,6 +63,7 @@ class Registry:
         self._metadata = metadata
         self._world = world
         self._started_ms = world.now_ms()
+        self._observed = Observed(settings, metadata, world)
         self._version: str | None = None
 
     async def run(self) -> None:
@@ -65,6 +71,7 @@ class Registry:
         while self._settings.gateway_heartbeat_s:
             with suppress(RiachoError):
                 await self.beat()
+                await self.gateways()
             await self._world.sleep(self._settings.gateway_heartbeat_s)
 
     async def beat(self) -> None:
@@ -101,20 +108,43 @@ class Registry:
 
     async def gateways(self) -> list[GatewayItem]:
         """Return the gateways that beat lately."""
-        return await _alive(self._metadata, self._world, self._settings)
+        return await self._observed.alive()
 
 
-async def failing_zones(metadata: MetadataStore, world: World, settings: Settings) -> set[str]:
-    """Return the zones that some gateway could not use lately."""
-    return {name for item in await _alive(metadata, world, settings) for name in item.failing}
+class Observed:
+    """The items of gateways, as one reader has seen them change."""
+
+    def __init__(self, settings: Settings, metadata: MetadataStore, world: World) -> None:
+        self._missed_s = MISSED_BEATS_MAX * max(1.0, settings.gateway_heartbeat_s)
+        self._metadata = metadata
+        self._world = world
+        self._seen: dict[str, tuple[str, float]] = {}
+        """Of every item its version, and the latest moment at which it may have been written."""
+
+    async def alive(self) -> list[GatewayItem]:
+        """Return the gateways whose items have changed lately."""
+        # Dated before the call: gateways beat on while this process waits for the answer.
+        now_s, now_ms = self._world.monotonic_s(), self._world.now_ms()
+        items = await self._metadata.list("gateway/")
+        seen, found = dict[str, tuple[str, float]](), []
+        for key, stored in items:
+            item = decode(stored.value)
+            version, beat_s = self._seen.get(key, (None, now_s - _age_s(item, now_ms)))
+            if version not in (None, stored.version):
+                beat_s = now_s
+            seen[key] = stored.version, beat_s
+            if now_s - beat_s <= self._missed_s:
+                found.append(item)
+        self._seen = seen
+        return found
+
+    async def failing_zones(self) -> set[str]:
+        """Return the zones that some gateway could not use lately."""
+        return {name for item in await self.alive() for name in item.failing}
 
 
-async def _alive(metadata: MetadataStore, world: World, settings: Settings) -> list[GatewayItem]:
-    missed_ms = int(MISSED_BEATS_MAX * 1000 * max(1.0, settings.gateway_heartbeat_s))
-    # Dated before the call: gateways beat on while this process waits for the answer.
-    oldest_ms = world.now_ms() - missed_ms
-    items = [decode(item.value) for _, item in await metadata.list("gateway/")]
-    return [item for item in items if item.beat_ms >= oldest_ms]
+def _age_s(item: GatewayItem, now_ms: int) -> float:
+    return abs(now_ms - item.beat_ms) / 1000
 
 
 async def stop(task: "asyncio.Task[None]") -> None:

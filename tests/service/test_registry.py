@@ -19,11 +19,11 @@ def new_metadata() -> FaultyMetadata:
     return FaultyMetadata(MemoryMetadata(real_world().new_version))
 
 
-def at(now_ms: list[int]) -> World:
+def at(now_ms: list[int], wrong_by_ms: int = 0) -> World:
     real = real_world()
     return World(
-        now_ms=lambda: now_ms[0],
-        monotonic_s=real.monotonic_s,
+        now_ms=lambda: now_ms[0] + wrong_by_ms,
+        monotonic_s=lambda: now_ms[0] / 1000,
         sleep=real.sleep,
         random=real.random,
         random_bytes=real.random_bytes,
@@ -78,3 +78,30 @@ async def test_a_gateway_that_leaves_is_gone() -> None:
     await registry.leave()
 
     assert await registry.gateways() == []
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("wrong_by_ms", [-DAY_MS, DAY_MS])
+async def test_a_gateway_whose_clock_is_wrong_is_shown_until_it_dies(wrong_by_ms: int) -> None:
+    metadata, now_ms = new_metadata(), [2 * DAY_MS]
+    wrong = Registry(SETTINGS, metadata, at(now_ms, wrong_by_ms))
+    right = Registry(SETTINGS, metadata, at(now_ms))
+
+    async def shown(registry: Registry) -> set[str]:
+        return {item.id for item in await registry.gateways()}
+
+    for _ in range(2):
+        for registry in (wrong, right):
+            await registry.beat()
+            await registry.gateways()
+        now_ms[0] += 10_000
+    assert await shown(wrong) == await shown(right) == {wrong.gateway_id, right.gateway_id}
+
+    for _ in range(MISSED_BEATS_MAX):
+        await right.beat()
+        now_ms[0] += 10_001
+    assert await shown(right) == {right.gateway_id}
+    await wrong.beat()
+    assert await shown(right) == {wrong.gateway_id, right.gateway_id}
