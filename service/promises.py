@@ -17,6 +17,7 @@ from storage.errors import (
     Corrupt,
     DuplicateSequence,
     GroupNotEmpty,
+    HeadMissing,
     IdempotencyKeyReused,
     IllegalGeneration,
     InconsistentGroup,
@@ -30,6 +31,7 @@ from storage.errors import (
     InvalidTopic,
     InvalidTransactionState,
     InvalidTransactionTimeout,
+    MetadataDamaged,
     NotAcceptable,
     NotEnoughReplicas,
     NotSupported,
@@ -43,6 +45,7 @@ from storage.errors import (
     RequestTooLarge,
     RiachoError,
     ShuttingDown,
+    StoreLocked,
     StoreUnavailable,
     TopicExists,
     TransactionTooLarge,
@@ -58,8 +61,8 @@ Kinds: TypeAlias = tuple[type[RiachoError], ...]
 
 _BODY: Final = (InvalidRequest, UnsupportedMediaType, RequestTooLarge)
 _HOT_BODY: Final = (*_BODY, Overloaded)
-_READS: Final = (StoreUnavailable, Corrupt)
-_WRITES: Final = (*_READS, Contended, OutcomeUnknown)
+_READS: Final = (StoreUnavailable, Corrupt, MetadataDamaged)
+_WRITES: Final = (*_READS, Contended, OutcomeUnknown, StoreLocked)
 
 PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ("GET", "/v1/topics"): (*_READS, InvalidRequest),
@@ -70,7 +73,9 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
         InvalidPartitions,
         InvalidReplicationFactor,
         InvalidTopic,
+        MetadataDamaged,
         OutcomeUnknown,
+        StoreLocked,
         StoreUnavailable,
         TopicExists,
     ),
@@ -78,6 +83,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ("PATCH", "/v1/topics/{topic}"): (
         *_BODY,
         *_WRITES,
+        HeadMissing,
         InvalidConfig,
         InvalidPartitions,
         InvalidReplicationFactor,
@@ -92,6 +98,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ),
     ("GET", "/v1/topics/{topic}/partitions"): (
         *_READS,
+        HeadMissing,
         InvalidRequest,
         InvalidTopic,
         UnknownTopicOrPartition,
@@ -99,6 +106,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ("POST", "/v1/topics/{topic}/records"): (
         *_HOT_BODY,
         *_WRITES,
+        HeadMissing,
         DuplicateSequence,
         InvalidAcks,
         InvalidProducerEpoch,
@@ -116,6 +124,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ),
     ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): (
         *_READS,
+        HeadMissing,
         InvalidRequest,
         InvalidTopic,
         NotAcceptable,
@@ -127,6 +136,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): (
         *_HOT_BODY,
         *_WRITES,
+        HeadMissing,
         DuplicateSequence,
         InvalidAcks,
         InvalidProducerEpoch,
@@ -143,6 +153,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ),
     ("DELETE", "/v1/topics/{topic}/partitions/{partition}/records"): (
         *_WRITES,
+        HeadMissing,
         InvalidRequest,
         InvalidTopic,
         OffsetOutOfRange,
@@ -151,6 +162,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ),
     ("GET", "/v1/topics/{topic}/partitions/{partition}/offsets"): (
         *_READS,
+        HeadMissing,
         InvalidRequest,
         InvalidTopic,
         ObjectMissing,
@@ -158,6 +170,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ),
     ("GET", "/v1/topics/{topic}/partitions/{partition}/segments"): (
         *_READS,
+        HeadMissing,
         InvalidRequest,
         InvalidTopic,
         NotSupported,
@@ -167,6 +180,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ("POST", "/v1/topics/{topic}/delete-records"): (
         *_BODY,
         *_WRITES,
+        HeadMissing,
         InvalidTopic,
         OffsetOutOfRange,
         PolicyViolation,
@@ -199,10 +213,17 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
         UnknownMember,
         UnknownTopicOrPartition,
     ),
-    ("GET", "/v1/groups/{group}/lag"): (*_READS, InvalidRequest, ObjectMissing, UnknownGroup),
+    ("GET", "/v1/groups/{group}/lag"): (
+        *_READS,
+        HeadMissing,
+        InvalidRequest,
+        ObjectMissing,
+        UnknownGroup,
+    ),
     ("POST", "/v1/groups/{group}/reset"): (
         *_HOT_BODY,
         *_WRITES,
+        HeadMissing,
         GroupNotEmpty,
         InvalidTopic,
         UnknownTopicOrPartition,
@@ -225,6 +246,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ("POST", "/v1/transactions/{transaction}/commit"): (
         *_HOT_BODY,
         *_WRITES,
+        HeadMissing,
         IllegalGeneration,
         InvalidProducerEpoch,
         InvalidTopic,
@@ -245,6 +267,7 @@ PROMISES: Final[Mapping[tuple[str, str], Kinds]] = {
     ("POST", "/v1/atomic"): (
         *_HOT_BODY,
         *_WRITES,
+        HeadMissing,
         DuplicateSequence,
         IdempotencyKeyReused,
         IllegalGeneration,

@@ -15,16 +15,33 @@ from service.gateway import Gateway
 from service.metrics import Metrics
 from service.registry import Registry
 from service.settings import Settings
-from storage.errors import MetadataConflict, ObjectMissing, OutcomeUnknown, StoreUnavailable
+from storage.errors import (
+    MetadataConflict,
+    MetadataDamaged,
+    ObjectMissing,
+    OutcomeUnknown,
+    StoreLocked,
+    StoreUnavailable,
+)
 from storage.memory import MemoryMetadata, MemoryObjects
 from storage.metadata import Op, Versioned
 from storage.objects import Body
 from storage.zones import Zones
 
-TableFault = Literal["down", "refusing", "silent", "contended", "damaged", "buggy", "hanging"]
+TableFault = Literal[
+    "down",
+    "refusing",
+    "silent",
+    "contended",
+    "damaged",
+    "buggy",
+    "hanging",
+    "malformed",
+    "locked",
+]
 """Not there; reads only; never says whether it wrote; somebody else is always first; bytes have
 changed; the driver fails in a way that nobody thought of;
-the connection hangs."""
+the connection hangs; the file is no database any more; another process holds its lock."""
 
 BucketFault = Literal["down", "damaged", "empty", "buggy"]
 
@@ -62,6 +79,8 @@ class Table:
         self._check()
         await asyncio.sleep(0)
         match self.fault:
+            case "locked":
+                raise StoreLocked("another process holds the lock of the table")
             case "refusing":
                 raise StoreUnavailable("the table takes no writes")
             case "silent":
@@ -79,6 +98,8 @@ class Table:
             raise StoreUnavailable("the table does not answer")
         if self.fault == "buggy":
             raise BugInDriver("the driver has a bug")
+        if self.fault == "malformed":
+            raise MetadataDamaged("database disk image is malformed")
 
     def _seen(self, item: Versioned) -> Versioned:
         if self.fault != "damaged":

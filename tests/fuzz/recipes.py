@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from storage import keys
+from storage.metadata import Delete
 from tests.fuzz.deployment import BucketFault, Deployment, TableFault
 from tests.fuzz.good_requests import (
     GOOD,
@@ -67,6 +69,20 @@ HOT_BODIES = tuple(op for op in GOOD if op[0] == "POST" and op not in ADMIN_BODI
 WRITES = tuple(op for op in GOOD if op[0] != "GET" and op not in (FETCH_MANY, *BEATS))
 
 
+NEED_HEADS = (
+    *PRODUCE,
+    *DELETE_RECORDS,
+    FETCH,
+    *(("GET", f"{PARTITION}/{what}") for what in ("offsets", "segments")),
+    ("GET", f"{TOPIC}/partitions"),
+    ALTER,
+    ("GET", f"{GROUP}/lag"),
+    RESET,
+    COMMIT,
+    ATOMICALLY,
+)
+
+
 def of(operations: Sequence[Operation], code: str, recipe: Recipe) -> Recipes:
     return {(operation, code): recipe for operation in operations}
 
@@ -107,6 +123,17 @@ async def _hurried(deployed: Deployment, _: Names) -> None:
     await deployed.restart()
 
 
+async def _head_lost(deployed: Deployment, _: Names) -> None:
+    """The table has lost the heads of a topic, and the gateway knows of nothing."""
+    topic = await deployed.gateway.topics.read("t")
+    for lane in topic.lanes:
+        key = keys.head(topic.topic_id, lane)
+        item = await deployed.table.inner.get(key)
+        assert item is not None
+        await deployed.table.inner.transact([Delete(key, item.version)])
+    await deployed.restart()
+
+
 GENERAL: Recipes = {
     (FETCH_MANY, "REQUEST_TIMED_OUT"): Recipe(before=_hurried, table="hanging"),
     **of(_but(READY), "INVALID_REQUEST", Recipe(change=Request(params={"nonsense": "1"}))),
@@ -131,6 +158,12 @@ GENERAL: Recipes = {
     **of([op for op in WRITES if op != INIT], "CONCURRENT_COMMITS", Recipe(table="contended")),
     **of([INIT], "REQUEST_TIMED_OUT", Recipe(before=_restarted, table="silent")),
     **of([INIT], "CONCURRENT_COMMITS", Recipe(before=_restarted, table="contended")),
+    **of(_but(FETCH_MANY, READY), "METADATA_DAMAGED", Recipe(before=_restarted, table="malformed")),
+    **of([op for op in WRITES if op != INIT], "METADATA_LOCKED", Recipe(table="locked")),
+    **of([INIT], "METADATA_LOCKED", Recipe(before=_restarted, table="locked")),
+    **of(BEATS, "METADATA_LOCKED", Recipe(before=_has_grown, table="locked")),
+    **of([DESCRIBE], "METADATA_LOCKED", Recipe(before=_time_passes, table="locked")),
+    **of(NEED_HEADS, "HEAD_MISSING", Recipe(before=_head_lost)),
     **of(BEATS, "REQUEST_TIMED_OUT", Recipe(before=_has_grown, table="silent")),
     **of(BEATS, "CONCURRENT_COMMITS", Recipe(before=_has_grown, table="contended")),
     **of([DESCRIBE], "REQUEST_TIMED_OUT", Recipe(before=_time_passes, table="silent")),
