@@ -17,7 +17,6 @@ NOT_TRIED = {
     "service.groups.offsets.Offsets._unpacked": "decodes by _decode",
     "service.jobs.spark_runner._raised": "an error of our own worker, which has our credentials",
     "service.jobs.spark_runner._packed": OURS,
-    "service.json_shape.check_shape": "the part of decode_json that looks before it decodes",
     "storage.compaction.swap._decoded": "decodes by storage.head.decode",
     "storage.frames.PayloadDecoder.decode": "a protocol, which msgspec keeps",
     "storage.frames.decoded": "what all decoders of msgpack call",
