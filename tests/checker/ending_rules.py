@@ -16,6 +16,8 @@ from tests.checker.transaction_rules import (
     ENDS_REMEMBERED,
     FENCED,
     REFUSED,
+    UNDER_KEY,
+    WRITER,
     Ending,
     Instance,
     Place,
@@ -55,21 +57,31 @@ def _disagreements(name: str, endings: Sequence[Ending]) -> Iterator[str]:
 
 
 def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
-    """A repeat is told what the first one was, as long as ten others have not ended since."""
+    """A repeat is told what the first one was told, unless what it belongs to is over.
+
+    A transaction is remembered as long as ten others of its id have not ended since; a numbered
+    call until its caller raises the epoch; a call under a key for as long as any history lasts.
+    """
     settled_s: dict[str, float] = {}
     for ending in history.endings:
         if ending.answer in {COMMITTED, ABORTED}:
             ended_s = min(ending.ended_s, settled_s.get(ending.name, ending.ended_s))
             settled_s[ending.name] = ended_s
-    lowest = _epochs_from(history)
+    lowest, raised_s = _epochs_from(history), _raised_s(history)
     for ending in history.endings:
         if ending.answer != FENCED or settled_s.get(ending.name, ending.began_s) >= ending.began_s:
             continue
-        transactional_id, _, epoch = ref_of(ending.name)
-        times, epochs = lowest.get(transactional_id, ([], []))
-        place = bisect_left(times, ending.ended_s)
-        if place < len(times) and epochs[place] <= epoch + ENDS_REMEMBERED:
-            yield f"{ending} though it had ended, and {epochs[place]} was not reached yet"
+        whose, number, epoch = ref_of(ending.name)
+        if ending.name.startswith(UNDER_KEY):
+            yield f"{ending} though it had ended, and a key has no epoch"
+        elif ending.name.startswith(WRITER):
+            if raised_s.get((whose, number), inf) >= ending.ended_s:
+                yield f"{ending} though it had ended, and epoch {number} was not raised yet"
+        else:
+            times, epochs = lowest.get(whose, ([], []))
+            place = bisect_left(times, ending.ended_s)
+            if place < len(times) and epochs[place] <= epoch + ENDS_REMEMBERED:
+                yield f"{ending} though it had ended, and {epochs[place]} was not reached yet"
 
 
 def _epochs_from(history: TransactionHistory) -> Mapping[str, tuple[list[float], list[int]]]:
@@ -82,7 +94,7 @@ def _epochs_from(history: TransactionHistory) -> Mapping[str, tuple[list[float],
         current[instance.transactional_id].append((instance.began_s, instance.epoch))
     committed = {ending.name for ending in history.endings if ending.answer == COMMITTED}
     for name, began_s in asked_to_commit_s(history).items():
-        if name in committed:
+        if name in committed and not name.startswith((WRITER, UNDER_KEY)):
             transactional_id, _, epoch = ref_of(name)
             current[transactional_id].append((began_s, epoch))
     lowest = {}
@@ -91,6 +103,23 @@ def _epochs_from(history: TransactionHistory) -> Mapping[str, tuple[list[float],
         epochs = list(accumulate((epoch for _, epoch in reversed(known)), min))[::-1]
         lowest[transactional_id] = [at_s for at_s, _ in known], epochs
     return lowest
+
+
+def _raised_s(history: TransactionHistory) -> Mapping[tuple[str, int], float]:
+    """Return by writer and epoch when the writer first made a call of a higher epoch."""
+    began_s: dict[str, dict[int, float]] = defaultdict(dict)
+    for ending in history.endings:
+        if ending.name.startswith(WRITER):
+            writer, epoch, _ = ref_of(ending.name)
+            of = began_s[writer]
+            of[epoch] = min(ending.began_s, of.get(epoch, inf))
+    raised_s = {}
+    for writer, of in began_s.items():
+        earliest_s = inf
+        for epoch in sorted(of, reverse=True):
+            raised_s[writer, epoch] = earliest_s
+            earliest_s = min(earliest_s, of[epoch])
+    return raised_s
 
 
 def committed_records_are_where_they_were_said_to_be(history: TransactionHistory) -> Iterator[str]:

@@ -141,6 +141,18 @@ BROKEN_TRANSACTIONS = [
         ),
     ),
     (
+        "ends_are_remembered",
+        history(
+            ending(COMMITTED, "writer-0.1.5"),
+            ending(FENCED, "writer-0.1.5", at_s=3),
+            ending(COMMITTED, "writer-0.2.6", at_s=5),
+        ),
+    ),
+    (
+        "ends_are_remembered",
+        history(ending(COMMITTED, "key-1.0.5"), ending(FENCED, "key-1.0.5", at_s=3)),
+    ),
+    (
         "committed_records_are_where_they_were_said_to_be",
         history(ending(COMMITTED, bases={P: 0, Q: 1}), p=log(A), q=log(B)),
     ),
@@ -397,3 +409,15 @@ def test_forgotten_ends_are_found_as_by_a_look_at_all_pairs(
 
     found = [one for one in endings if any(p.startswith(str(one)) for p in problems)]
     assert found == [one for one in endings if is_forgotten(one)]
+
+
+def test_a_numbered_call_is_remembered_until_its_caller_raises_the_epoch() -> None:
+    raised = ending(UNKNOWN, "writer-0.2.6", at_s=2)
+    repeat = ending(FENCED, "writer-0.1.5", at_s=3)
+    first = ending(COMMITTED, "writer-0.1.5")
+    other = ending(COMMITTED, "writer-2.2.6", at_s=2)
+    later = ending(COMMITTED, "writer-0.1.10", at_s=5)
+
+    assert not list(ends_are_remembered(history(first, raised, repeat, later)))
+    assert not list(ends_are_remembered(history(repeat, later)))
+    assert len(list(ends_are_remembered(history(first, other, repeat, later)))) == 1

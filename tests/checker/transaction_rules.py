@@ -28,7 +28,9 @@ UNAVAILABLE = "unavailable"
 UNKNOWN = "unknown"
 
 WRITER = "writer-"
-"""So begin the names of those who number their calls."""
+"""So begin the names of numbered calls, with the epoch and the number of the call behind it."""
+UNDER_KEY = "key-"
+"""So begin the names of calls under an idempotency key."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -118,7 +120,10 @@ def name_of(value: str) -> str:
 
 
 def ref_of(name: str) -> tuple[str, int, int]:
-    """Return transactional id, producer id and epoch of an attempt; of a writer its calls."""
+    """Return transactional id, producer id and epoch of an attempt.
+
+    Of a numbered call: the writer, its epoch, and the number of the call.
+    """
     match name.partition("!")[0].rsplit(".", 2):
         case [transactional_id, producer_id, epoch] if producer_id.isdigit() and epoch.isdigit():
             return transactional_id, int(producer_id), int(epoch)

@@ -7,6 +7,7 @@ from typing import Any
 from tests.checker.transaction_rules import (
     COMMITTED,
     FENCED,
+    UNDER_KEY,
     WRITER,
     Attempt,
     Place,
@@ -66,7 +67,7 @@ class AtomicWriters:
     async def _write_under_keys(self, number: int) -> None:
         calls = []
         for call in range(self._calls):
-            name = f"key-{number}.0.{call}"
+            name = f"{UNDER_KEY}{number}.0.{call}"
             values = self._values(name)
             headers = {"idempotency-key": name}
             calls.append(asyncio.create_task(self._write(name, values, headers)))

@@ -224,8 +224,13 @@ class Laboratory:
         """Move the log start, as retention does, and the size with it."""
         lane, number = topic.lane_of(partition)
         head = await self.head(topic, lane)
-        entries = await self.catalog.after(head, number, head.log_starts[number], 10**6)
-        gone = sum(entry.length for entry in entries if entry.end_offset <= offset)
+        gone, position = 0, head.log_starts[number]
+        # The catalog returns the entries of one page at a time.
+        while position < offset and (
+            entries := await self.catalog.after(head, number, position, 10**6)
+        ):
+            gone += sum(entry.length for entry in entries if entry.end_offset <= offset)
+            position = entries[-1].end_offset
 
         def change(head: Head) -> Head:
             starts, sizes = list(head.log_starts), list(head.sizes)

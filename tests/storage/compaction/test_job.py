@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from storage import keys
@@ -326,6 +326,7 @@ HISTORY = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(HISTORY, st.integers(0, 2**32))
+@example([("append", 3), ("roll", 0), ("append", 3), ("hide", 100)], 0)
 def test_any_history_against_a_dictionary(history: list[tuple[str, int]], seed: int) -> None:
     asyncio.run(against_a_dictionary(history, seed))
 
