@@ -32,7 +32,7 @@ class CopierPlan:
             source_partitions=chance.randint(1, 3),
             partitions=chance.randint(1, 4),
             lane_partitions=chance.choice([1, 2, 64]),
-            records=chance.randint(50, 150),
+            records=chance.randint(25, 80),
             in_group=chance.random() < 0.5,
             in_one_call=chance.choice([0.0, 0.3, 1.0]),
             aborts=chance.choice([0.0, 0.1]),
@@ -40,6 +40,6 @@ class CopierPlan:
             timeout_ms=chance.choice([3_000, 60_000, TIMEOUT_MS_MAX, TIMEOUT_MS_MAX]),
             life_s=chance.choice([3.0, 15.0, 60.0]),
             writers=chance.choice([0, 0, 2]),
-            calls=chance.randint(10, 40),
+            calls=chance.randint(6, 24),
             net=NetPlan.of(chance),
         )

@@ -46,7 +46,7 @@ class IdempotentPlan:
         producers = chance.choice([0, 0, 3, 8, 25])
         return cls(
             producers=producers,
-            batches=chance.randint(100, 250) // max(1, producers),
+            batches=chance.randint(60, 150) // max(1, producers),
             in_flight=chance.choice([1, IN_FLIGHT_MAX, IN_FLIGHT_MAX]),
             tries_max=chance.choice([1, 2, 8]),
             pause_s=chance.choice([0.0, 0.1, 1.0]),

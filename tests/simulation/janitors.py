@@ -79,9 +79,9 @@ class JanitorPlan:
     @classmethod
     def of(cls, chance: random.Random, faults: Faults) -> "JanitorPlan":
         plan = cls(
-            janitors=chance.choice([0, 1, 2, 2]),
+            janitors=chance.choice([0, 1, 1, 2]),
             writers=chance.randint(1, 3),
-            calls=chance.randint(10, 40),
+            calls=chance.randint(6, 24),
             # Some are written all the time, some only once.
             keys=chance.choice([1, 2, 3, 5, 8, 30, 60, 60]),
             partitions=chance.randint(1, 3),

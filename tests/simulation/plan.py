@@ -49,7 +49,7 @@ class Plan:
             readers=chance.randint(1, 3),
             partitions=chance.randint(1, 4),
             lane_partitions=chance.choice([1, 2, 64]),
-            calls=chance.randint(15, 50),
+            calls=chance.randint(10, 30),
             patience_s=chance.choice([1.0, 60.0, 60.0]),
             faults=Faults(
                 before=chance.choice([0.0, 0.02, 0.1]),
