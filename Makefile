@@ -17,7 +17,7 @@ help:
 	@echo "make aws     the same on a local S3 and DynamoDB (ON=localstack, ON=minio: in docker)"
 	@echo "make test    the whole suite          make lint    format, style, types"
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
-	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200)"
+	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200, MINUTES=60)"
 	@echo "make proof   full disks, flipped bits, power cuts, crowds (PART=torture,trials,fuzz,properties,sim)"
 	@echo "make mutants do the tests notice what is wrong? (ARGS='storage/head.py ...')"
 	@echo "make synth   what AWS would run, into cdk.out (SET='zones=a,b,c ...'); make deploy"
@@ -69,7 +69,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
 sim: $(VENV)/.dev
-	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) $(ARGS)
+	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(FIRST),--first $(FIRST)) $(ARGS)
 
 # PART=torture,trials,fuzz,properties,sim (default: all, some two hours); MINUTES is for sim.
 proof: $(VENV)/.all

@@ -1,15 +1,21 @@
 """What came of one seed: what is wrong, the smallest history that shows it, and what it met."""
 
 import gc
+import random
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.checker import idempotent_rules, transaction_rules
 from tests.checker.history import violations
 from tests.checker.smallest import lines, smallest
+from tests.simulation.cuts import WHOLE, Cut
+from tests.simulation.plan import Plan
+from tests.simulation.shrinking import shrunk
 from tests.simulation.simulator import Simulation, run
+
+BROKE_OFF = "the run broke off"
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,8 @@ class Result:
     met: Counter[str]
     """What happened, and how often."""
     simulated_s: float
+    cut: Cut = WHOLE
+    """With so much taken away it still fails, if that was tried."""
 
 
 def prepare_worker() -> None:
@@ -29,14 +37,14 @@ def prepare_worker() -> None:
     gc.freeze()
 
 
-def judge(seed: int) -> Result:
+def judge(seed: int, cut: Cut = WHOLE) -> Result:
     """Run a seed; a run that breaks off is wrong, too."""
     gc.collect()  # What the run before has left.
     try:
-        simulation = run(seed)
+        simulation = run(seed, cut)
     except Exception as error:  # noqa: BLE001
         trace = "".join(traceback.format_exception(error))
-        return Result(seed, [f"the run broke off: {error!r}"], trace, Counter(), 0.0)
+        return Result(seed, [f"{BROKE_OFF}: {error!r}"], trace, Counter(), 0.0)
     return judged(simulation)
 
 
@@ -45,6 +53,31 @@ def judged(simulation: Simulation) -> Result:
     wrong = violations(history)
     shown_by = lines(smallest(history, wrong[0])) if wrong else ""
     return Result(simulation.seed, wrong, shown_by, met_in(simulation), simulation.loop.now_s)
+
+
+def judge_and_shrink(seed: int, seconds_max: float) -> Result:
+    """Run a seed; if it fails, look at most so long for the fewest faults that still make it."""
+    result = judge(seed)
+    if not result.wrong or not seconds_max:
+        return result
+    events = Plan.of(random.Random(seed)).troubles
+    cut = shrunk(
+        lambda smaller: _broken(seed, smaller),
+        result.wrong[0].partition(": ")[0],
+        events,
+        seconds_max=seconds_max,
+    )
+    return replace(result, cut=cut)
+
+
+def _broken(seed: int, cut: Cut) -> set[str]:
+    """Return the names of the rules that are broken."""
+    gc.collect()
+    try:
+        wrong = violations(run(seed, cut).history)
+    except Exception:  # noqa: BLE001
+        return {BROKE_OFF}
+    return {line.partition(": ")[0] for line in wrong}
 
 
 def met_in(simulation: Simulation) -> Counter[str]:

@@ -22,6 +22,7 @@ from storage.errors import RiachoError
 from storage.topics import Topic, Topics
 from storage.zones import Zones
 from tests.checker.history import History
+from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_plan
 from tests.simulation.exactly_once import ExactlyOnce, WatchedMetadata
 from tests.simulation.hosts import Cloud, Host, Hosts
 from tests.simulation.idempotent import Idempotents
@@ -50,12 +51,14 @@ RETENTION_MS = 20_000
 class Simulation:
     seed: int
     loop: VirtualLoop
+    cut: Cut = WHOLE
     trace: list[str] = field(default_factory=list)
     history: History = field(default_factory=History)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.plan = Plan.of(self.chance)
+        cut_plan(self.plan, self.cut)
         self.table_chance = random.Random(self.seed + 6)
         store_chance = random.Random(self.seed + 1)
         self.metadata = WatchedMetadata(lambda: store_chance.randbytes(12).hex())
@@ -66,7 +69,9 @@ class Simulation:
         self.hosts = [self._start() for _ in range(self.plan.gateways)]
         self.out_of_sync = 0
         """Looks at heads that found one of which zones were behind, after the faults."""
-        self.trouble = Trouble(self.chance, self.cloud, self.hosts, self._start, self._note)
+        self.trouble = Trouble(
+            self.chance, self.cloud, self.hosts, self._start, self._note, self.cut
+        )
         self._cast()
 
     def _cast(self) -> None:
@@ -87,7 +92,7 @@ class Simulation:
         )
         self.history.transactions = self.exactly_once.history
         chance = random.Random(seed + 5)
-        plan = JanitorPlan.of(chance, self.plan.faults)
+        plan = cut_janitors(JanitorPlan.of(chance, self.plan.faults), self.cut)
         if self.plan.group.members:
             plan.sweeps = False  # Nothing of a group is swept, and its members would have to wait.
         self.janitors = Janitors(plan, chance, self.loop, hosts, self.cloud, trace)
@@ -284,11 +289,11 @@ def simulate(seed: int) -> tuple[History, list[str]]:
     return simulation.history, simulation.trace
 
 
-def run(seed: int) -> Simulation:
+def run(seed: int, cut: Cut = WHOLE) -> Simulation:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     try:
-        simulation = Simulation(seed, loop)
+        simulation = Simulation(seed, loop, cut)
         with short_flights(), decoding_once(), collecting_nothing():
             loop.run_until_complete(simulation.run())
         return simulation

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from tests.simulation.cuts import Cut
 from tests.simulation.hosts import Cloud, Host
 
 STOPPED_S = 15.0
@@ -12,6 +13,9 @@ what an object may lie about before it is committed or swept."""
 
 AWAY_S = 60.0
 THROTTLED_S = 10.0
+
+KINDS = ("kill", "stop", "away", "hang", "throttle")
+"""Every kind of event."""
 
 
 class Trouble:
@@ -22,23 +26,27 @@ class Trouble:
         hosts: list[Host],
         start: Callable[[], Host],
         note: Callable[[str], None],
+        cut: Cut,
     ) -> None:
         self._chance = chance
         self._cloud = cloud
         self._hosts = hosts
         self._start = start
         self._note = note
-        self.counts = dict.fromkeys(("kill", "stop", "away", "hang", "throttle"), 0)
+        self._cut = cut
+        self.counts = dict.fromkeys(KINDS, 0)
 
     async def make(self, count: int) -> None:
         """Let `count` things go wrong; those that last go on beside the next."""
         lasting = []
-        for _ in range(count):
+        for number in range(1, count + 1):
             await asyncio.sleep(self._chance.uniform(0.1, 5))
             kinds = ["kill", "kill", "stop", "stop", "throttle"]
             if len(self._cloud.weather) > 1:
                 kinds += ["away", "away", "hang"]
             kind = self._chance.choice(kinds)
+            if kind in self._cut.without or number in self._cut.skipped:
+                continue
             self.counts[kind] += 1
             if kind == "kill":
                 self._kill(self._chance.randrange(len(self._hosts)))

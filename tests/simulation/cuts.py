@@ -1,0 +1,88 @@
+"""Runs with less in them: the same seed without some kinds of faults, actors or single events.
+
+A seed decides everything; a `Cut` takes away from that. Seed and cut together give the same run
+in any process, so a failure that was shrunk can be replayed exactly.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tests.simulation.http import NetPlan
+from tests.simulation.janitors import JanitorPlan
+from tests.simulation.plan import Plan
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is taken away from a run."""
+
+    without: tuple[str, ...] = ()
+    """Kinds of events (`trouble.py`), and names of `PARTS`."""
+    skipped: tuple[int, ...] = ()
+    """Numbers of single events, the first is 1."""
+    calls_max: int | None = None
+    """How many calls, batches and records each actor makes at most."""
+
+    def arguments(self) -> str:
+        """Return it as arguments of the command line, each behind a blank."""
+        given = f" --without {','.join(self.without)}" if self.without else ""
+        given += f" --skip {','.join(map(str, self.skipped))}" if self.skipped else ""
+        return given + (f" --calls {self.calls_max}" if self.calls_max is not None else "")
+
+
+WHOLE: Final = Cut()
+
+
+def _without_net(plan: Plan) -> None:
+    plan.idempotent.net, plan.copiers.net = NetPlan(), NetPlan()
+
+
+def _set(name: str, value: object) -> Callable[[Plan], None]:
+    owner, _, last = name.rpartition(".")
+
+    def change(plan: Plan) -> None:
+        setattr(getattr(plan, owner) if owner else plan, last, value)
+
+    return change
+
+
+PARTS: Final[Mapping[str, Callable[[Plan], None]]] = {
+    "copiers": _set("copiers.copiers", 0),
+    "writers": _set("copiers.writers", 0),
+    "group": _set("group.members", 0),
+    "idempotent": _set("idempotent.producers", 0),
+    "readers": _set("readers", 0),
+    "trims": _set("trims", False),
+    "producers": _set("producers", 1),
+    "gateways": _set("gateways", 1),
+    "net": _without_net,
+    "lost-calls": _set("faults.before", 0.0),
+    "lost-answers": _set("faults.after", 0.0),
+    "late-calls": _set("faults.late", 0.0),
+    "damage": _set("faults.bent", 0.0),
+    "slowness": _set("faults.slow_s", 0.001),
+}
+"""What can be taken away besides kinds of events; of producers and gateways all but one."""
+
+JANITOR_PARTS: Final = ("janitors", "sweeps")
+
+
+def cut_plan(plan: Plan, cut: Cut) -> None:
+    for name in cut.without:
+        PARTS.get(name, lambda _: None)(plan)
+    if cut.calls_max is not None:
+        most = cut.calls_max
+        plan.calls = min(plan.calls, most)
+        plan.idempotent.batches = min(plan.idempotent.batches, most)
+        plan.copiers.calls = min(plan.copiers.calls, most)
+        plan.copiers.records = min(plan.copiers.records, most)
+
+
+def cut_janitors(plan: JanitorPlan, cut: Cut) -> JanitorPlan:
+    if "janitors" in cut.without:
+        plan = replace(plan, janitors=0, writers=0)
+    if "sweeps" in cut.without:
+        plan = replace(plan, sweeps=False)
+    calls = plan.calls if cut.calls_max is None else min(plan.calls, cut.calls_max)
+    return replace(plan, calls=calls)
