@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
-from storage import inventory
+from storage import inventory, keys
 from storage.errors import Corrupt, RiachoError, StoreUnavailable
 from storage.head import Head
 from storage.objects import ObjectInfo, ObjectStore
@@ -82,6 +82,22 @@ def parse_key(key: str) -> tuple[Kind, str]:
 def age_of(info: ObjectInfo, object_id: str) -> int:
     """Return when the object is from, in ms: the later of what its name and the store say."""
     return max(int(object_id[:12], 16), info.modified_ms)
+
+
+async def clock_of(store: ObjectStore, probe: str) -> int | None:
+    """Return what time it is by the store's clock, in ms; None if it does not tell.
+
+    `probe` is an identifier that nobody used.
+    """
+    key = keys.zone_probe(probe)
+    await store.put(key, [probe.encode()])
+    try:
+        async for batch in store.list(key):
+            for info in batch:
+                return info.modified_ms or None
+        return None
+    finally:
+        await store.delete([key])
 
 
 @dataclass(slots=True)

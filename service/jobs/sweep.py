@@ -8,6 +8,7 @@ Without a word about it Spark is asked when there are more objects than this pro
 together.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -29,14 +30,25 @@ from storage import gone_topics, keys, leases, zone_items
 from storage import head as heads
 from storage import sweep as sweeping
 from storage.all_heads import every_head
-from storage.errors import MetadataConflict, ObjectMissing, Rejected, StoreUnavailable
+from storage.errors import (
+    MetadataConflict,
+    ObjectMissing,
+    Rejected,
+    RiachoError,
+    StoreUnavailable,
+)
 from storage.leases import LeaseLost
 from storage.metadata import MetadataStore, Op
 from storage.sweep import Candidate, Count, TooMany, ZoneTally
 
+log = logging.getLogger(__name__)
+
 MIN_AGE_MS: Final = 3_600_000
 SAFE_AGE_MS_MIN: Final = 900_000
 """A commit may come as late as 10 minutes after its objects; less than this is not safe."""
+
+CLOCK_SLACK_MS: Final = 60_000
+"""A zone's clock may be behind ours by so much; some tell only the second."""
 
 _LISTED_AT_ONCE: Final = 1000
 _MANY: Final = 1 << 62
@@ -213,13 +225,39 @@ class Sweep:
                     "the metadata table has no topic, so everything would be garbage; are"
                     " --metadata and --zones of the same deployment? --unsafe sweeps all the same"
                 )
+        self.report.zones = {name: ZoneTally() for name in self._stores.zones.names}
         if self._held is not None:
+            await self._heed_clocks()
             await self._remove_heads(self._held)
         await self._sweep_batches()
-        self.report.zones = {name: ZoneTally() for name in self._stores.zones.names}
         for name, item in await self._markers():
             await self._check_marker(name, item)
         return [name for name, tally in self.report.zones.items() if not tally.problem]
+
+    async def _heed_clocks(self) -> None:
+        """Judge ages by the clock that is furthest behind: ours, or that of a zone.
+
+        A zone says when it got an object. If our clock were ahead of that, what is about to be
+        committed would look old enough.
+        """
+        now_ms = self._stores.world.now_ms()
+        behind_ms = 0
+        for name in self._stores.zones.names:
+            try:
+                zone_ms = await sweeping.clock_of(
+                    self._stores.zones.store(name), self._stores.world.new_id().hex()
+                )
+            except RiachoError as error:
+                self.report.zones[name].problem = str(error)
+                continue
+            if zone_ms is not None:
+                behind_ms = max(behind_ms, now_ms - zone_ms)
+        if behind_ms > CLOCK_SLACK_MS:
+            log.warning(
+                "the clock of this machine is %d s ahead of that of a zone: corrected for it",
+                behind_ms // 1000,
+            )
+            self.cutoff_ms -= behind_ms
 
     async def _sweep_batches(self) -> None:
         metadata, report = self._stores.metadata, self.report

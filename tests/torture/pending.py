@@ -15,7 +15,6 @@ LOCKED: Final = "a lock that is held too long: 503 in time, and it says so"
 MALFORMED: Final = "a malformed database is not called retryable"
 KEYS: Final = "an item under a wrong key is a finding, and stops every sweep"
 HEADS: Final = "a head that cannot be read is a finding of fsck, which goes on with other lanes"
-SWEEP_CLOCK: Final = "a sweep whose clock is wrong takes nothing that is needed"
 CLOCKS: Final = "a gateway whose clock is a day behind stays in /v1/cluster"
 
 

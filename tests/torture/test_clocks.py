@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.load import load, new_ledger, wait_for_acks, watch
-from tests.integration.processes import Api
+from tests.integration.processes import TIMEOUT_S, Api
 from tests.integration.zoned import until
 from tests.torture.deployment import AS_OBJECTS, check_all, command, deployment
-from tests.torture.pending import CLOCKS, SWEEP_CLOCK, awaits
+from tests.torture.pending import CLOCKS, awaits
 from tests.torture.shim import Disk, shifted_clock
 from tests.torture.sizes import only_proof, some
 
@@ -52,7 +52,7 @@ def test_a_gateway_with_a_wrong_clock_is_seen(tmp_path: Path, shim: Path, shift_
         pids = {right.process.pid, wrong.process.pid}
         for gateway in (right, wrong):
             with Api(gateway.url) as api:
-                until(lambda api=api: seen(api) == pids, "both are seen", timeout_s=20)
+                until(lambda api=api: seen(api) == pids, "both are seen", timeout_s=TIMEOUT_S)
         wrong.kill()
         with Api(right.url) as api:
             until(lambda: seen(api) == {right.process.pid}, "the one that is gone is not")
@@ -63,22 +63,23 @@ def seen(api: Api) -> set[int]:
 
 
 @only_proof
-@awaits(SWEEP_CLOCK)
+@pytest.mark.parametrize("env", [{}, AS_OBJECTS], ids=["table", "objects"])
+@pytest.mark.parametrize("whose", ["gateway", "sweep"])
 @SHIFTS
-def test_a_sweep_whose_clock_is_wrong_takes_nothing_that_is_needed(
-    tmp_path: Path, shim: Path, shift_s: int
+def test_a_sweep_takes_nothing_that_is_needed_whoever_has_the_wrong_clock(
+    tmp_path: Path, shim: Path, shift_s: int, whose: str, env: dict[str, str]
 ) -> None:
     disk = Disk(tmp_path, shim)
-    disk.slow_down(0.05)
-    here = deployment(tmp_path, AS_OBJECTS, disk.env)
-    with here.start() as gateway:
+    disk.slow_down(0.05)  # So that much is written and not yet committed at any time.
+    clock = {"SHIM_SHIFT_S": str(shift_s)}
+    gateway_clock = clock if whose == "gateway" else {}
+    sweep_clock = shifted_clock(shim, shift_s) if whose == "sweep" else {}
+    with deployment(tmp_path, env, disk.env, gateway_clock).start() as gateway:
         ledger = new_ledger(gateway)
         rng = random.Random(1)
         with load(ledger, [gateway.url]):
             for _ in range(10):
                 wait_for_acks(ledger, rng.randrange(5, 30))
-                code, out, err = command(
-                    tmp_path, "sweep", "--no-spark", env=shifted_clock(shim, shift_s)
-                )
+                code, out, err = command(tmp_path, "sweep", "--no-spark", env=sweep_clock)
                 assert code == 0, (out, err)
         check_all(ledger, gateway, tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.gateway import GatewayProcess, free_port
 from tests.integration.load import Ledger, load, new_ledger, wait_for_acks
-from tests.integration.processes import Api
+from tests.integration.processes import TIMEOUT_S, Api
 from tests.integration.zoned import until
 from tests.torture.deployment import AS_OBJECTS, check_all, deployment
 from tests.torture.pending import FULL_DISK, awaits
@@ -140,7 +140,9 @@ def test_a_full_disk_is_told_to_operators(
         httpx.Client(base_url=gateway.url) as client,
     ):
         with on_a_full_disk(gateway, small_disk):
-            until(lambda: client.get("/ready").status_code == 503, "/ready tells", timeout_s=20)
+            until(
+                lambda: client.get("/ready").status_code == 503, "/ready tells", timeout_s=TIMEOUT_S
+            )
             assert "space" in (told := client.get("/ready").json())["detail"], told
         until(lambda: client.get("/ready").status_code == 200, "/ready is ready again")
         assert "space" in gateway.log.read_text()
@@ -189,6 +191,10 @@ def test_no_descriptors_left_is_told_to_operators(tmp_path: Path) -> None:
             wait_for_acks(ledger, 30)
             with without_descriptors(gateway):
                 wait_for_refusals(ledger)
-                until(lambda: client.get("/ready").status_code == 503, "/ready", timeout_s=20)
+                until(
+                    lambda: client.get("/ready").status_code == 503,
+                    "/ready tells",
+                    timeout_s=TIMEOUT_S,
+                )
             until(lambda: client.get("/ready").status_code == 200, "/ready is ready again")
         assert "files" in gateway.log.read_text()

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from storage import head as heads
 from storage import keys, sweep
 from storage.errors import StoreUnavailable
 from storage.leases import LeaseLost
+from storage.memory import MemoryObjects
 from storage.metadata import Put
 from storage.objects import ObjectInfo
 from storage.zone_items import ZoneItem
@@ -325,6 +327,34 @@ async def test_too_many_objects_are_divided(monkeypatch: pytest.MonkeyPatch) -> 
     assert report.zones["a"].seen.objects == 163
     assert report.zones["a"].unknown.objects == 1
     assert await process.read() == ["0", "4", "8"]
+
+
+async def test_a_clock_that_is_ahead_makes_nothing_old_enough(spread: bool) -> None:
+    cluster = Cluster()
+    await with_topic(cluster)
+    zone = MemoryObjects(lambda: int(cluster.now_s * 1000))
+    await zone.put(orphan(cluster), [b"x"])
+    cluster.now_s += 2 * HOUR_S
+    young = orphan(cluster)
+    await zone.put(young, [b"x"])
+
+    async def left(ahead_s: float) -> set[str]:
+        world = stores_of(cluster).world
+        wrong = replace(world, now_ms=lambda: world.now_ms() + int(ahead_s * 1000))
+        stores = Stores(zones=Zones({"a": zone}), metadata=cluster.metadata, world=wrong)
+        held = await TestHeld(stores).take()
+        job = Sweep(stores, held, Options())
+        if spread:
+            with ThreadRunner(lambda: _opened(stores), 2) as runner:
+                await job.run_with(runner)
+        else:
+            await job.run()
+        await held.lease.release()
+        return {info.key async for batch in zone.list("") for info in batch}
+
+    assert await left(24 * HOUR_S) == {young}
+    cluster.now_s += 2 * HOUR_S
+    assert await left(24 * HOUR_S) == set()
 
 
 async def test_what_is_not_safe_needs_to_be_told() -> None:
