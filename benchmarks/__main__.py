@@ -10,6 +10,7 @@ NAMES = (
     "http",
     "cpu",
     "fan_out",
+    "polls",
     "slow_store",
     "small_produce",
     "writers",

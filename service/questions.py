@@ -103,7 +103,7 @@ class Questions:
         """By partition: where the answer ends that many get now, and when they have got it."""
         self._recent: dict[Question, Answer] = {}
         self.is_draining = False
-        """Nobody shall wait any more."""
+        """Nobody shall wait any more: set it, and wake all lanes."""
 
     def recent(self, question: Question, view: LaneView) -> Answer | None:
         """Return an answer that many got a moment ago, if `view` still has its records."""
@@ -189,9 +189,7 @@ class Questions:
         if self._recent.get(question) is answer:
             del self._recent[question]
 
-    async def _read(
-        self, question: Question, asked: _Asked, since: LaneView | None
-    ) -> Answer | None:
+    async def _read(self, question: Question, asked: _Asked, since: LaneView | None) -> Answer:
         lane, local, view = question.lane, question.partition, since
         while True:
             if view is not None:
@@ -199,8 +197,6 @@ class Questions:
             handing_out = self._handing_out.get((lane, local))
             if handing_out is not None and not self.is_draining:
                 await asyncio.wait([handing_out[1]])
-            if self.is_draining:
-                return None
             view = await lane.view(VIEW_AGE_MAX_S)
             share = self._outgoing.take(question.budget.bytes_max)
             budget = replace(question.budget, bytes_max=share.size_bytes)
@@ -209,7 +205,8 @@ class Questions:
             )
             fetched, view = await reread(lane, view, read)
             share.hold(fetched.size_bytes)
-            if question.is_answered_by(fetched, view):
+            # At the end of a gateway, all get what there is.
+            if self.is_draining or question.is_answered_by(fetched, view):
                 break
         self._close(question, asked)
         is_whole = fetched.end_offset == view.head.next_offsets[local]

@@ -21,7 +21,7 @@ PER_TURN: Final = 2
 """So many are released in one turn of the event loop. A turn costs next to nothing, but whoever
 needs several turns (a produce takes about ten) waits in each for as many answers."""
 
-PAUSE_S: Final = 0.001
+PAUSE_S: Final = 0.004
 """So long the loop is left to others between two turns, while something urgent is under way."""
 
 
