@@ -39,6 +39,7 @@ COLLECTIONS: Final = frozenset(
         "producer",
         "topic",
         "txn",
+        "verification",
         "watch",
         "zone",
     }

@@ -1,11 +1,12 @@
 """No head is missed: a topic that has lost one is noticed, and one that comes or goes is not."""
 
+import inspect
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
+from storage import all_heads, keys
 from storage import head as heads
-from storage import keys
 from storage.all_heads import every_head, sound_topics, strays
 from storage.errors import Corrupt, HeadMissing, MetadataDamaged
 from storage.memory import MemoryMetadata
@@ -144,3 +145,16 @@ async def test_an_item_that_is_not_what_its_key_says_stops_everything_and_is_tol
     assert found == key
     assert key in why
     assert [topic.name for topic in await sound_topics(table)] == ["t"]
+
+
+OBJECT_KEYS = {"hot_segment", "compacted_segment", "index_object", "zone_marker", "zone_probe"}
+SAMPLES = {str: "name", bytes: bytes(16), int: 1}
+
+
+def test_every_key_of_the_table_belongs_to_a_known_collection() -> None:
+    makers = dict(inspect.getmembers(keys, inspect.isfunction))
+    assert makers.keys() > OBJECT_KEYS
+    for name in makers.keys() - OBJECT_KEYS:
+        kinds = inspect.signature(makers[name]).parameters.values()
+        made = makers[name](*(SAMPLES[each.annotation] for each in kinds))
+        assert made.split("/")[0] in all_heads.COLLECTIONS, name
