@@ -276,9 +276,9 @@ class HeadMissing(Corrupt):
 
     def __init__(self, topic: str, key: str) -> None:
         super().__init__(
-            f"topic {topic!r} exists, but the metadata table has lost {key}, the head of one of its"
-            " lanes; nothing of the topic is removed while this is so. Run `riacho fsck`, and"
-            " restore the metadata table from a backup"
+            f"topic {topic!r} exists, but the metadata table has lost the head of its lane"
+            f" {key.rpartition('/')[2].lstrip('0') or '0'} ({key}); nothing is swept while this is"
+            " so. Run `riacho fsck`, and restore the metadata table from a backup"
         )
 
 
