@@ -237,7 +237,7 @@ class _Writer(Thread):
             if self._is_doubtful:
                 sqlite_log.write_again(self._path)
                 self._is_doubtful = False
-        except (sqlite3.Error, OSError, StoreLocked) as error:
+        except (sqlite3.Error, StoreUnavailable) as error:
             self._roll_back(error)
             return [self._failed(error) for _ in group]
         with self._pace.measured():

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from storage.sqlite_failures import primary_code
+from storage.sqlite_failures import failure, primary_code
 
 _COPY_BYTES: Final = 1024 * 1024
 _PAGES_MAX: Final = 1000  # What SQLite does by itself.
@@ -39,10 +39,13 @@ def is_doubtful_after(error: Exception) -> bool:
 
 
 def write_again(path: Path) -> None:
-    """Write the log of the database `path` once more, and flush it. Raises `OSError`."""
-    with suppress(FileNotFoundError), Path(f"{path}-wal").open("r+b") as log:
-        while part := log.read(_COPY_BYTES):
-            log.seek(-len(part), os.SEEK_CUR)
-            log.write(part)
-        log.flush()
-        os.fsync(log.fileno())
+    """Write the log of the database `path` once more, and flush it, or raise `StoreUnavailable`."""
+    try:
+        with suppress(FileNotFoundError), Path(f"{path}-wal").open("r+b") as log:
+            while part := log.read(_COPY_BYTES):
+                log.seek(-len(part), os.SEEK_CUR)
+                log.write(part)
+            log.flush()
+            os.fsync(log.fileno())
+    except OSError as error:
+        raise failure(path, error) from error
