@@ -58,7 +58,7 @@ PATIENCE_S = 3600.0
 SLOWER = 6.0
 """Jobs and readers pause so many times longer then: there is nothing new to be found."""
 
-IDLE_MAX = 5.0
+IDLE_MAX = 8.0
 """Jobs that found nothing to do pause longer each time, up to so many times as long."""
 
 CALM = Faults(slow_s=0.001)

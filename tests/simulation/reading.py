@@ -3,7 +3,7 @@
 from service.gateway import FetchResult, Gateway, Position, Wait
 from storage.reader import Budget
 
-PATIENCE_MAX = 6.0
+PATIENCE_MAX = 15.0
 
 EVERYTHING = Budget(records_max=10_000, bytes_max=10**7)
 
@@ -20,7 +20,7 @@ class Patience:
         self.factor = 1.0
 
     def saw(self, is_news: bool) -> None:
-        self.factor = 1.0 if is_news else min(PATIENCE_MAX, self.factor * 1.3)
+        self.factor = 1.0 if is_news else min(PATIENCE_MAX, self.factor * 1.5)
 
 
 async def fetch(

@@ -146,11 +146,9 @@ class Simulation:
             task.cancel()
         await asyncio.gather(faults, *lasting, return_exceptions=True)
         self.history.produced += self.idempotents.produced()
+        await self._close_gateways()
         await self._read_everything()
         await self._check_stores()
-        for host in self.hosts:
-            await host.serve(host.gateway.aclose())
-            self.history.batches += host.gateway.batcher.batch_count
         return self.history
 
     def _start_group(self) -> "list[asyncio.Task[None]]":
@@ -243,6 +241,12 @@ class Simulation:
             elif replication.incomplete(head):
                 found.append(f"of {key} not all zones hold all objects")
         return found
+
+    async def _close_gateways(self) -> None:
+        for host in self.hosts:
+            await host.serve(host.gateway.aclose())
+            self.history.batches += host.gateway.batcher.batch_count
+            host.process.stop()
 
     # What is there in the end
 
