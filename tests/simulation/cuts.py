@@ -61,6 +61,7 @@ PARTS: Final[Mapping[str, Callable[[Plan], None]]] = {
     "lost-answers": _set("faults.after", 0.0),
     "late-calls": _set("faults.late", 0.0),
     "damage": _set("faults.bent", 0.0),
+    "stops-at-calls": _set("faults.stops", 0.0),
     "slowness": _set("faults.slow_s", 0.001),
 }
 """What can be taken away besides kinds of events; of producers and gateways all but one."""

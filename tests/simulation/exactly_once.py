@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,13 +11,12 @@ from service.gateway import Gateway
 from storage import frames
 from storage import head as heads
 from storage.errors import RiachoError
-from storage.memory import MemoryMetadata
-from storage.metadata import Op, Versioned
 from storage.reader import Budget
 from storage.records import record_batch
 from tests.checker.transaction_rules import Moment, Shown, TransactionHistory
 from tests.simulation.asking import Asking
 from tests.simulation.atomic_writers import ATOMS, AtomicWriters
+from tests.simulation.cloud import WatchedMetadata
 from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.copiers import COPIES, GROUP, SOURCE, Copiers
 from tests.simulation.hosts import Create, Host
@@ -26,24 +25,6 @@ from tests.simulation.reading import Patience, fetch, read_all
 
 READERS = 2
 DRAIN_S = 300.0
-
-
-class WatchedMetadata(MemoryMetadata):
-    """A table that shows every change to somebody, at the moment it is made."""
-
-    def __init__(self, new_version: Callable[[], str]) -> None:
-        super().__init__(new_version)
-        self.watch: Callable[[Mapping[str, bytes]], None] | None = None
-
-    async def everything(self, prefix: str) -> list[tuple[str, Versioned]]:
-        """Return all items whose keys begin so, of whatever collection."""
-        return sorted(item for item in self._items.items() if item[0].startswith(prefix))
-
-    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        versions = await super().transact(ops)
-        if self.watch is not None:
-            self.watch({key: self._items[key].value for key in versions})
-        return versions
 
 
 class ExactlyOnce:

@@ -1,4 +1,4 @@
-"""The stores that all share, and the processes that use them: gateways, and whatever jobs need."""
+"""Gateways, each in a process of its own."""
 
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -11,20 +11,10 @@ from service.gateway import Gateway
 from service.metrics import Metrics
 from service.registry import Registry
 from service.settings import Settings
-from storage.memory import MemoryObjects
-from storage.metadata import MetadataStore
-from storage.objects import ObjectStore
 from storage.topics import Topic
-from storage.zones import Zones
+from tests.simulation.cloud import Cloud
 from tests.simulation.virtual_loop import Process, VirtualLoop
-from tests.simulation.world import (
-    Faults,
-    FaultyLink,
-    FaultyMetadata,
-    FaultyObjects,
-    Weather,
-    world_of,
-)
+from tests.simulation.world import Faults, FaultyLink, world_of
 
 T = TypeVar("T")
 
@@ -33,32 +23,6 @@ Create: TypeAlias = Callable[[str, int, Mapping[str, object]], Awaitable[Topic]]
 
 SKEW_MS = 300_000
 """The clocks of gateways are wrong by so much at most."""
-
-
-class Cloud:
-    """Object stores of several zones, a table, and how they are."""
-
-    def __init__(self, loop: VirtualLoop, names: str, metadata: MetadataStore) -> None:
-        now_ms = world_of(loop, random.Random(0)).now_ms
-        self.objects: dict[str, ObjectStore] = {name: MemoryObjects(now_ms) for name in names}
-        self.weather = {name: Weather() for name in names}
-        self.metadata = metadata
-        self.table_weather = Weather()
-
-    def zones(self, link: FaultyLink) -> Zones:
-        return Zones(
-            {
-                name: FaultyObjects(store, link, self.weather[name])
-                for name, store in self.objects.items()
-            }
-        )
-
-    def table(self, link: FaultyLink) -> FaultyMetadata:
-        return FaultyMetadata(self.metadata, link, self.table_weather)
-
-    def clear_up(self) -> None:
-        for weather in (*self.weather.values(), self.table_weather):
-            weather.is_away = weather.hangs = weather.is_throttled = False
 
 
 @dataclass(eq=False)
@@ -101,6 +65,8 @@ class Hosts:
         self._chance = chance
         self._settings = settings
         self._inline_bytes_max = inline_bytes_max
+        self.links: list[FaultyLink] = []
+        """Of all gateways that were ever started."""
 
     def start(self, faults: Faults) -> Host:
         chance = random.Random(self._chance.randrange(2**62))
@@ -111,4 +77,7 @@ class Hosts:
         gateway._lane_runtime.inline_bytes_max = self._inline_bytes_max
         registry = Registry(gateway.settings, table, world, zones)
         app = App(gateway, registry, Metrics())
-        return Host(Process(self._loop), link, gateway, app)
+        host = Host(Process(self._loop), link, gateway, app)
+        link.process = host.process
+        self.links.append(link)
+        return host

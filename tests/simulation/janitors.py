@@ -31,7 +31,8 @@ from storage.records import record_batch
 from storage.table_batches import TableBatches
 from storage.tasks import drop_error
 from tests.checker.keyed_rules import KeyedHistory, Look, Record, Written
-from tests.simulation.hosts import Cloud, Create, Host
+from tests.simulation.cloud import Cloud
+from tests.simulation.hosts import Create, Host
 from tests.simulation.reading import Patience
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.simulation.world import Faults, FaultyLink, world_of

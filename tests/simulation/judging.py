@@ -85,6 +85,7 @@ def met_in(simulation: Simulation) -> Counter[str]:
     history, plan = simulation.history, simulation.plan
     keyed, transactions = history.keyed, history.transactions
     met = Counter({f"trouble: {kind}": n for kind, n in simulation.trouble.counts.items()})
+    met["trouble: stop at a call"] = simulation.stops_at_calls
     met["zones: several"] = len(plan.zones) > 1
     met["zones: out of sync"] = simulation.out_of_sync
     met["log: acknowledged calls"] = sum(call.base is not None for call in history.produced)
@@ -127,6 +128,10 @@ WANTED: Mapping[str, int] = {
     "trouble: throttle": 50,
     "trouble: away": 20,
     "trouble: hang": 10,
+    "trouble: blink": 20,
+    "trouble: move": 20,
+    "trouble: wipe": 10,
+    "trouble: stop at a call": 200,
     "zones: several": 30,
     "zones: out of sync": 20,
     "log: acknowledged calls": 10_000,

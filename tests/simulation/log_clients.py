@@ -51,7 +51,8 @@ class LogClients:
         """Send it once; return where it is, if that is known."""
         host = self._chance.choice(self._hosts())
         count = len(values)
-        waits_for_all = self._chance.random() < 0.7
+        # What only one zone holds is lost with it.
+        waits_for_all = self._chance.random() < 0.7 or self._plan.wipes
         began_s = self._now_s()
         batch = record_batch([FIRST_MS + int(began_s * 1000)] * count, [None] * count, values)
         base: int | None = None

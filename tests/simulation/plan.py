@@ -35,10 +35,12 @@ class Plan:
     """Beyond about this, runs and windows of producers leave the head."""
     table_limits: list[int]
     """Of these gateways choose, each for itself, what goes into the table."""
+    wipes: bool = False
+    """Whether zones lose what they hold. All writers wait for all zones then."""
 
     @classmethod
     def of(cls, chance: random.Random) -> "Plan":
-        zones = chance.choice(["a", "a", "abc"])
+        zones = chance.choice(["a", "abc"])
         factor = chance.randint(2, 3) if zones != "a" else 1
         plan = cls(
             gateways=chance.randint(1, 3),
@@ -57,8 +59,9 @@ class Plan:
                 late=chance.choice([0.0, 0.03, 0.1]),
                 bent=chance.choice([0.0, 0.0, 0.02]),
                 slow_s=chance.choice([0.001, 0.02, 0.2]),
+                stops=chance.choice([0.0, 0.0, 0.002, 0.01]),
             ),
-            troubles=chance.randint(0, 6),
+            troubles=chance.randint(0, 8),
             quiet_after_s=chance.uniform(5, 30),
             trims=chance.random() < 0.4,
             group=GroupPlan.of(chance),
@@ -68,7 +71,13 @@ class Plan:
             table_limits=chance.choice([[0], [0, 900, 65_536], [65_536]]),
         )
         plan._choose_cast(chance)
+        plan._choose_losses(chance)
         return plan
+
+    def _choose_losses(self, chance: random.Random) -> None:
+        """Zones lose what they hold only where another one is promised to have it."""
+        if self.replication_factor == 3 and chance.random() < 0.5:
+            self.wipes, self.min_insync = True, 2
 
     def _choose_cast(self, chance: random.Random) -> None:
         """Leave most at home most of the time: more seeds show more than longer ones."""

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from service import verification
 from service.fsck import Check
 from service.settings import Settings
-from storage import head as heads
-from storage import replication
 from storage.errors import RiachoError
 from storage.topics import Topic, Topics
 from storage.zones import Zones
 from tests.checker.history import History
+from tests.simulation.cloud import Cloud, WatchedMetadata
 from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_plan
-from tests.simulation.exactly_once import ExactlyOnce, WatchedMetadata
-from tests.simulation.hosts import Cloud, Host, Hosts
+from tests.simulation.exactly_once import ExactlyOnce
+from tests.simulation.hosts import Host, Hosts
 from tests.simulation.idempotent import Idempotents
 from tests.simulation.janitors import JanitorPlan, Janitors, short_flights
 from tests.simulation.log_clients import TOPIC, LogClients
@@ -70,7 +69,7 @@ class Simulation:
         self.out_of_sync = 0
         """Looks at heads that found one of which zones were behind, after the faults."""
         self.trouble = Trouble(
-            self.chance, self.cloud, self.hosts, self._start, self._note, self.cut
+            self.plan, self.chance, self.cloud, self.hosts, self._start, self._note, self.cut
         )
         self._cast()
 
@@ -198,6 +197,11 @@ class Simulation:
         await self.exactly_once.prepare(host.gateway, create)
         await self.janitors.prepare(create)
 
+    @property
+    def stops_at_calls(self) -> int:
+        """How often a gateway stood still in the middle of a call to a store."""
+        return sum(link.stops for link in self._starter.links)
+
     # Trouble, and its end
 
     async def _make_trouble(self) -> None:
@@ -224,23 +228,12 @@ class Simulation:
                     self.history.stuck.append(f"partition {partition} takes no records")
                     break
                 await asyncio.sleep(1)
-        while behind := await self._behind():
+        while behind := await self.cloud.unsettled():
             self.out_of_sync += 1
             if self.loop.now_s > give_up_s:
                 self.history.stuck += behind
                 break
             await asyncio.sleep(5)
-
-    async def _behind(self) -> list[str]:
-        found = []
-        for key, item in await self.metadata.everything("head/"):
-            head = heads.decode(item.value)
-            if head.isr != replication.replica_mask(head):
-                zones = replication.zone_names(head, head.isr)
-                found.append(f"of {key} only {sorted(zones)} are in sync")
-            elif replication.incomplete(head):
-                found.append(f"of {key} not all zones hold all objects")
-        return found
 
     async def _close_gateways(self) -> None:
         for host in self.hosts:

@@ -4,23 +4,29 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from storage.errors import RiachoError
+from tests.simulation.cloud import Cloud
 from tests.simulation.cuts import Cut
-from tests.simulation.hosts import Cloud, Host
-
-STOPPED_S = 15.0
-"""A process stands still for so long at most: longer than any session or lease, and shorter than
-what an object may lie about before it is committed or swept."""
+from tests.simulation.hosts import Host
+from tests.simulation.plan import Plan
+from tests.simulation.world import STOPPED_S
 
 AWAY_S = 60.0
 THROTTLED_S = 10.0
 
-KINDS = ("kill", "stop", "away", "hang", "throttle")
+BLINK_S = 6.0
+MOVE_S = 30.0
+SETTLING_S = 40.0
+"""So long a zone that is to be wiped waits until the others hold everything."""
+
+KINDS = ("kill", "stop", "away", "hang", "throttle", "blink", "move", "wipe")
 """Every kind of event."""
 
 
 class Trouble:
     def __init__(
         self,
+        plan: Plan,
         chance: random.Random,
         cloud: Cloud,
         hosts: list[Host],
@@ -28,6 +34,7 @@ class Trouble:
         note: Callable[[str], None],
         cut: Cut,
     ) -> None:
+        self._plan = plan
         self._chance = chance
         self._cloud = cloud
         self._hosts = hosts
@@ -39,22 +46,34 @@ class Trouble:
     async def make(self, count: int) -> None:
         """Let `count` things go wrong; those that last go on beside the next."""
         lasting = []
+        lasting_kinds = {
+            "stop": self._stop,
+            "blink": self._blink,
+            "move": self._move,
+            "wipe": self._wipe,
+        }
         for number in range(1, count + 1):
             await asyncio.sleep(self._chance.uniform(0.1, 5))
-            kinds = ["kill", "kill", "stop", "stop", "throttle"]
-            if len(self._cloud.weather) > 1:
-                kinds += ["away", "away", "hang"]
-            kind = self._chance.choice(kinds)
+            kind = self._chance.choice(self._kinds())
             if kind in self._cut.without or number in self._cut.skipped:
                 continue
             self.counts[kind] += 1
             if kind == "kill":
                 self._kill(self._chance.randrange(len(self._hosts)))
-            elif kind == "stop":
-                lasting.append(asyncio.create_task(self._stop()))
+            elif kind in lasting_kinds:
+                lasting.append(asyncio.create_task(lasting_kinds[kind]()))
             else:
                 lasting.append(asyncio.create_task(self._spoil(kind)))
         await asyncio.gather(*lasting)
+
+    def _kinds(self) -> list[str]:
+        kinds = ["kill", "kill", "stop", "stop", "throttle"]
+        if len(self._cloud.weather) == 1:
+            return kinds
+        if self._plan.wipes:
+            # The others stay: two zones at a time may take records with them.
+            return [*kinds, "wipe", "wipe", "wipe"]
+        return [*kinds, "away", "away", "hang", "blink", "blink", "move", "move"]
 
     def end(self) -> None:
         """Let everything be well that is not dead."""
@@ -64,7 +83,7 @@ class Trouble:
 
     def _kill(self, number: int) -> None:
         self._note(f"kill {number}")
-        self._hosts[number].process.stop()
+        self._hosts[number].process.kill()
         self._hosts[number] = self._start()
 
     async def _stop(self) -> None:
@@ -77,6 +96,44 @@ class Trouble:
         if host in self._hosts:
             host.process.resume()
             self._note(f"{number} goes on")
+
+    async def _blink(self) -> None:
+        """Let a zone be away for a moment, several times: it leaves and enters the ISR."""
+        name = self._chance.choice(sorted(self._cloud.weather))
+        for _ in range(self._chance.randint(2, 4)):
+            seconds = self._chance.uniform(0.2, BLINK_S)
+            self._note(f"blink {name} for {seconds:.3f}")
+            self._cloud.weather[name].is_away = True
+            await asyncio.sleep(seconds)
+            self._cloud.weather[name].is_away = False
+            await asyncio.sleep(self._chance.uniform(1, 3 * BLINK_S))
+
+    async def _move(self) -> None:
+        """Have topics held by other zones, or by more or fewer of them."""
+        host = self._chance.choice(self._hosts)
+        names = sorted(self._cloud.weather)
+        count = self._chance.randint(max(2, self._plan.min_insync), len(names))
+        zones = self._chance.sample(names, count)
+        outcome = "done"
+        try:
+            async with asyncio.timeout(MOVE_S):
+                for topic in await host.serve(host.gateway.topics.all()):
+                    altering = host.gateway.topics.alter(topic.name, replicas=zones)
+                    await host.serve(altering)
+        except (RiachoError, TimeoutError) as error:
+            outcome = type(error).__name__
+        self._note(f"move to {zones}: {outcome}")
+
+    async def _wipe(self) -> None:
+        """Let a zone lose what it holds, as soon as every other zone holds everything."""
+        name = self._chance.choice(sorted(self._cloud.weather))
+        for _ in range(int(SETTLING_S)):
+            if not await self._cloud.unsettled():
+                self._note(f"wipe {name}")
+                self._cloud.wipe(name, self._chance)
+                return
+            await asyncio.sleep(1)
+        self.counts["wipe"] -= 1  # It did not come to it.
 
     async def _spoil(self, kind: str) -> None:
         if kind == "throttle":

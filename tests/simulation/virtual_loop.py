@@ -38,6 +38,7 @@ class Process:
         self.held: list[Step] = []
         """Steps that were due while it did not run, in their order."""
         self.is_stopped = False
+        self.is_dead = False
         loop.processes.append(self)
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -57,7 +58,17 @@ class Process:
     def stop(self) -> None:
         self.is_stopped = True
 
+    def kill(self) -> None:
+        self.is_stopped = self.is_dead = True
+
+    def stop_for(self, seconds: float) -> None:
+        """Stand still at once, and go on after a while unless it was killed meanwhile."""
+        self.stop()
+        self._loop.outside_after(seconds, self.resume)
+
     def resume(self) -> None:
+        if self.is_dead:
+            return
         self.is_stopped = False
         held, self.held = self.held, []
         for step in held:
@@ -139,6 +150,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def resume_all(self) -> None:
         """Let everything go on that was stopped or killed, so that it can be cancelled."""
         for process in self.processes:
+            process.is_dead = False
             process.resume()
 
     def run_again(self, step: Step) -> None:

@@ -18,7 +18,7 @@ from service.clock import World
 from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.metadata import MetadataStore, Op, Versioned
 from storage.objects import Body, ObjectInfo, ObjectStore
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.virtual_loop import Process, VirtualLoop
 
 T = TypeVar("T")
 
@@ -30,6 +30,13 @@ LATE_S = 0.5
 
 HANG_S = 20.0
 """So long a store that hangs keeps everybody waiting."""
+
+STOPPED_S = 15.0
+"""A process stands still for so long at most: longer than any session or lease, and shorter than
+what an object may lie about before it is committed or swept."""
+
+STOPS_MAX = 6
+"""So often a gateway stands still at a call to a store."""
 
 THROTTLED = 0.8
 """So many calls are refused by a store that has too much to do."""
@@ -56,6 +63,8 @@ class Faults:
     bent: float = 0.0
     """What is read of an object ends too early, or has a wrong bit."""
     slow_s: float = 0.02
+    stops: float = 0.0
+    """A gateway stands still right after a store did what it was asked to, or has answered."""
 
 
 @dataclass
@@ -74,6 +83,9 @@ class FaultyLink:
         self._loop = loop
         self.chance = chance
         self.faults = faults
+        self.process: Process | None = None
+        """Which stands still when `faults.stops` says so."""
+        self.stops = 0
 
     async def call(
         self, work: Callable[[], Awaitable[T]], lost: Callable[[], Exception], weather: Weather
@@ -93,6 +105,17 @@ class FaultyLink:
     def time_s(self) -> float:
         """Return how long a call takes, one way."""
         return self.chance.expovariate(1 / max(1e-6, self.faults.slow_s))
+
+    def stops_now(self) -> bool:
+        """Let the process stand still, sometimes; return whether it does."""
+        faults = self.faults
+        if not faults.stops or self.process is None or self.stops == STOPS_MAX:
+            return False
+        if self.chance.random() >= faults.stops:
+            return False
+        self.stops += 1
+        self.process.stop_for(self.chance.choice([0.05, 1.5, STOPPED_S]) * self.chance.random())
+        return True
 
     def bend(self, body: bytes) -> bytes:
         """Return what arrives of `body`, nearly always all of it."""
@@ -147,6 +170,7 @@ class _Journey(Generic[T]):
         except Exception as error:  # noqa: BLE001 - The caller is told.
             self._fail(error)
             return
+        self._link.stops_now()
         is_lost = result is _LATE or self._link.chance.random() < self._link.faults.after
         if is_lost:
             self._go_on(self._link.time_s(), self._fail, None)
@@ -174,6 +198,7 @@ class _Journey(Generic[T]):
     def _return(self, result: T) -> None:
         if not self.answer.done():
             self.answer.set_result(result)
+            self._link.stops_now()  # It has its answer, and does not make the next step.
 
     def _fail(self, error: Exception | None) -> None:
         if not self.answer.done():

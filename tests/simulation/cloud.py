@@ -1,0 +1,84 @@
+"""The stores that all share, how they are, and what they lose."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from storage import head as heads
+from storage import keys, replication, zone_items
+from storage.memory import MemoryMetadata, MemoryObjects
+from storage.metadata import Op, Versioned
+from storage.zones import Zones
+from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.world import FaultyLink, FaultyMetadata, FaultyObjects, Weather, world_of
+
+
+class WatchedMetadata(MemoryMetadata):
+    """A table that shows every change to somebody, at the moment it is made."""
+
+    def __init__(self, new_version: Callable[[], str]) -> None:
+        super().__init__(new_version)
+        self.watch: Callable[[Mapping[str, bytes]], None] | None = None
+
+    async def everything(self, prefix: str) -> list[tuple[str, Versioned]]:
+        """Return all items whose keys begin so, of whatever collection."""
+        return sorted(item for item in self._items.items() if item[0].startswith(prefix))
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        versions = await super().transact(ops)
+        if self.watch is not None:
+            self.watch({key: self._items[key].value for key in versions})
+        return versions
+
+
+class Cloud:
+    """Object stores of several zones, a table, and how they are."""
+
+    def __init__(self, loop: VirtualLoop, names: str, metadata: WatchedMetadata) -> None:
+        now_ms = world_of(loop, random.Random(0)).now_ms
+        self.objects: dict[str, MemoryObjects] = {name: MemoryObjects(now_ms) for name in names}
+        self.weather = {name: Weather() for name in names}
+        self.metadata = metadata
+        self.table_weather = Weather()
+
+    def zones(self, link: FaultyLink) -> Zones:
+        return Zones(
+            {
+                name: FaultyObjects(store, link, self.weather[name])
+                for name, store in self.objects.items()
+            }
+        )
+
+    def table(self, link: FaultyLink) -> FaultyMetadata:
+        return FaultyMetadata(self.metadata, link, self.table_weather)
+
+    def wipe(self, name: str, chance: random.Random) -> None:
+        """Let a zone lose everything, or its marker and half of what it holds."""
+        bodies = self.objects[name]._bodies
+        everything = chance.random() < 0.5
+        for key in sorted(bodies):
+            if everything or key.endswith(".marker") or chance.random() < 0.5:
+                del bodies[key]
+
+    async def unsettled(self) -> list[str]:
+        """Return which lanes are not in all their zones, and which zones have lost something."""
+        found = []
+        for key, item in await self.metadata.everything("head/"):
+            head = heads.decode(item.value)
+            if head.isr != replication.replica_mask(head):
+                zones = replication.zone_names(head, head.isr)
+                found.append(f"of {key} only {sorted(zones)} are in sync")
+            elif replication.incomplete(head):
+                found.append(f"of {key} not all zones hold all objects")
+        for name, store in self.objects.items():
+            found_item = await self.metadata.get(keys.zone(name))
+            if found_item is None:
+                continue
+            zone = zone_items.decode(found_item.value)
+            has_marker = not zone.marker or keys.zone_marker(zone.marker) in store._bodies
+            if not (has_marker and zone.is_whole and zone.state == "online"):
+                found.append(f"zone {name} has lost something, or is not back yet")
+        return found
+
+    def clear_up(self) -> None:
+        for weather in (*self.weather.values(), self.table_weather):
+            weather.is_away = weather.hangs = weather.is_throttled = False
