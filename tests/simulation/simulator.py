@@ -264,8 +264,9 @@ class Simulation:
         topics = Topics(self.metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
         check = Check(zones, self.metadata, await topics.all())
         verified = await verification.current(self.metadata)
-        if verified is not None and (verified.repaired or verified.lost):
-            # What zones in sync lacked was copied before anybody could read it; it was a fault.
+        is_wiped = self.trouble.counts["wipe"] > 0
+        if verified is not None and not is_wiped and (verified.repaired or verified.lost):
+            # It is whole again; but only a wipe takes something from a zone in sync.
             self.history.damage.append(
                 f"zones in sync lacked {verified.repaired} objects, {verified.lost} were lost"
             )
