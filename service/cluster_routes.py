@@ -64,8 +64,9 @@ class ZoneInfo(BaseModel):
 class VerificationInfo(BaseModel):
     began_ms: int
     finished_ms: int = Field(description="0: the pass goes on")
+    passes: int = Field(description="passes that were finished")
     objects: int = Field(description="objects that this pass has looked for in zones in sync")
-    skipped: int = Field(description="lanes that this pass could not read")
+    skipped: int = Field(description="lanes that this pass gave up, as they could not be read")
     repaired: int = Field(description="copies that zones in sync lacked and got, in all passes")
     lost: int = Field(description="objects that no zone holds any more, as this pass found")
     lost_keys: list[str] = Field(description="the first of them")

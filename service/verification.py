@@ -28,6 +28,10 @@ from storage.zones import Zones
 
 log = logging.getLogger("riacho.controller")
 
+ATTEMPTS_MAX: Final = 100
+"""A lane that cannot be read holds the pass up for at most so many ticks; then it is skipped. A
+zone in sync that fails leaves the ISR much sooner."""
+
 SAVED_MS: Final = 60_000
 """The item is written at most this often while nothing is found."""
 
@@ -40,13 +44,15 @@ class VerificationItem(msgspec.Struct, frozen=True, kw_only=True):
     began_ms: int = 0
     finished_ms: int = 0
     """0: the pass goes on, or none has begun."""
+    passes: int = 0
+    """Passes that were finished."""
     saved_ms: int = 0
     after: str = ""
     """Lanes up to this key are done."""
     objects: int = 0
     """Objects that this pass has looked for."""
     skipped: int = 0
-    """Lanes that this pass could not finish, because a zone or the index could not be read."""
+    """Lanes that this pass gave up, because a zone or the index could not be read for long."""
     repaired: int = 0
     """Copies that zones in sync lacked, and got from another zone, in all passes."""
     lost: int = 0
@@ -77,6 +83,8 @@ class Verification:
         self._lanes: deque[str] | None = None
         """Keys of heads that this pass has still to do; None: not looked up yet."""
         self._lane: LaneProgress | None = None
+        self._attempts = 0
+        """Steps in a row in which that lane could not be read."""
 
     def forget(self) -> None:
         """Drop what another controller may change meanwhile."""
@@ -84,7 +92,7 @@ class Verification:
         self._lanes = self._lane = None
 
     async def step(self, avoided: Collection[str]) -> None:
-        """Verify some objects; lanes that rely on an `avoided` zone wait for the next pass.
+        """Verify some objects; a lane that relies on an `avoided` zone holds the pass up.
 
         Raises `LeaseLost`, and what the table raises.
         """
@@ -95,7 +103,11 @@ class Verification:
         if self._is_between_passes():
             return
         if self._item.finished_ms or not self._item.began_ms:
-            began = VerificationItem(began_ms=self._world.now_ms(), repaired=self._item.repaired)
+            began = VerificationItem(
+                began_ms=self._world.now_ms(),
+                passes=self._item.passes,
+                repaired=self._item.repaired,
+            )
             await self._save(began)
         if self._lanes is None:
             self._lanes = deque(await self._lanes_after(self._item.after))
@@ -108,7 +120,7 @@ class Verification:
             self._item = item
         if item.finished_ms:
             self._lanes = None
-            log.info("verified %d objects, %d lanes could not be read", item.objects, item.skipped)
+            log.info("verified %d objects, skipped %d lanes", item.objects, item.skipped)
 
     async def _advanced(self, item: VerificationItem, avoided: Collection[str]) -> VerificationItem:
         """Return the item after as many calls as one step may make."""
@@ -123,13 +135,17 @@ class Verification:
             except LeaseLost:
                 raise
             except RiachoError as error:
-                level = logging.ERROR if isinstance(error, Corrupt) else logging.INFO
-                log.log(level, "%s cannot be verified: %s", lane.key, error)
-                skipped, is_done, calls = skipped + 1, True, left
+                # The next tick tries again, unless that cannot help.
+                self._attempts += 1
+                is_done, calls = isinstance(error, Corrupt) or self._attempts >= ATTEMPTS_MAX, left
+                if is_done:
+                    skipped += 1
+                    log.error("%s cannot be verified, and is skipped: %s", lane.key, error)
             left -= calls
             if is_done:
-                self._lane, after = None, lane.key
+                self._lane, self._attempts, after = None, 0, lane.key
         _report(found)
+        is_finished = not (self._lane or self._lanes)
         return msgspec.structs.replace(
             item,
             after=after,
@@ -138,7 +154,8 @@ class Verification:
             repaired=item.repaired + len(found.repaired),
             lost=item.lost + len(found.lost),
             lost_keys=[*item.lost_keys, *found.lost][:LOST_NAMED_MAX],
-            finished_ms=0 if self._lane or self._lanes else self._world.now_ms(),
+            passes=item.passes + is_finished,
+            finished_ms=self._world.now_ms() if is_finished else 0,
         )
 
     def _is_between_passes(self) -> bool:

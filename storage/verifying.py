@@ -72,16 +72,16 @@ class Verifier:
     ) -> tuple[int, bool]:
         """Verify some objects; return the number of calls, and whether the lane is done.
 
-        A lane with a zone in sync that is `avoided` is left out, and so is one with a single zone
-        in sync: there is nothing to copy from. Raises `StoreUnavailable` if a zone does not answer,
-        and `Corrupt` if no zone holds an index object whole.
+        A lane with a single zone in sync is left out: there is nothing to copy from. Raises
+        `StoreUnavailable` if a zone in sync is `avoided` or does not answer, and `Corrupt` if no
+        zone holds an index object whole.
         """
         head = await self._read(lane.key)
         if head is None or head.isr.bit_count() < 2:
             return 1, True
         names = replication.zone_names(head, head.isr)
-        if not set(avoided).isdisjoint(names):
-            return 1, True
+        if trouble := [name for name in names if name in avoided]:
+            raise StoreUnavailable(f"zone {', '.join(trouble)} is in trouble")
         on_their_way = replication.incomplete(head)
         calls, has_begun = 1, False
         async for shelf in inventory.walk(self._zones, head, skip=lane.shelves.__contains__):

@@ -7,7 +7,7 @@ import pytest
 
 from service import verification
 from service.controller import Controller
-from service.verification import SAVED_MS, VerificationItem
+from service.verification import ATTEMPTS_MAX, SAVED_MS, VerificationItem
 from storage import keys
 from storage.metadata import Op, Put
 from tests.service.deployments import Deployment
@@ -131,18 +131,31 @@ async def test_the_next_controller_continues() -> None:
     assert item.objects == LANES
 
 
-async def test_lanes_that_rely_on_a_zone_in_trouble_wait_for_the_next_pass() -> None:
+async def test_a_pass_waits_for_a_zone_in_trouble() -> None:
     deployment = await deployed()
     controller = deployment.controller(controller_probe_failures_max=100)
+    lost = await lose_one(deployment)
     deployment.zones["c"].mode = "denied"
 
-    await deployment.tick(controller)
+    await deployment.tick(controller, times=3)
     assert (await item_of(deployment)).objects == 0
 
     deployment.zones["c"].mode = "ok"
-    deployment.clock.now_s += DAY_S
     await deployment.tick(controller)
-    assert (await item_of(deployment)).objects == LANES
+    item = await item_of(deployment)
+    assert (item.objects, item.passes, item.repaired) == (LANES, 1, 1)
+    assert lost in await segments(deployment, "b")
+
+
+async def test_a_pass_does_not_wait_for_ever() -> None:
+    deployment = await deployed()
+    controller = deployment.controller(controller_probe_failures_max=10**6)
+    deployment.zones["c"].mode = "denied"
+
+    await deployment.tick(controller, times=LANES * ATTEMPTS_MAX + 1)
+
+    item = await item_of(deployment)
+    assert (item.skipped, item.objects, item.passes) == (LANES, 0, 1)
 
 
 @pytest.mark.parametrize("fault", ["refused", "request lost", "reply lost"])

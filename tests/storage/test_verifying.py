@@ -203,14 +203,21 @@ async def test_steps_are_bounded_and_the_next_continues() -> None:
 
 async def test_lanes_that_have_nothing_to_compare_with_are_left_out() -> None:
     verified = await filled()
-    assert (await verified.verify(avoided="b")).objects == 0
-
     alone = msgspec.structs.replace(verified.lane.head, isr=0b001)
     verified.lane.head, whole = alone, verified.lane.head
     assert (await verified.verify()).objects == 0
 
     verified.lane.head, verified.is_deleted = whole, True
     assert (await verified.verify()).objects == 0
+
+
+async def test_a_lane_that_relies_on_a_zone_in_trouble_is_not_looked_at() -> None:
+    verified = await filled()
+    with pytest.raises(StoreUnavailable, match="zone b"):
+        await verified.verify(avoided="b")
+    verified.lane.head = replication.without_zones(verified.lane.head, 0b010)
+
+    assert (await verified.verify(avoided="b")).objects
 
 
 async def test_a_zone_that_does_not_answer_is_not_taken_for_empty() -> None:
