@@ -53,7 +53,7 @@ class Trouble:
             "wipe": self._wipe,
         }
         for number in range(1, count + 1):
-            await asyncio.sleep(self._chance.uniform(0.1, 5))
+            await asyncio.sleep(self._chance.uniform(0.05, 2))
             kind = self._chance.choice(self._kinds())
             if kind in self._cut.without or number in self._cut.skipped:
                 continue
