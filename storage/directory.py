@@ -192,8 +192,7 @@ class DirectoryObjects:
             try:
                 return self._write(key, path, parts)
             except FileNotFoundError:
-                # Someone removed a directory we remembered, or took our unfinished file for a
-                # leftover in the instant before it was locked. Begin again, from the root.
+                # A directory, or our unfinished file, was removed meanwhile: begin again.
                 if attempt == _PUT_ATTEMPTS_MAX:
                     raise
                 self._made.clear()
@@ -212,8 +211,7 @@ class DirectoryObjects:
             except FileExistsError:
                 if not _holds(path, parts()):
                     raise ObjectExists(f"{key} holds other bytes") from None
-                # Its writer may have died before it was on disk, or failed to flush it. Then the
-                # system takes it for flushed, unless it is written again.
+                # Perhaps it was never flushed, and Linux forgets a flush that failed.
                 _write_again(path, parts())
                 _sync(folder)
                 return

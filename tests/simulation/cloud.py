@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from service import verification
 from storage import head as heads
 from storage import keys, replication, zone_items
 from storage.memory import MemoryMetadata, MemoryObjects
@@ -39,6 +40,10 @@ class Cloud:
         self.weather = {name: Weather() for name in names}
         self.metadata = metadata
         self.table_weather = Weather()
+        self.passes = 0
+        """Passes of the verification that were finished, when that was last looked at."""
+        self.lost_in_pass: int | None = None
+        """How many there were when a zone lost something that nobody noticed."""
 
     def zones(self, link: FaultyLink) -> Zones:
         return Zones(
@@ -59,9 +64,22 @@ class Cloud:
             if everything or key.endswith(".marker") or chance.random() < 0.5:
                 del bodies[key]
 
+    def lose(self, name: str, chance: random.Random) -> None:
+        """Let a zone lose some objects, and not its marker: only verification can notice."""
+        bodies = self.objects[name]._bodies
+        for key in sorted(bodies):
+            if not key.endswith(".marker") and chance.random() < 0.3:
+                del bodies[key]
+        self.lost_in_pass = self.passes
+
     async def unsettled(self) -> list[str]:
         """Return which lanes are not in all their zones, and which zones have lost something."""
         found = []
+        verified = await verification.current(self.metadata)
+        self.passes = 0 if verified is None else verified.passes
+        if self.lost_in_pass is not None and self.passes < self.lost_in_pass + 2:
+            # A pass that had begun before may have been past it.
+            found.append("no pass of the verification began and ended since something was lost")
         for key, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)
             if head.isr != replication.replica_mask(head):

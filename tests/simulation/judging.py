@@ -88,6 +88,7 @@ def met_in(simulation: Simulation) -> Counter[str]:
     met["trouble: stop at a call"] = simulation.stops_at_calls
     met["zones: several"] = len(plan.zones) > 1
     met["zones: out of sync"] = simulation.out_of_sync
+    met["zones: copies repaired"] = simulation.repaired
     met["log: acknowledged calls"] = sum(call.base is not None for call in history.produced)
     met["log: unknown outcomes"] = sum(call.may_have_applied for call in history.produced)
     met["log: refused calls"] = sum(
@@ -130,7 +131,9 @@ WANTED: Mapping[str, int] = {
     "trouble: hang": 10,
     "trouble: blink": 20,
     "trouble: move": 20,
-    "trouble: wipe": 10,
+    "trouble: wipe": 5,
+    "trouble: lose": 5,
+    "zones: copies repaired": 5,
     "trouble: stop at a call": 200,
     "zones: several": 30,
     "zones: out of sync": 20,

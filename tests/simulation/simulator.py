@@ -66,6 +66,8 @@ class Simulation:
             self.loop, self.cloud, self.chance, self._settings, self.plan.inline_bytes_max
         )
         self.hosts = [self._start() for _ in range(self.plan.gateways)]
+        self.repaired = 0
+        """Copies that verification found missing in zones in sync."""
         self.out_of_sync = 0
         """Looks at heads that found one of which zones were behind, after the faults."""
         self.trouble = Trouble(
@@ -264,9 +266,10 @@ class Simulation:
         topics = Topics(self.metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
         check = Check(zones, self.metadata, await topics.all())
         verified = await verification.current(self.metadata)
-        is_wiped = self.trouble.counts["wipe"] > 0
-        if verified is not None and not is_wiped and (verified.repaired or verified.lost):
-            # It is whole again; but only a wipe takes something from a zone in sync.
+        self.repaired = 0 if verified is None else verified.repaired
+        has_lost = self.trouble.counts["wipe"] or self.trouble.counts["lose"]
+        if verified is not None and not has_lost and (verified.repaired or verified.lost):
+            # It is whole again; but nothing took anything from a zone in sync.
             self.history.damage.append(
                 f"zones in sync lacked {verified.repaired} objects, {verified.lost} were lost"
             )

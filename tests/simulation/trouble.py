@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 
 from storage.errors import RiachoError
 from tests.simulation.cloud import Cloud
@@ -19,7 +20,7 @@ MOVE_S = 30.0
 SETTLING_S = 40.0
 """So long a zone that is to be wiped waits until the others hold everything."""
 
-KINDS = ("kill", "stop", "away", "hang", "throttle", "blink", "move", "wipe")
+KINDS = ("kill", "stop", "away", "hang", "throttle", "blink", "move", "wipe", "lose")
 """Every kind of event."""
 
 
@@ -42,29 +43,30 @@ class Trouble:
         self._note = note
         self._cut = cut
         self.counts = dict.fromkeys(KINDS, 0)
+        self._lasting: list[asyncio.Task[None]] = []
 
     async def make(self, count: int) -> None:
         """Let `count` things go wrong; those that last go on beside the next."""
-        lasting = []
         lasting_kinds = {
             "stop": self._stop,
             "blink": self._blink,
             "move": self._move,
-            "wipe": self._wipe,
+            "wipe": partial(self._take, "wipe", self._cloud.wipe),
+            "lose": partial(self._take, "lose", self._cloud.lose),
         }
         for number in range(1, count + 1):
             await asyncio.sleep(self._chance.uniform(0.05, 2))
             kind = self._chance.choice(self._kinds())
             if kind in self._cut.without or number in self._cut.skipped:
                 continue
-            self.counts[kind] += 1
+            self.counts[kind] += kind not in ("wipe", "lose")
             if kind == "kill":
                 self._kill(self._chance.randrange(len(self._hosts)))
             elif kind in lasting_kinds:
-                lasting.append(asyncio.create_task(lasting_kinds[kind]()))
+                self._lasting.append(asyncio.create_task(lasting_kinds[kind]()))
             else:
-                lasting.append(asyncio.create_task(self._spoil(kind)))
-        await asyncio.gather(*lasting)
+                self._lasting.append(asyncio.create_task(self._spoil(kind)))
+        await asyncio.gather(*self._lasting)
 
     def _kinds(self) -> list[str]:
         kinds = ["kill", "kill", "stop", "stop", "throttle"]
@@ -72,11 +74,13 @@ class Trouble:
             return kinds
         if self._plan.wipes:
             # The others stay: two zones at a time may take records with them.
-            return [*kinds, "wipe", "wipe", "wipe"]
+            return [*kinds, "wipe", "wipe", "lose", "lose"]
         return [*kinds, "away", "away", "hang", "blink", "blink", "move", "move"]
 
     def end(self) -> None:
-        """Let everything be well that is not dead."""
+        """Let everything be well that is not dead, and begin nothing more."""
+        for task in self._lasting:
+            task.cancel()
         self._cloud.clear_up()
         for host in self._hosts:
             host.process.resume()
@@ -124,16 +128,16 @@ class Trouble:
             outcome = type(error).__name__
         self._note(f"move to {zones}: {outcome}")
 
-    async def _wipe(self) -> None:
-        """Let a zone lose what it holds, as soon as every other zone holds everything."""
+    async def _take(self, kind: str, take: Callable[[str, random.Random], None]) -> None:
+        """Take what a zone holds, as soon as every other zone holds everything."""
         name = self._chance.choice(sorted(self._cloud.weather))
         for _ in range(int(SETTLING_S)):
             if not await self._cloud.unsettled():
-                self._note(f"wipe {name}")
-                self._cloud.wipe(name, self._chance)
+                self._note(f"{kind} {name}")
+                self.counts[kind] += 1
+                take(name, self._chance)
                 return
             await asyncio.sleep(1)
-        self.counts["wipe"] -= 1  # It did not come to it.
 
     async def _spoil(self, kind: str) -> None:
         if kind == "throttle":
