@@ -26,10 +26,10 @@ def some(all_of_them: Sequence[T], *slice_of_them: T) -> Sequence[T]:
     return all_of_them if FULL else slice_of_them
 
 
-PARTITIONS: Final = 100_000 if FULL else 3_000
+PARTITIONS: Final = 100_000 if FULL else 2_000
 POLLS: Final = 2_000 if FULL else 100
-BOMBS: Final = 50 if FULL else 6
-LARGE_BODIES: Final = 50 if FULL else 8
+BOMBS: Final = 50 if FULL else 4
+LARGE_BODIES: Final = 50 if FULL else 6
 
 POLLS_SLOW_DOWN_MAX: Final = 2.0
 """Produce p50 beside `POLLS` waiting readers of the lane, against p50 without them."""
