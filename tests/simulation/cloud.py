@@ -72,14 +72,18 @@ class Cloud:
                 del bodies[key]
         self.lost_in_pass = self.passes
 
+    async def can_do_without(self, name: str) -> bool:
+        """Whether all that the zone holds is in another zone in sync, which has lost nothing."""
+        for _, item in await self.metadata.everything("head/"):
+            head = heads.decode(item.value)
+            others = head.isr & ~replication.mask_of(head, [name])
+            if not others or replication.incomplete(head):
+                return False
+        return not await self._losses()
+
     async def unsettled(self) -> list[str]:
         """Return which lanes are not in all their zones, and which zones have lost something."""
         found = []
-        verified = await verification.current(self.metadata)
-        self.passes = 0 if verified is None else verified.passes
-        if self.lost_in_pass is not None and self.passes < self.lost_in_pass + 2:
-            # A pass that had begun before may have been past it.
-            found.append("no pass of the verification began and ended since something was lost")
         for key, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)
             if head.isr != replication.replica_mask(head):
@@ -87,16 +91,28 @@ class Cloud:
                 found.append(f"of {key} only {sorted(zones)} are in sync")
             elif replication.incomplete(head):
                 found.append(f"of {key} not all zones hold all objects")
+        return found + await self._losses()
+
+    async def _losses(self) -> list[str]:
+        """Return which zones may lack something that heads say they hold."""
         # With one zone nothing is probed, and nothing could be copied back.
-        for name, store in self.objects.items() if len(self.objects) > 1 else ():
-            found_item = await self.metadata.get(keys.zone(name))
-            if found_item is None:
+        if len(self.objects) == 1:
+            return []
+        found = []
+        verified = await verification.current(self.metadata)
+        self.passes = 0 if verified is None else verified.passes
+        if self.lost_in_pass is not None and self.passes < self.lost_in_pass + 2:
+            # A pass that had begun before may have been past it.
+            found.append("no pass of the verification began and ended since something was lost")
+        for name, store in self.objects.items():
+            item = await self.metadata.get(keys.zone(name))
+            if item is None:
                 found.append(f"zone {name} has no marker yet, by which a wipe is noticed")
                 continue
-            zone = zone_items.decode(found_item.value)
+            zone = zone_items.decode(item.value)
             has_marker = keys.zone_marker(zone.marker or "-") in store._bodies
-            if not (has_marker and zone.is_whole and zone.state == "online"):
-                found.append(f"zone {name} has lost something, or is not back yet")
+            if not (has_marker and zone.is_whole):
+                found.append(f"zone {name} has lost something, or has not got it back yet")
         return found
 
     def clear_up(self) -> None:

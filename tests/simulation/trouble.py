@@ -129,10 +129,10 @@ class Trouble:
         self._note(f"move to {zones}: {outcome}")
 
     async def _take(self, kind: str, take: Callable[[str, random.Random], None]) -> None:
-        """Take what a zone holds, as soon as every other zone holds everything."""
+        """Take what a zone holds, as soon as other zones are known to hold it, too."""
         name = self._chance.choice(sorted(self._cloud.weather))
         for _ in range(int(SETTLING_S)):
-            if not await self._cloud.unsettled():
+            if await self._cloud.can_do_without(name):
                 self._note(f"{kind} {name}")
                 self.counts[kind] += 1
                 take(name, self._chance)

@@ -9,7 +9,6 @@ from tests.integration.load import load, new_ledger, wait_for_acks, watch
 from tests.integration.processes import TIMEOUT_S, Api
 from tests.integration.zoned import until
 from tests.torture.deployment import AS_OBJECTS, check_all, command, deployment
-from tests.torture.pending import CLOCKS, awaits
 from tests.torture.shim import Disk, shifted_clock
 from tests.torture.sizes import only_proof, some
 
@@ -43,7 +42,6 @@ def check_time_is_shifted(api: Api, other: Api, shift_s: int) -> None:
     assert abs(second - first - shift_s * 1000) < 600_000, (first, second)
 
 
-@awaits(CLOCKS)
 @SHIFTS
 def test_a_gateway_with_a_wrong_clock_is_seen(tmp_path: Path, shim: Path, shift_s: int) -> None:
     beats = {"RIACHO_GATEWAY_HEARTBEAT_S": "0.5", "RIACHO_CONTROLLER_INTERVAL_S": "0.5"}

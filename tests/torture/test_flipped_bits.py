@@ -13,7 +13,6 @@ from tests.integration.processes import Api
 from tests.torture import flips
 from tests.torture.deployment import AS_OBJECTS, command, deployment, fsck
 from tests.torture.flips import CORRUPT, DAMAGED, SOUND, Shelved, flipped
-from tests.torture.pending import HEADS, KEYS, MALFORMED, awaits
 from tests.torture.sizes import ROUNDS, only_proof, some
 
 pytestmark = pytest.mark.slow
@@ -91,7 +90,6 @@ def test_a_flipped_bit_of_a_key_serves_nothing_wrong(shelved: Shelved, item: str
         assert flips.read_what_can_be(api, shelved, SOUND)[1] == []
 
 
-@awaits(KEYS)
 @pytest.mark.parametrize("item", ["head", "topic"])
 def test_a_flipped_bit_of_a_key_is_found_and_stops_the_sweep(shelved: Shelved, item: str) -> None:
     place = place_of_key(shelved, *keys_of(shelved)[item])
@@ -101,7 +99,6 @@ def test_a_flipped_bit_of_a_key_is_found_and_stops_the_sweep(shelved: Shelved, i
     assert fsck(shelved.folder)["ok"]
 
 
-@awaits(HEADS)
 def test_a_flipped_bit_of_a_head_is_a_finding_that_names_it(shelved: Shelved) -> None:
     collection, rest = keys_of(shelved)["head"]
     with flipped(shelved.database, place_of_key(shelved, collection, rest) + len(rest) + 40):
@@ -129,7 +126,6 @@ def test_a_flipped_bit_of_a_head_stops_the_sweep_and_serves_nothing_wrong(
 
 @only_proof
 @pytest.mark.timeout(1800)
-@awaits(KEYS)
 def test_bits_that_flip_anywhere_in_the_database_let_nothing_be_swept(shelved: Shelved) -> None:
     rng = random.Random(1)
     size = shelved.database.stat().st_size
@@ -144,7 +140,6 @@ def test_bits_that_flip_anywhere_in_the_database_let_nothing_be_swept(shelved: S
     assert fsck(shelved.folder)["ok"]
 
 
-@awaits(MALFORMED)
 def test_a_malformed_database_is_not_called_retryable(shelved: Shelved) -> None:
     with deployment(shelved.folder, AS_OBJECTS).start() as gateway, Api(gateway.url) as api:
         for number in range(100):

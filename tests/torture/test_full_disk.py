@@ -16,7 +16,6 @@ from tests.integration.load import Ledger, load, new_ledger, wait_for_acks
 from tests.integration.processes import TIMEOUT_S, Api
 from tests.integration.zoned import until
 from tests.torture.deployment import AS_OBJECTS, check_all, deployment
-from tests.torture.pending import FULL_DISK, awaits
 from tests.torture.sizes import MIB, ROUNDS, only_proof, some
 
 REFUSED = 20
@@ -130,7 +129,6 @@ def test_a_gateway_that_dies_on_a_full_disk_has_lost_nothing(
         gateway.kill()
 
 
-@awaits(FULL_DISK)
 @BOTH
 def test_a_full_disk_is_told_to_operators(
     tmp_path: Path, small_disk: Path, env: dict[str, str]
@@ -179,7 +177,6 @@ def test_no_descriptors_left_refuses_and_recovers(tmp_path: Path) -> None:
 
 
 @only_proof
-@awaits(FULL_DISK)
 def test_no_descriptors_left_is_told_to_operators(tmp_path: Path) -> None:
     with (
         deployment(tmp_path, AS_OBJECTS).start() as gateway,

@@ -21,7 +21,6 @@ from tests.integration.processes import JSON, TIMEOUT_S, Api, records_path
 from tests.integration.trial import worker_pids
 from tests.integration.zoned import until
 from tests.torture.deployment import AS_OBJECTS, check_all, deployment
-from tests.torture.pending import LOCKED, awaits
 from tests.torture.sizes import FULL, only_proof
 
 pytestmark = pytest.mark.slow
@@ -131,7 +130,6 @@ def check_reads_go_on(ledger: Ledger, gateway: GatewayProcess) -> None:
         assert [record["value"] for record in page["records"]] == [value]
 
 
-@awaits(LOCKED)
 def test_a_lock_that_is_held_is_told_in_time(tmp_path: Path) -> None:
     with deployment(tmp_path).start() as gateway, Api(gateway.url) as api:
         topic = api.topic(4)
