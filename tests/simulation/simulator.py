@@ -311,7 +311,8 @@ def run(seed: int, cut: Cut = WHOLE) -> Simulation:
         loop.set_exception_handler(lambda *_: None)
         loop.resume_all()
         while left := asyncio.all_tasks(loop):
-            for task in left:
+            # In their order: what is noted now must not depend on what ran here before.
+            for task in sorted(left, key=hash):
                 task.cancel()
             loop.run_until_complete(asyncio.wait(left, timeout=1))
         asyncio.set_event_loop(None)

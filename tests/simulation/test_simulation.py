@@ -14,7 +14,8 @@ from tests.simulation.judging import ENOUGH_SEEDS, WANTED, Result, judge, met_in
 from tests.simulation.simulator import run
 
 SEEDS = range(10)
-SEEDS_TO_REPEAT = (6, 24)
+SEEDS_TO_REPEAT = (34, 47)
+"""Several zones, jobs, and gateways that die and stand still."""
 
 TOLD = """
 import json, logging
