@@ -44,6 +44,20 @@ SETTLED_MIN = 3
 """So many looks in a row must find every zone in sync: the answer to a call that was made before
 the faults ended may come after it, and be the one that puts a zone out."""
 
+SETTINGS = Settings(
+    batch_bytes_max=2000,
+    linger_max_ms=50,
+    flights_max=3,
+    head_poll_ms=1000,
+    group_upkeep_s=5,
+    controller_interval_s=3,
+    controller_lease_s=8,
+    controller_probe_timeout_s=3,
+    controller_scan_s=10,
+    controller_verify_every_s=15,
+    controller_verify_calls=50,
+)
+
 LAST_CLIENT = 999_999
 
 RETENTION_MS = 20_000
@@ -104,20 +118,8 @@ class Simulation:
         self.history.keyed = self.janitors.history
 
     def _settings(self) -> Settings:
-        return Settings(
-            batch_bytes_max=2000,
-            linger_max_ms=50,
-            flights_max=3,
-            head_poll_ms=200,
-            group_upkeep_s=5,
-            controller_interval_s=3,
-            controller_lease_s=8,
-            controller_probe_timeout_s=3,
-            controller_scan_s=10,
-            controller_verify_every_s=15,
-            controller_verify_calls=50,
-            table_batch_bytes_max=self.table_chance.choice(self.plan.table_limits),
-        )
+        limit = self.table_chance.choice(self.plan.table_limits)
+        return SETTINGS.model_copy(update={"table_batch_bytes_max": limit})
 
     def _start(self) -> Host:
         host = self._starter.start(self.plan.faults)
