@@ -20,6 +20,7 @@ from storage.head_changes import change_head
 from storage.leases import Lease, LeaseLost
 from storage.metadata import Put
 from storage.replication import Held
+from storage.topics import Topic
 from storage.zone_health import FAILURES_MAX
 from storage.zone_items import ZoneItem
 from storage.zones import Zones
@@ -141,48 +142,43 @@ async def test_what_was_deleted_is_not_waited_for_by_zones_in_sync() -> None:
     assert not replication.incomplete(head)
 
 
-async def test_an_object_that_was_committed_in_parts_is_known_where_either_says() -> None:
+def in_parts(head: Head, first: int, second: int) -> Head:
+    """Return the head as if its one object were of two runs, which name these zones."""
+    [run] = head.runs
+    [piece] = run.slices
+    other = msgspec.structs.replace(piece, partition=1)
+    runs = (
+        msgspec.structs.replace(run, slices=(other,), zones=first),
+        msgspec.structs.replace(run, zones=second),
+    )
+    return msgspec.structs.replace(
+        head, runs=runs, run_count=2, next_offsets=(1, 1), commits=head.commits + 1
+    )
+
+
+async def with_one_object() -> tuple[Replicated, Topic]:
     deployment = Replicated()
     topic = await deployment.topic(partitions=2)
     gateway = deployment.gateway()
     await append(gateway, topic, b"0")
     await gateway.aclose()
+    return deployment, topic
 
-    def in_parts(head: Head) -> Head:
-        """The second partition came first, when only one zone had the object."""
-        [run] = head.runs
-        [piece] = run.slices
-        other = msgspec.structs.replace(piece, partition=1)
-        first = msgspec.structs.replace(run, slices=(other,), zones=0b010)
-        return msgspec.structs.replace(
-            head, runs=(first, run), run_count=2, next_offsets=(1, 1), commits=head.commits + 1
-        )
 
-    head = await deployment.change(topic, in_parts)
+async def test_an_object_that_was_committed_in_parts_is_known_where_either_says() -> None:
+    deployment, topic = await with_one_object()
+
+    head = await deployment.change(topic, lambda head: in_parts(head, 0b010, 0b111))
 
     assert not replication.incomplete(head)
     assert replication.complete_runs(head) == 2
 
 
 async def test_a_zone_comes_back_though_only_one_part_of_an_object_names_it() -> None:
-    deployment = Replicated()
-    topic = await deployment.topic(partitions=2)
-    gateway = deployment.gateway()
-    await append(gateway, topic, b"0")
-    await gateway.aclose()
-
-    def in_parts(head: Head) -> Head:
-        """The first run says that b has the object, the second does not; b is away."""
-        [run] = head.runs
-        [piece] = run.slices
-        other = msgspec.structs.replace(piece, partition=1)
-        second = msgspec.structs.replace(run, slices=(other,), zones=0b101)
-        new = msgspec.structs.replace(
-            head, runs=(run, second), run_count=2, next_offsets=(1, 1), commits=head.commits + 1
-        )
-        return replication.without_zones(new, 0b010)
-
-    head = await deployment.change(topic, in_parts)
+    deployment, topic = await with_one_object()
+    head = await deployment.change(
+        topic, lambda head: replication.without_zones(in_parts(head, 0b101, 0b111), 0b010)
+    )
     assert head.isr == 0b101
 
     await deployment.tick(deployment.controller(controller_scan_s=1), times=4)
