@@ -135,7 +135,7 @@ def test_a_full_disk_is_told_to_operators(
 ) -> None:
     with (
         deployment(tmp_path, env).start() as gateway,
-        httpx.Client(base_url=gateway.url) as client,
+        httpx.Client(base_url=gateway.url, timeout=TIMEOUT_S) as client,
     ):
         with on_a_full_disk(gateway, small_disk):
             until(
@@ -180,7 +180,7 @@ def test_no_descriptors_left_refuses_and_recovers(tmp_path: Path) -> None:
 def test_no_descriptors_left_is_told_to_operators(tmp_path: Path) -> None:
     with (
         deployment(tmp_path, AS_OBJECTS).start() as gateway,
-        httpx.Client(base_url=gateway.url) as client,
+        httpx.Client(base_url=gateway.url, timeout=TIMEOUT_S) as client,
     ):
         ledger = new_ledger(gateway)
         assert client.get("/ready").status_code == 200  # Its connection is there from now on.
