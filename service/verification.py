@@ -178,6 +178,8 @@ class Verification:
         stored = await self._metadata.get(keys.verification())
         self._item = VerificationItem() if stored is None else decode(stored.value)
         self._version = None if stored is None else stored.version
+        # Of a step that could not be saved, what counts is what was saved before or in spite of it.
+        self._lanes = self._lane = None
         self._is_loaded = True
 
     async def _save(self, item: VerificationItem) -> None:

@@ -175,7 +175,7 @@ class AtomicCommits:
                 lane.distrust(missing, view.head.leader_epoch)
                 head = replication.without_zones(head, missing)
             runs.append(whole)
-        replication.check_in_sync(head.isr, part.in_sync_min)
+        await lane.check_in_sync(view, head, part.in_sync_min)
         return head, replace(part, runs=tuple(runs))
 
 

@@ -230,12 +230,18 @@ class CommittingHead(WatchedHead):
                 raise NotEnoughReplicas("the zones it was written to left the ISR; send it again")
             in_sync_min = max(in_sync_min, offer.in_sync_min)
             runs.append(run)
+        await self.check_in_sync(view, head, in_sync_min)
+        return head, runs
+
+    async def check_in_sync(self, view: LaneView, head: Head, in_sync_min: int) -> None:
+        """Raise `NotEnoughReplicas` if `head`, which follows `view`, has too few zones in sync.
+
+        Zones that left since `view` are written first, else the controller cannot let them in.
+        """
         if head.isr.bit_count() < in_sync_min and head.isr != view.head.isr:
-            # Those who come next shall be told at once, and not after trying every zone again.
             with suppress(RiachoError):
                 await self._put(view, head)
         replication.check_in_sync(head.isr, in_sync_min)
-        return head, runs
 
     async def covered(
         self, head: Head, run: Run, awaited: int = 0, *, is_old: bool = False
@@ -314,16 +320,21 @@ class CommittingHead(WatchedHead):
         self._rolls.begin_if_large(before, view.head)
         self._spills.begin_if_large(before, view.head)
 
-    async def _commit_idle(self) -> None:
-        """Make a finished roll count though nobody appends, before it looks like an orphan."""
+    async def _commit_idle(self) -> bool:
+        """Write what is finished though nobody appends; False: that must be tried again."""
         view = self._view
-        if view is None or self.is_committing:
-            return
+        if view is None:
+            return True
+        if self.is_committing:
+            return False
         head = self._rolls.applied(self._followers.applied(view.head))
         head = self._spills.applied(head)
         if head is not view.head:
-            with suppress(RiachoError):
+            try:
                 await self._put(view, head)
+            except RiachoError:
+                return False
+        return True
 
     async def _put(self, view: LaneView, head: Head) -> None:
         """Put `head`, with nothing appended, in the place of `view`."""

@@ -18,7 +18,8 @@ from storage.watch import LaneRuntime
 class Followers:
     """What is known of the zones of one lane beyond its head."""
 
-    def __init__(self, runtime: LaneRuntime, finished: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, runtime: LaneRuntime, finished: Callable[[], Awaitable[bool]]) -> None:
+        """Have `finished` write what was learnt; it returns False if that must be tried again."""
         self._runtime = runtime
         self._finished = finished
         self._copies: dict[bytes, int] = {}
@@ -57,7 +58,8 @@ class Followers:
     async def _tell(self) -> None:
         await self._runtime.sleep(self._runtime.news_s)
         self._is_waiting = False
-        await self._finished()
+        if not await self._finished() and (self._copies or self._distrusted[0]):
+            self._begin()
 
     def applied(self, head: Head) -> Head:
         """Return `head` with the news in it, or `head` itself if there is none."""

@@ -46,7 +46,7 @@ class Rolls:
     """The rolls of one lane by this process."""
 
     def __init__(
-        self, runtime: LaneRuntime, finished: Callable[[], Awaitable[None]], failed: Failed
+        self, runtime: LaneRuntime, finished: Callable[[], Awaitable[object]], failed: Failed
     ) -> None:
         self._runtime = runtime
         self._finished = finished

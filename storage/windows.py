@@ -121,7 +121,7 @@ class Spills:
         self,
         runtime: LaneRuntime,
         pages: WindowPages,
-        finished: Callable[[], Awaitable[None]],
+        finished: Callable[[], Awaitable[object]],
         failed: Failed,
     ) -> None:
         self._runtime = runtime

@@ -182,6 +182,34 @@ async def test_a_step_that_could_not_be_saved_is_done_again(fault: Fault) -> Non
     assert (await deployment.fsck()).findings == []
 
 
+@pytest.mark.parametrize("fault", ["refused", "request lost", "reply lost"])
+async def test_a_pass_after_one_whose_end_could_not_be_saved_looks_at_every_lane(
+    fault: Fault,
+) -> None:
+    deployment = await deployed()
+    controller = deployment.controller()
+    transact, fails = deployment.metadata.transact, 1
+
+    async def failing(ops: Sequence[Op]) -> Mapping[str, str]:
+        nonlocal fails
+        puts = [op for op in ops if isinstance(op, Put) and op.key == keys.verification()]
+        if fails and puts and verification.decode(puts[0].value).finished_ms:
+            fails -= 1
+            deployment.metadata.faults = [fault]
+        return await transact(ops)
+
+    deployment.metadata.transact = failing  # type: ignore[method-assign]
+    await deployment.tick(controller, times=3)
+    assert fails == 0
+    lost = await lose_one(deployment)
+
+    deployment.clock.now_s += DAY_S
+    await deployment.tick(controller)
+
+    assert lost in await segments(deployment, "b")
+    assert (await item_of(deployment)).objects == LANES
+
+
 async def test_a_pass_that_began_in_the_future_does_not_stop_the_next() -> None:
     deployment = await deployed()
     now_ms = deployment.clock.now_ms()

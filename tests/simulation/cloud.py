@@ -3,9 +3,9 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from service import verification
 from storage import head as heads
 from storage import keys, replication, zone_items
+from storage.fsck import check_lane
 from storage.memory import MemoryMetadata, MemoryObjects
 from storage.metadata import Op, Versioned
 from storage.zones import Zones
@@ -40,10 +40,8 @@ class Cloud:
         self.weather = {name: Weather() for name in names}
         self.metadata = metadata
         self.table_weather = Weather()
-        self.passes = 0
-        """Passes of the verification that were finished, when that was last looked at."""
-        self.lost_in_pass: int | None = None
-        """How many there were when a zone lost something that nobody noticed."""
+        self.has_lost = False
+        """Whether a zone may still lack what it lost without anybody noticing."""
 
     def zones(self, link: FaultyLink) -> Zones:
         return Zones(
@@ -70,7 +68,7 @@ class Cloud:
         for key in sorted(bodies):
             if not key.endswith(".marker") and chance.random() < 0.3:
                 del bodies[key]
-        self.lost_in_pass = self.passes
+        self.has_lost = True
 
     async def can_do_without(self, name: str) -> bool:
         """Whether all that the zone holds is in another zone in sync, which has lost nothing."""
@@ -99,11 +97,10 @@ class Cloud:
         if len(self.objects) == 1:
             return []
         found = []
-        verified = await verification.current(self.metadata)
-        self.passes = 0 if verified is None else verified.passes
-        if self.lost_in_pass is not None and self.passes < self.lost_in_pass + 2:
-            # A pass that had begun before may have been past it.
-            found.append("no pass of the verification began and ended since something was lost")
+        if self.has_lost:
+            self.has_lost = not await self._is_whole()
+        if self.has_lost:
+            found.append("verification has not repaired everything that was lost")
         for name, store in self.objects.items():
             item = await self.metadata.get(keys.zone(name))
             if item is None:
@@ -114,6 +111,17 @@ class Cloud:
             if not (has_marker and zone.is_whole):
                 found.append(f"zone {name} has lost something, or has not got it back yet")
         return found
+
+    async def _is_whole(self) -> bool:
+        """Whether every replica of every lane is in sync, and holds what it should."""
+        zones = Zones(self.objects)
+        for _, item in await self.metadata.everything("head/"):
+            head = heads.decode(item.value)
+            if head.isr != replication.replica_mask(head):
+                return False
+            if not (await check_lane(zones, head, sizes_only=True)).is_ok:
+                return False
+        return True
 
     def clear_up(self) -> None:
         for weather in (*self.weather.values(), self.table_weather):
