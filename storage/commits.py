@@ -323,10 +323,8 @@ class CommittingHead(WatchedHead):
     async def _commit_idle(self) -> bool:
         """Write what is finished though nobody appends; False: that must be tried again."""
         view = self._view
-        if view is None:
-            return True
-        if self.is_committing:
-            return False
+        if view is None or self.is_committing:
+            return True  # A commit that is under way takes it along, or is refused for it.
         head = self._rolls.applied(self._followers.applied(view.head))
         head = self._spills.applied(head)
         if head is not view.head:

@@ -1,15 +1,18 @@
 """Commits to many lanes at once: their zones, their limits, and when they give up."""
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 import pytest
 
+from storage import head as heads
 from storage import keys
 from storage.atomic import AtomicCommits, LaneRuns, check_width, joined
 from storage.errors import Contended, NotEnoughReplicas, StoreUnavailable, TransactionTooLarge
 from storage.head import Head
 from storage.head_changes import change_head
 from storage.lanes import Lanes
-from storage.metadata import TRANSACT_OPS_MAX
+from storage.metadata import TRANSACT_OPS_MAX, Op
 from storage.watch import COMMIT_S_MAX
 from tests.storage.logs import run_of
 from tests.storage.rivals import Rival
@@ -132,3 +135,40 @@ async def test_a_zone_that_failed_a_commit_leaves_with_the_next_one() -> None:
 
     assert head.isr == 0b011
     assert len(zoned.stores["c"].puts) == tries, "it is not asked again"
+
+
+async def test_zones_that_left_are_written_though_the_commit_is_refused() -> None:
+    """Else no controller could let them in again, and every later commit would be refused."""
+    zoned = await Zoned().written()
+    before = (await zoned.lane.view(0)).head
+    zoned.stores["c"].mode = "full"
+    run = msgspec.structs.replace(zoned.run, zones=0b011)
+    part = LaneRuns(TOPIC_ID, 0, (run,), in_sync_min=3)
+
+    with pytest.raises(NotEnoughReplicas):
+        await AtomicCommits(zoned.lanes, zoned.runtime).commit([part], nothing_else)
+
+    item = await zoned.metadata.get(keys.head(TOPIC_ID, 0))
+    assert item is not None
+    head = heads.decode(item.value)
+    assert (head.isr, head.leader_epoch) == (0b011, before.leader_epoch + 1)
+
+
+async def test_news_of_zones_that_could_not_be_written_are_written_later() -> None:
+    zoned = await Zoned().written()
+    view = await zoned.lane.view(0)
+    transact, refusals = zoned.metadata.transact, 3
+
+    async def refusing(ops: Sequence[Op]) -> Mapping[str, str]:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise StoreUnavailable("throttled")
+        return await transact(ops)
+
+    zoned.metadata.transact = refusing  # type: ignore[method-assign]
+    zoned.lane.distrust(0b100, view.head.leader_epoch)
+    while refusals or (await zoned.lane.view(0)).head.isr == 0b111:
+        await zoned.clock.sleep(zoned.runtime.news_s)
+
+    assert (await zoned.lane.view(0)).head.isr == 0b011
