@@ -63,6 +63,10 @@ class _BeatItem(msgspec.Struct, array_like=True, frozen=True):
 _BEAT: Final = msgspec.msgpack.Decoder(_BeatItem)
 
 
+BEAT_ATTEMPTS_MAX: Final = 3
+"""A beat that was not answered, and is not there, is written again."""
+
+
 class Coordinator:
     def __init__(self, metadata: MetadataStore, topics: Topics, world: World) -> None:
         self._metadata = metadata
@@ -231,18 +235,25 @@ class Coordinator:
     # Items
 
     async def _beat(self, group_id: str, member_id: str, mine: Versioned, generation: int) -> None:
+        """Write a beat; a member that is told so reads on for a whole session."""
         key = keys.member(group_id, member_id)
         beats = _decode_beat(mine.value).beats
-        try:
-            await self._metadata.transact(
-                [Put(key, _encode_beat(beats + 1, generation), mine.version)]
-            )
-        except MetadataConflict as conflict:
-            if conflict.current.get(key) is None:
-                raise _unknown_member(group_id, member_id) from None
-            # Else another call of the same member beat meanwhile.
-        except OutcomeUnknown:
-            return  # The next beat is soon enough.
+        put = Put(key, _encode_beat(beats + 1, generation), mine.version)
+        for _ in range(BEAT_ATTEMPTS_MAX):
+            try:
+                await self._metadata.transact([put])
+            except MetadataConflict as conflict:
+                if conflict.current.get(key) is None:
+                    raise _unknown_member(group_id, member_id) from None
+                # Else another call of the same member beat meanwhile, or an attempt of this one.
+            except OutcomeUnknown:
+                stored = await self._metadata.get(key)
+                if stored is None:
+                    raise _unknown_member(group_id, member_id) from None
+                if stored.version == mine.version:
+                    continue
+            return
+        raise OutcomeUnknown("the table does not answer heartbeats; send it again")
 
     async def _up_to_date(self, group_id: str, known: Known, group: Group) -> Group:
         """Return `group`, or its next generation if topics or partitions came or went."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.groups import state
-from service.groups.coordinator import TOPICS_AGE_MAX_S, Beat
+from service.groups.coordinator import BEAT_ATTEMPTS_MAX, TOPICS_AGE_MAX_S, Beat
 from service.groups.lookout import MEMBERS_MAX
 from service.groups.patterns import PATTERN_CHARS_MAX
 from service.groups.state import Member
@@ -279,6 +279,19 @@ async def test_a_lost_answer_to_a_beat_is_no_error(fault: Any) -> None:
     cluster.metadata.faults = [fault]
 
     assert await follow(gateway, beat) == beat
+    assert await follow(gateway, beat) == beat
+
+
+async def test_a_beat_that_is_not_written_is_not_acknowledged() -> None:
+    cluster = Cluster()
+    gateway = await with_topic(cluster)
+    beat = await join(gateway)
+    await follow(gateway, beat)
+    cluster.metadata.faults = ["request lost"] * BEAT_ATTEMPTS_MAX
+
+    with pytest.raises(OutcomeUnknown, match="send it again"):
+        await follow(gateway, beat)
+
     assert await follow(gateway, beat) == beat
 
 
