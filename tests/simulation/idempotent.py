@@ -92,6 +92,8 @@ class Idempotents:
         self.history = IdempotentHistory()
         self.net = Net(plan.net, chance, hosts)
         self.is_calm = False
+        self.is_over = False
+        """Producers send nothing new."""
         self._chance = chance
         self._now_s = now_s
         self._trace = trace
@@ -106,6 +108,8 @@ class Idempotents:
         counters: dict[int, Counter] = {}
         tasks = []
         for _ in range(self.plan.batches):
+            if self.is_over:
+                break
             partition = self._chance.randrange(partitions)
             counter = counters.get(partition) or Counter(Line(producer, partition, 0))
             while not counter.is_given_up and len(counter.waiting()) >= self.plan.in_flight:

@@ -48,15 +48,16 @@ MIN_AGE_MS = 80_000
 CLOCKS_DIFFER_MS = 310_000
 """Those of gateways are wrong by five minutes at most, those of jobs by ten seconds."""
 
-BREAK_S = 200.0
+BREAK_S = 110.0
 """Nobody writes for so long, in the middle; so there is something old enough to be swept."""
 
 LONG_AFTER_S = 1000.0
 """Everything that was left behind is old enough then, by any clock."""
 
 PATIENCE_S = 3600.0
+CALLS_MIN = 4
 
-SLOWER = 6.0
+SLOWER = 10.0
 """Jobs and readers pause so many times longer then: there is nothing new to be found."""
 
 IDLE_MAX = 8.0
@@ -146,6 +147,8 @@ class Janitors:
         self._trace = trace
         self._numbers = iter(range(10**9))
         self._pause_factor = 1.0
+        self.is_over = False
+        """Writers that have made `CALLS_MIN` calls stop."""
         self._runs: dict[asyncio.Task[None], Process] = {}
 
     async def prepare(self, create: Create) -> None:
@@ -301,7 +304,9 @@ class Janitors:
     # Those who use the topic
 
     async def _write(self) -> None:
-        for _ in range(self.plan.calls):
+        for call in range(self.plan.calls):
+            if self.is_over and call >= CALLS_MIN:
+                break
             await self._write_one()
             if self._chance.random() < 0.5:
                 await asyncio.sleep(self._chance.expovariate(3))

@@ -17,6 +17,7 @@ from tests.simulation.world import FIRST_MS
 
 TOPIC = "t"
 PATIENCE_S = 60.0
+CALLS_MIN = 10
 
 
 class LogClients:
@@ -36,9 +37,13 @@ class LogClients:
         self._trace = trace
         self._history = history
         self._acked_ends: dict[int, int] = {}
+        self.is_over = False
+        """Producers that have made `CALLS_MIN` calls stop."""
 
     async def produce(self, client: int) -> None:
         for call in range(self._plan.calls):
+            if self.is_over and call >= CALLS_MIN:
+                break
             partition = self._chance.randrange(self._plan.partitions)
             values = tuple(f"{client}-{call}-{n}" for n in range(self._chance.randint(1, 5)))
             await self.produce_one(client, partition, values, self._plan.patience_s)

@@ -40,6 +40,9 @@ CALM = Faults(slow_s=0.001)
 RECOVERY_S = 300.0
 """After so long without faults, every partition takes records, and every zone holds everything."""
 
+CALM_WRITES_S = 5.0
+"""Producers go on this long after the last fault. More calls without faults find nothing."""
+
 SETTLED_MIN = 3
 """So many looks in a row must find every zone in sync: the answer to a call that was made before
 the faults ended may come after it, and be the one that puts a zone out."""
@@ -141,7 +144,7 @@ class Simulation:
         await asyncio.gather(*writing)
         await self.idempotents.net.settle()
         if self.plan.group.members:
-            await asyncio.sleep(self.plan.group.restless_s)
+            await asyncio.wait([faults], timeout=self.plan.group.restless_s)
         await self.exactly_once.run()
         faults.cancel()
         self._calm_down()
@@ -152,6 +155,7 @@ class Simulation:
         for task in lasting:
             task.cancel()
         await asyncio.gather(faults, *lasting, return_exceptions=True)
+        await self._settle()
         self.history.produced += self.idempotents.produced()
         await self._close_gateways()
         await self._read_everything()
@@ -216,6 +220,8 @@ class Simulation:
         await self.trouble.make(self.plan.troubles)
         await asyncio.sleep(self.plan.quiet_after_s)
         self._calm_down()
+        await asyncio.sleep(CALM_WRITES_S)
+        self.log.is_over = self.idempotents.is_over = self.janitors.is_over = True
 
     def _calm_down(self) -> None:
         self.trouble.end()
@@ -225,7 +231,7 @@ class Simulation:
             host.link.faults = CALM
 
     async def _move_again(self) -> None:
-        """Note what does not recover though nothing fails any more."""
+        """Write to every partition; note those that refuse although nothing fails any more."""
         give_up_s = self.loop.now_s + RECOVERY_S
         for partition in range(self.plan.partitions):
             values, tries = (f"last-{partition}",), 0
@@ -236,6 +242,10 @@ class Simulation:
                     self.history.stuck.append(f"partition {partition} takes no records")
                     break
                 await asyncio.sleep(1)
+
+    async def _settle(self) -> None:
+        """Wait until every zone is in sync; note those that do not come back."""
+        give_up_s = self.loop.now_s + RECOVERY_S
         settled = 0
         while settled < SETTLED_MIN:
             behind = await self.cloud.unsettled()

@@ -251,6 +251,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while timers and timers[0] < due_s:
             step = heappop(timers)
             step.loop = None
+            if step > self.now_s:
+                # Else one who waits for the rest of a time would find it left for ever.
+                self.now_s = float(step)
             if step.callback is None:
                 self.cancelled_timers -= 1
             else:
