@@ -14,13 +14,12 @@ from service.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, Sender, parse_se
 from service.record_limits import RecordLimits
 from service.requests import JSON, Query, read_body
 from service.transactions import state
-from service.transactions.atomic import Atomic
+from service.transactions.atomic import Atomic, TopicRecords
 from service.transactions.bodies import (
     AbortBody,
     BeginBody,
     CommitBody,
     ProducerBody,
-    TopicRecords,
     decode_atomic,
     group_commit,
 )

@@ -6,7 +6,7 @@ get the first answer; without one, a call whose outcome is unknown stays so.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -15,7 +15,6 @@ from service.groups.items import repeat
 from service.groups.offsets import Offsets, Planned
 from service.record_limits import record_bytes
 from service.transactions import state
-from service.transactions.bodies import TopicRecords
 from service.transactions.guards import Answer, Done, Guard, Unguarded
 from service.transactions.items import Undecided
 from service.transactions.state import Results, Staged
@@ -37,6 +36,18 @@ from storage.errors import (
 from storage.metadata import Op
 from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
 from storage.topics import Topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecords:
+    """Those records of a request that go to one topic."""
+
+    topic: str
+    batch: pa.RecordBatch
+    wanted: list[int | None] | None
+    """The partition that each one asks for, unless none does."""
+    rows: list[int]
+    """Where each one is in the request."""
 
 
 class Atomic:

@@ -1,6 +1,5 @@
 """Bodies of the calls about transactions, decoded."""
 
-from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -11,6 +10,7 @@ from service.json_bodies import Decoded, RawTopicRecord, TopicRecord, decoded_re
 from service.json_errors import ATOMIC_FIELDS, explained, not_json
 from service.json_shape import check_shape
 from service.record_limits import RecordLimits
+from service.transactions.atomic import TopicRecords
 from service.transactions.transactions import TIMEOUT_MS_DEFAULT, GroupCommit
 from storage.errors import InvalidRequest
 from storage.producers import EPOCH_MAX, PRODUCER_ID_MAX
@@ -60,18 +60,6 @@ class _RawAtomicBody(msgspec.Struct, forbid_unknown_fields=True):
 _ATOMIC: Final = msgspec.json.Decoder(_AtomicBody)
 _RAW_ATOMIC: Final = msgspec.json.Decoder(_RawAtomicBody)
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRecords:
-    """Those records of a request that go to one topic."""
-
-    topic: str
-    batch: pa.RecordBatch
-    wanted: list[int | None] | None
-    """The partition that each one asks for, unless none does."""
-    rows: list[int]
-    """Where each one is in the request."""
 
 
 def group_commit(body: OffsetsBody | None) -> GroupCommit | None:

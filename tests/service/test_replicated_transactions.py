@@ -6,8 +6,7 @@ import pytest
 
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
-from service.transactions.atomic import Atomic
-from service.transactions.bodies import TopicRecords
+from service.transactions.atomic import Atomic, TopicRecords
 from service.transactions.guards import Unguarded
 from service.transactions.ids import ProducerIds
 from service.transactions.items import TransactionItems
