@@ -5,7 +5,7 @@ import pytest
 from service.groups import progress
 from service.groups.offsets import Commit
 from service.groups.progress import Progress
-from service.transactions.bodies import TopicRecords
+from service.transactions.atomic import TopicRecords
 from service.transactions.guards import Unguarded
 from tests.service.transactions.cluster import Cluster, Process, with_topic
 from tests.storage.logs import batch_of

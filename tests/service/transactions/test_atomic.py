@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from service.groups.state import Member
-from service.transactions.atomic import Atomic
-from service.transactions.bodies import TopicRecords
+from service.transactions.atomic import Atomic, TopicRecords
 from service.transactions.guards import (
     Answer,
     Guard,

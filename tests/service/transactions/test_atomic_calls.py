@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.transactions.bodies import TopicRecords
+from service.transactions.atomic import TopicRecords
 from service.transactions.guards import Answer, Unguarded
 from storage.errors import OutcomeUnknown, UnknownTopicOrPartition
 from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
