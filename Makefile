@@ -19,7 +19,7 @@ help:
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200, MINUTES=60)"
 	@echo "make proof   full disks, flipped bits, power cuts, crowds (PART=torture,trials,fuzz,properties,sim)"
-	@echo "make mutants do the tests notice what is wrong? (ARGS='storage/head.py ...')"
+	@echo "make mutants do the tests notice what is wrong? (ARGS='storage/head/head.py ...')"
 	@echo "make synth   what AWS would run, into cdk.out (SET='zones=a,b,c ...'); make deploy"
 	@echo "make setup   .venv with everything    make clean   remove what was made"
 

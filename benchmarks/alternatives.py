@@ -38,8 +38,8 @@ from crc32c import crc32c
 from benchmarks.harness import free_port, show, wait_ready
 from benchmarks.peers.peer import values_of
 from benchmarks.peers.riacho import JSON, Riacho, RiachoArrow, RiachoJson, json_body, stop_gateway
-from service.bodies import decode_produce
-from storage import slices
+from service.http.bodies.produce import decode_produce
+from storage.formats import slices
 
 ROUNDS = 5
 TURN_S = 0.6

@@ -20,7 +20,7 @@ from service.serverless import controller as scheduled
 from service.serverless.metrics import MetricLog
 from service.serverless.settings import controller_settings
 from service.settings import Settings
-from storage.zones import Zones
+from storage.zones.zones import Zones
 
 TICKS = 30
 TICK_EVERY_S = 60

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.bodies import ARROW_STREAM, JSON, NDJSON, decode_produce
-from service.compression import decompress
-from service.fetch_bodies import encode_json, encode_ndjson
-from storage import slices
-from storage.partitioner import Spreader, assign, partition_for, partitions_for
-from storage.records import Header, record_batch
+from service.http.bodies.json_fetch import encode_json, encode_ndjson
+from service.http.bodies.produce import ARROW_STREAM, JSON, NDJSON, decode_produce
+from service.limits.compression import decompress
+from storage.formats import slices
+from storage.formats.partitioner import Spreader, assign, partition_for, partitions_for
+from storage.formats.records import Header, record_batch
 
 RECORDS = 20_000
 ROUNDS = 15

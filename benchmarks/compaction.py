@@ -31,15 +31,15 @@ from riacho import Admin
 from service.clock import real_world
 from service.settings import Settings
 from service.stores import open_table, open_zones
-from storage import head as heads
 from storage import keys
-from storage.catalog import Catalog
-from storage.fetched import Budget
-from storage.objects import ObjectStore
-from storage.reader import LogReader
-from storage.records import RECORD_SCHEMA
-from storage.topics import Topics
-from storage.zones import Zones
+from storage.formats.records import RECORD_SCHEMA
+from storage.head import head as heads
+from storage.reading.catalog import Catalog
+from storage.reading.fetched import Budget
+from storage.reading.reader import LogReader
+from storage.stores.objects import ObjectStore
+from storage.topics.topics import Topics
+from storage.zones.zones import Zones
 
 RECORDS = "1000000,5000000"
 BATCH = 50_000

@@ -27,16 +27,16 @@ from benchmarks.cost_model import (
 )
 from benchmarks.harness import show
 from service.clock import World, real_world
-from storage.catalog import Catalog
-from storage.compaction import job, tasks
-from storage.compaction.plan import Options
-from storage.compaction.summary import Summary
-from storage.compaction.swap import Swapper
-from storage.ranges import merged
-from storage.s3 import COALESCE_GAP_BYTES_MAX, ONE_REQUEST_BYTES_MAX, PART_BYTES
-from storage.topic_config import TopicConfig
-from storage.topic_items import Topic
-from storage.zones import Zones
+from storage.maintenance.compaction import job, tasks
+from storage.maintenance.compaction.plan import Options
+from storage.maintenance.compaction.summary import Summary
+from storage.maintenance.compaction.swap import Swapper
+from storage.reading.catalog import Catalog
+from storage.stores.ranges import merged
+from storage.stores.s3 import COALESCE_GAP_BYTES_MAX, ONE_REQUEST_BYTES_MAX, PART_BYTES
+from storage.topics.config import TopicConfig
+from storage.topics.items import Topic
+from storage.zones.zones import Zones
 
 
 class Bucket(CountedObjects):

@@ -18,16 +18,16 @@ import pyarrow as pa
 
 from benchmarks.harness import show
 from service.clock import real_world
-from service.gateway import Gateway
+from service.log.gateway import Gateway
 from service.settings import Settings
-from storage import head as heads
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Put, Versioned, collection_of
-from storage.objects import Body
-from storage.reader import Budget
-from storage.records import record_batch
-from storage.topics import Topic
-from storage.zones import Zones
+from storage.formats.records import record_batch
+from storage.head import head as heads
+from storage.reading.reader import Budget
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.stores.metadata import Op, Put, Versioned, collection_of
+from storage.stores.objects import Body
+from storage.topics.topics import Topic
+from storage.zones.zones import Zones
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 MONTH_S = 30 * 86_400

@@ -27,13 +27,13 @@ from benchmarks.harness import Server, free_port, wait_ready
 from service import serve
 from service.app import App
 from service.clock import real_world
-from service.gateway import Gateway
-from service.metrics import Metrics
-from service.registry import Registry
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.log.gateway import Gateway
 from service.settings import Settings
 from service.stores import open_table, open_zones
-from storage.objects import ObjectStore
-from storage.zones import Zones
+from storage.stores.objects import ObjectStore
+from storage.zones.zones import Zones
 
 PREFIX = "bench_reads_"
 
@@ -152,7 +152,7 @@ def started(folder: Path, env: Mapping[str, str]) -> Iterator[Server]:
 @contextlib.contextmanager
 def counting_proxy(upstream: str) -> Iterator[tuple[str, Counter[str]]]:
     """Pass everything on to `upstream`, and count GETs by kind of object."""
-    from tests.storage.lossy_proxy import LossyProxy, Request
+    from tests.storage.helpers.lossy_proxy import LossyProxy, Request
 
     counts = Counter[str]()
 
@@ -192,7 +192,7 @@ def deployment(name: str) -> Iterator[Deployment]:
             yield Deployment(name, Path(folder))
             return
         from tests.local_aws import LocalAws
-        from tests.storage import servers
+        from tests.storage.helpers import servers
 
         with servers.ministack() as url:
             env = LocalAws(url, url).prepare("a=s3://fan-out", "dynamodb://fan-out")

@@ -35,13 +35,13 @@ import pyarrow as pa
 
 from benchmarks.harness import Connection, Server, gateway, request, show
 from benchmarks.peers.peer import values_of
-from service.bodies import ARROW_STREAM, JSON, NDJSON, decode_produce
 from service.clock import World, real_world
-from service.gateway import Gateway
+from service.http.bodies.produce import ARROW_STREAM, JSON, NDJSON, decode_produce
+from service.log.gateway import Gateway
 from service.settings import Settings
 from service.stores import open_table, open_zones
-from storage import slices
-from storage.records import record_batch
+from storage.formats import slices
+from storage.formats.records import record_batch
 
 CONNECTIONS = 4
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -24,14 +24,14 @@ from benchmarks.index_growth import CountingMetadata, CountingObjects
 from benchmarks.lanes import batch
 from service.app import App
 from service.clock import real_world
-from service.gateway import Gateway
-from service.lane_buffers import Claims
-from service.metrics import Metrics
-from service.registry import Registry
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.log.gateway import Gateway
+from service.log.lane_buffers import Claims
 from service.settings import Settings
-from storage import head as heads
-from storage.producers import Claim
-from storage.zones import Zones
+from storage.head import head as heads
+from storage.head.producers import Claim
+from storage.zones.zones import Zones
 
 ROUNDS = 5
 PRODUCERS = (1, 100, 10_000)

@@ -18,8 +18,8 @@ from service.clock import World, real_world
 from service.groups.coordinator import Beat, Coordinator
 from service.groups.state import Member
 from storage.errors import Unavailable
-from storage.metadata import MetadataStore, Op, Versioned
-from storage.topics import Topics
+from storage.stores.metadata import MetadataStore, Op, Versioned
+from storage.topics.topics import Topics
 
 PARTITIONS = 200
 ROUNDS = 20

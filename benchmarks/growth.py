@@ -34,17 +34,18 @@ from benchmarks.compaction_cost import Bucket, compact
 from benchmarks.cost_model import Deployment
 from benchmarks.harness import show
 from benchmarks.index_growth import CountingMetadata, CountingObjects
-from service.bodies import ARROW_STREAM, decode_produce
-from storage import head as heads
-from storage import keys, slices
-from storage.catalog import Catalog
-from storage.head import Run, RunSlice
-from storage.lanes import Lane, LaneRuntime, Lanes
-from storage.metadata import Put
-from storage.reader import Budget, LogReader
-from storage.records import record_batch
-from storage.windows import WindowPages
-from storage.zones import Zones
+from service.http.bodies.produce import ARROW_STREAM, decode_produce
+from storage import keys
+from storage.formats import slices
+from storage.formats.records import record_batch
+from storage.head import head as heads
+from storage.head.head import Run, RunSlice
+from storage.lanes.lane import Lane, LaneRuntime, Lanes
+from storage.lanes.windows import WindowPages
+from storage.reading.catalog import Catalog
+from storage.reading.reader import Budget, LogReader
+from storage.stores.metadata import Put
+from storage.zones.zones import Zones
 
 TOPIC = bytes(16)
 RECORDS_PER_SLICE = 10

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.harness import Connection, Server, gateway, hammer, request, show
-from storage.records import record_batch
+from storage.formats.records import record_batch
 
 VALUES = [
     "".join(random.Random(n).choices(string.ascii_lowercase + "    ", k=100)) for n in range(4000)
@@ -109,7 +109,7 @@ def straight_into_store(body: bytes, seconds: float) -> float:
     """Return how many objects of these bytes one second takes, written as the store does it."""
     import asyncio
 
-    from storage.directory import DirectoryObjects
+    from storage.stores.directory import DirectoryObjects
 
     async def write() -> float:
         with tempfile.TemporaryDirectory() as folder:

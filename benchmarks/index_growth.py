@@ -16,17 +16,17 @@ import time
 from collections.abc import Mapping, Sequence
 
 from benchmarks.harness import show
-from storage import head as heads
 from storage import keys
-from storage.catalog import Catalog
-from storage.head import Run, RunSlice
-from storage.lanes import Lane, LaneRuntime, Lanes
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Put, Versioned
-from storage.objects import Body
-from storage.reader import FIRST_ENTRIES
-from storage.windows import WindowPages
-from storage.zones import Zones
+from storage.head import head as heads
+from storage.head.head import Run, RunSlice
+from storage.lanes.lane import Lane, LaneRuntime, Lanes
+from storage.lanes.windows import WindowPages
+from storage.reading.catalog import Catalog
+from storage.reading.reader import FIRST_ENTRIES
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.stores.metadata import Op, Put, Versioned
+from storage.stores.objects import Body
+from storage.zones.zones import Zones
 
 TOPIC = bytes(16)
 RECORDS_PER_SLICE = 10

@@ -17,13 +17,13 @@ import pyarrow as pa
 from benchmarks.harness import show
 from benchmarks.index_growth import CountingMetadata, CountingObjects
 from service.clock import World, real_world
-from service.gateway import Gateway
+from service.log.gateway import Gateway
 from service.settings import Settings
 from storage.errors import MetadataConflict
-from storage.metadata import MetadataStore, Op
-from storage.records import record_batch
-from storage.topics import Topic
-from storage.zones import Zones
+from storage.formats.records import record_batch
+from storage.stores.metadata import MetadataStore, Op
+from storage.topics.topics import Topic
+from storage.zones.zones import Zones
 
 TABLE_S = 0.005
 FLUSHES = 40

@@ -22,14 +22,14 @@ import pyarrow as pa
 from benchmarks import virtual_time
 from benchmarks.cost_model import GIB, MIB, PUT_S, TABLE_S, CountedObjects, CountedTable
 from service.app import App
-from service.gateway import Gateway
-from service.metrics import Metrics
-from service.registry import Registry
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.log.gateway import Gateway
 from service.serverless.settings import GATEWAY
 from service.settings import Settings
-from storage.metadata import Op, Versioned
-from storage.objects import Body
-from storage.zones import Zones
+from storage.stores.metadata import Op, Versioned
+from storage.stores.objects import Body
+from storage.zones.zones import Zones
 
 GET_S = 0.030
 RECORD_BYTES = 1024

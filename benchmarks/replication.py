@@ -20,12 +20,12 @@ from benchmarks.http import ARROW, JSON, arrow_body, json_body
 from benchmarks.lanes import batch
 from benchmarks.slow_store import TABLE_S, SlowTable
 from service.clock import real_world
-from service.gateway import Gateway
+from service.log.gateway import Gateway
 from service.settings import Settings
-from storage.memory import MemoryObjects
-from storage.objects import Body
-from storage.topics import Topic
-from storage.zones import Zones
+from storage.stores.memory import MemoryObjects
+from storage.stores.objects import Body
+from storage.topics.topics import Topic
+from storage.zones.zones import Zones
 
 ZONES_MS = {"a": 20, "b": 60, "c": 200}
 CALLS = 40

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from benchmarks.harness import show
 from benchmarks.lanes import batch
 from service.clock import real_world
-from service.gateway import Gateway
+from service.log.gateway import Gateway
 from service.settings import Settings
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Versioned
-from storage.objects import Body
-from storage.topics import Topic
-from storage.zones import Zones
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.stores.metadata import Op, Versioned
+from storage.stores.objects import Body
+from storage.topics.topics import Topic
+from storage.zones.zones import Zones
 
 PUT_S, TABLE_S = 0.060, 0.005
 

@@ -33,14 +33,14 @@ from benchmarks.cost_model import (
 )
 from benchmarks.harness import show
 from benchmarks.modes import SlowTable
-from service.gateway import Gateway, Position, Wait
+from service.log.gateway import Gateway, Position, Wait
 from service.settings import Settings
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Versioned
-from storage.reader import Budget
-from storage.records import record_batch
-from storage.table_batches import TableBatches
-from storage.zones import Zones
+from storage.formats.records import record_batch
+from storage.reading.reader import Budget
+from storage.reading.table_batches import TableBatches
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.stores.metadata import Versioned
+from storage.zones.zones import Zones
 
 KIB = 1024
 SIZES = (200, 500, KIB, 2 * KIB, 3 * KIB, 4 * KIB, 6 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 60 * KIB)

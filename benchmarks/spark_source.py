@@ -22,11 +22,11 @@ from pyspark.sql.types import StructType
 
 from benchmarks.harness import Connection, Server, gateway, request, show
 from riacho import Admin
-from riacho.spark.direct import Direct
-from riacho.spark.ranges import groups
-from riacho.spark.reading import RiachoReader, SpanPartition
-from storage.records import RECORD_SCHEMA, record_batch
-from storage.slices import SCHEMA_MESSAGE
+from riacho.spark.read.direct import Direct
+from riacho.spark.read.ranges import groups
+from riacho.spark.read.reading import RiachoReader, SpanPartition
+from storage.formats.records import RECORD_SCHEMA, record_batch
+from storage.formats.slices import SCHEMA_MESSAGE
 
 RECORDS = 2_000_000
 BATCH = 50_000

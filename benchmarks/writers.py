@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from benchmarks import virtual_time
 from benchmarks.harness import show
-from service.gateway import Gateway
+from service.log.gateway import Gateway
 from service.settings import Settings
 from storage.errors import MetadataConflict, RiachoError
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Put, Versioned
-from storage.objects import Body
-from storage.records import record_batch
-from storage.zones import Zones
+from storage.formats.records import record_batch
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.stores.metadata import Op, Put, Versioned
+from storage.stores.objects import Body
+from storage.zones.zones import Zones
 
 WRITERS = (1, 8, 32, 128)
 SECONDS = 10.0

@@ -1,0 +1,1 @@
+"""Infrastructure as code: deploys the rest and imports none of it."""

@@ -1,7 +1,7 @@
 """Function of the gateway, behind an HTTP API or a Function URL."""
 
 # Before anything that would import them, where they are installed, and not use them.
-from service.without_pandas import refuse
+from service.process.without_pandas import refuse
 
 refuse("httpx", "pandas")
 

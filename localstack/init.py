@@ -22,8 +22,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from service.clock import real_world
 from service.settings import Settings
 from service.stores import open_table
-from storage.dynamodb import DynamoMetadata
 from storage.errors import StoreUnavailable
+from storage.stores.dynamodb.table import DynamoMetadata
 
 START_S_MAX: Final = 120
 POLL_S: Final = 0.2

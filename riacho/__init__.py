@@ -22,8 +22,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from riacho.admin import Admin, AsyncAdmin, Cluster, PartitionInfo, Topic
-    from riacho.consumer import AsyncConsumer, Consumer
+    from riacho.admin.admin import Admin, AsyncAdmin, Cluster, PartitionInfo, Topic
+    from riacho.consumer.consumer import AsyncConsumer, Consumer
+    from riacho.consumer.group_calls import OffsetAndMetadata
     from riacho.errors import (
         AlreadyCommitted,
         BufferExhausted,
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
         NoOffset,
         TransactionAborted,
     )
-    from riacho.groups import OffsetAndMetadata
-    from riacho.producer import AsyncProducer, Producer
+    from riacho.producer.producer import AsyncProducer, Producer
     from riacho.records import Record, RecordMetadata, TopicPartition
     from storage.errors import (
         Conflict,
@@ -135,8 +135,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "riacho.admin": ("Admin", "AsyncAdmin", "Cluster", "PartitionInfo", "Topic"),
-    "riacho.consumer": ("AsyncConsumer", "Consumer"),
+    "riacho.admin.admin": ("Admin", "AsyncAdmin", "Cluster", "PartitionInfo", "Topic"),
+    "riacho.consumer.consumer": ("AsyncConsumer", "Consumer"),
     "riacho.errors": (
         "AlreadyCommitted",
         "BufferExhausted",
@@ -147,8 +147,8 @@ _HOMES = {
         "NoOffset",
         "TransactionAborted",
     ),
-    "riacho.groups": ("OffsetAndMetadata",),
-    "riacho.producer": ("AsyncProducer", "Producer"),
+    "riacho.consumer.group_calls": ("OffsetAndMetadata",),
+    "riacho.producer.producer": ("AsyncProducer", "Producer"),
     "riacho.records": ("Record", "RecordMetadata", "TopicPartition"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

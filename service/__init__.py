@@ -1,0 +1,1 @@
+"""Gateways, jobs and functions: everything that runs as a process."""

@@ -14,29 +14,31 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.access_log import AccessLog
 from service.clock import World, real_world
-from service.fetch_routes import FetchRoutes
-from service.freed_memory import keep_freed_memory
-from service.gateway import Gateway
-from service.group_routes import GroupRoutes
+from service.controller.live_gateways import Registry, stop
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.groups.upkeep import GroupUpkeep
-from service.hosted import Hosted
-from service.hot_paths import Endpoint, HotPaths
-from service.json_requests import check_json
-from service.logs import AccessLines, configure_logging
-from service.methods import Heads
-from service.metrics import Metrics, Uncounted
-from service.multi_fetch import MultiFetch
-from service.produce_routes import ProduceRoutes
-from service.registry import Registry, stop
-from service.serverless.clock import ThawingClock
+from service.http.access_log import AccessLog
+from service.http.hosted import Hosted
+from service.http.json_requests import check_json
+from service.http.methods import Heads
+from service.http.metrics import Metrics, Uncounted
+from service.http.routing import Endpoint, HotPaths
+from service.log.gateway import Gateway
+from service.process.freed_memory import keep_freed_memory
+from service.process.logs import AccessLines, configure_logging
+from service.process.store_watch import StoreWatch
+from service.process.thawing import ThawingClock
+from service.process.version import VERSION
+from service.process.without_pandas import refuse_pandas
+from service.routes.fetch import FetchRoutes
+from service.routes.groups import GroupRoutes
+from service.routes.multi_fetch import MultiFetch
+from service.routes.produce import ProduceRoutes
+from service.routes.transactions import TransactionRoutes
 from service.settings import Settings
-from service.store_watch import StoreWatch
 from service.stores import DEFAULT_ZONE, open_table, open_zones, with_small_batches
-from service.transaction_routes import TransactionRoutes
 from service.transactions.atomic import Atomic
 from service.transactions.fences import Fences
 from service.transactions.ids import ProducerIds
@@ -44,14 +46,12 @@ from service.transactions.items import TransactionItems
 from service.transactions.staging import Staging
 from service.transactions.transactions import Transactions
 from service.transactions.upkeep import TransactionUpkeep
-from service.version import VERSION
-from service.without_pandas import refuse_pandas
 from storage.errors import RequestTooLarge
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from service.controller import Controller
+    from service.controller.controller import Controller
 
 log = logging.getLogger("riacho.app")
 
@@ -99,32 +99,7 @@ class App:
         self._transaction_upkeep = TransactionUpkeep(
             gateway.metadata, transaction_items, gateway.settings, gateway.world
         )
-        endpoints: dict[tuple[str, str], Endpoint] = {
-            ("POST", "/v1/topics/{topic}/records"): self._produce.to_topic,
-            ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): (
-                self._produce.to_partition
-            ),
-            ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): fetch.one,
-            ("POST", "/v1/fetch"): fetch.many,
-            ("GET", "/v1/groups"): groups.list_groups,
-            ("GET", "/v1/groups/{group}"): groups.describe,
-            ("DELETE", "/v1/groups/{group}"): groups.delete,
-            ("POST", "/v1/groups/{group}/members"): groups.join,
-            ("DELETE", "/v1/groups/{group}/members/{member}"): groups.leave,
-            ("POST", "/v1/groups/{group}/members/{member}/heartbeat"): groups.heartbeat,
-            ("POST", "/v1/groups/{group}/members/{member}/poll"): groups.poll,
-            ("GET", "/v1/groups/{group}/offsets"): groups.committed,
-            ("POST", "/v1/groups/{group}/offsets"): groups.commit,
-            ("GET", "/v1/groups/{group}/lag"): groups.lag,
-            ("POST", "/v1/groups/{group}/reset"): groups.reset,
-            ("POST", "/v1/producers"): transactions.init_producer,
-            ("GET", "/v1/transactions"): transactions.list_transactions,
-            ("POST", "/v1/transactions"): transactions.begin,
-            ("GET", "/v1/transactions/{transaction}"): transactions.describe,
-            ("POST", "/v1/transactions/{transaction}/commit"): transactions.commit,
-            ("POST", "/v1/transactions/{transaction}/abort"): transactions.abort,
-            ("POST", "/v1/atomic"): transactions.atomic,
-        }
+        endpoints = _endpoints(self._produce, fetch, groups, transactions)
         self._endpoints = endpoints
         self._metrics = metrics
         metrics.watch(gateway)
@@ -144,7 +119,7 @@ class App:
     @cached_property
     def fastapi(self) -> "FastAPI":
         """The administrative half, made when somebody asks for it: a cold start can do without."""
-        from service.administration import administration
+        from service.routes.administration import administration
 
         return administration(
             self.gateway, self._registry, self._metrics, self._endpoints, self._lifespan
@@ -155,7 +130,7 @@ class App:
 
     def _controller(self) -> "Controller":
         # Only a gateway that lives has one: a function shall not wait for it to be imported.
-        from service.controller import Controller
+        from service.controller.controller import Controller
 
         return Controller(
             self.gateway.settings,
@@ -291,3 +266,36 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     registry = Registry(settings, metadata, world, gateway.zones)
     metrics = Uncounted() if settings.freezes else Metrics()
     return App(gateway, registry, metrics, lines, thaw=clock.thaw)
+
+
+def _endpoints(
+    produce: ProduceRoutes,
+    fetch: FetchRoutes,
+    groups: GroupRoutes,
+    transactions: TransactionRoutes,
+) -> dict[tuple[str, str], Endpoint]:
+    """Return every call that goes past FastAPI, by method and path."""
+    return {
+        ("POST", "/v1/topics/{topic}/records"): produce.to_topic,
+        ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): produce.to_partition,
+        ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): fetch.one,
+        ("POST", "/v1/fetch"): fetch.many,
+        ("GET", "/v1/groups"): groups.list_groups,
+        ("GET", "/v1/groups/{group}"): groups.describe,
+        ("DELETE", "/v1/groups/{group}"): groups.delete,
+        ("POST", "/v1/groups/{group}/members"): groups.join,
+        ("DELETE", "/v1/groups/{group}/members/{member}"): groups.leave,
+        ("POST", "/v1/groups/{group}/members/{member}/heartbeat"): groups.heartbeat,
+        ("POST", "/v1/groups/{group}/members/{member}/poll"): groups.poll,
+        ("GET", "/v1/groups/{group}/offsets"): groups.committed,
+        ("POST", "/v1/groups/{group}/offsets"): groups.commit,
+        ("GET", "/v1/groups/{group}/lag"): groups.lag,
+        ("POST", "/v1/groups/{group}/reset"): groups.reset,
+        ("POST", "/v1/producers"): transactions.init_producer,
+        ("GET", "/v1/transactions"): transactions.list_transactions,
+        ("POST", "/v1/transactions"): transactions.begin,
+        ("GET", "/v1/transactions/{transaction}"): transactions.describe,
+        ("POST", "/v1/transactions/{transaction}/commit"): transactions.commit,
+        ("POST", "/v1/transactions/{transaction}/abort"): transactions.abort,
+        ("POST", "/v1/atomic"): transactions.atomic,
+    }

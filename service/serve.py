@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from service.logs import configure_logging
-from service.maintenance import Maintenance
+from service.jobs.schedule import Maintenance
+from service.process.logs import configure_logging
 from service.settings import Settings
 from storage.errors import InvalidConfig
 
@@ -91,7 +91,7 @@ def lasting_app() -> "App":
     """
     # Not above: of several processes, the one that starts the others need not know it.
     from service.app import create_app
-    from service.freed_memory import return_memory_when_quiet
+    from service.process.freed_memory import return_memory_when_quiet
 
     app = create_app()
     gateway = app.gateway

@@ -5,10 +5,10 @@ from typing import Final
 from service.clock import World
 from service.settings import Settings
 from storage.errors import InvalidConfig
-from storage.metadata import MetadataStore
-from storage.objects import ObjectStore
-from storage.stores import open_metadata, open_objects
-from storage.zones import Zones
+from storage.stores.metadata import MetadataStore
+from storage.stores.objects import ObjectStore
+from storage.stores.opening import open_metadata, open_objects
+from storage.zones.zones import Zones
 
 DEFAULT_ZONE: Final = "a"
 

@@ -1,0 +1,1 @@
+"""The log over object stores and a metadata table."""

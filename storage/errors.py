@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from storage.metadata import Versioned
+    from storage.stores.metadata import Versioned
 
 
 class RiachoError(Exception):

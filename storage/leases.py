@@ -18,9 +18,10 @@ from typing import Final
 
 import msgspec
 
-from storage import frames, keys
+from storage import keys
 from storage.errors import Conflict, MetadataConflict, OutcomeUnknown, StoreUnavailable
-from storage.metadata import TRANSACT_OPS_MAX, Check, MetadataStore, Op, Put, Versioned
+from storage.formats import frames
+from storage.stores.metadata import TRANSACT_OPS_MAX, Check, MetadataStore, Op, Put, Versioned
 
 _MAGIC: Final = b"RLE1"
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from service.jobs.spark import QUICK_START
 from tests.local_aws import VARIABLE, LocalAws, find
-from tests.storage import servers
+from tests.storage.helpers import servers
 
 # The same examples in every run, and no deadlines: a busy machine is not a fault.
 settings.register_profile("steady", derandomize=True, deadline=None)

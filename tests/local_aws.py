@@ -1,8 +1,8 @@
 """The local AWS that the end-to-end suite runs on, as `RIACHO_TEST_AWS` says.
 
 `ministack` if it says nothing. Else one name for both services, or two with a plus between them:
-S3, then DynamoDB. Names are those of `tests/storage/servers.py`; a URL is a server that runs
-already:
+S3, then DynamoDB. Names are those of `tests/storage/helpers/servers.py`; a URL is a server that
+runs already:
 
     RIACHO_TEST_AWS=seaweedfs+ministack pytest tests/integration -k cloud
     RIACHO_TEST_AWS=http://127.0.0.1:9000+http://127.0.0.1:8000 pytest tests/integration -k cloud
@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from localstack import init
-from tests.storage import servers
+from tests.storage.helpers import servers
 
 VARIABLE: Final = "RIACHO_TEST_AWS"
 

@@ -1,4 +1,4 @@
-"""House rules that no linter knows: which layer may import what, docstrings, length.
+"""House rules that no linter knows: which layer and folder may import what, docstrings, length.
 
     lambdas ──▶ service ──▶ storage
     riacho  ──▶ the pure modules of storage, and over HTTP the service
@@ -11,13 +11,16 @@ fsck` open stores.
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = ("infra", "lambdas", "riacho", "service", "storage")
-LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+ROOM_ENTRIES_MAX = 18
+"""Files and folders of one folder: more of them, and a reader searches instead of seeing."""
 
 MAY_IMPORT = {
     "infra": {"infra"},
@@ -28,23 +31,24 @@ MAY_IMPORT = {
 }
 
 PURE = {
-    "storage.compacted",
-    "storage.compacted_footer",
-    "storage.entries",
+    "storage.formats.compacted",
+    "storage.formats.compacted_footer",
+    "storage.formats.entries",
     "storage.errors",
-    "storage.frames",
+    "storage.formats.frames",
     "storage.keys",
-    "storage.partitioner",
-    "storage.ranges",
-    "storage.records",
-    "storage.segment_list",
-    "storage.slices",
+    "storage.formats.partitioner",
+    "storage.stores.ranges",
+    "storage.formats.records",
+    "storage.formats.segment_list",
+    "storage.formats.slices",
 }
 """What the client may import: modules that compute, and know neither stores nor the service."""
 
 JOB = {
     "service.jobs",
     "service.jobs.choice",
+    "service.jobs.commands",
     "service.jobs.work",
     "service.settings",
 }
@@ -52,41 +56,46 @@ JOB = {
 LAZILY = {
     "riacho/cli/serve.py": {"service.durations", "service.serve"},
     # The doctor examines the very stores that the service would open with these settings.
-    "riacho/cli/doctor.py": {
+    "riacho/cli/maintenance/doctor.py": {
         "service.clock",
         "service.settings",
         "service.stores",
-        "storage.doctor",
-        "storage.dynamodb",
+        "storage.stores.doctor",
+        "storage.stores.dynamodb.table",
     },
-    "riacho/cli/fsck.py": {
+    "riacho/cli/maintenance/fsck.py": {
         "service.clock",
-        "service.fsck",
+        "service.jobs.fsck",
         "service.jobs.choice",
         "service.jobs.progress",
         "service.jobs.stores",
         "service.settings",
-        "storage.fsck",
+        "storage.maintenance.fsck",
     },
     # Jobs work on the stores, beside gateways.
-    "riacho/cli/jobs.py": {"service.jobs", "service.jobs.commands", "service.jobs.work"},
-    "riacho/cli/compact.py": JOB,
-    "riacho/cli/maintain.py": JOB,
-    "riacho/cli/retention.py": JOB,
-    "riacho/cli/sweep.py": JOB | {"service.durations"},
-    "riacho/cli/sql.py": {"service.jobs.spark"},
+    "riacho/cli/maintenance/jobs.py": {
+        "service.jobs",
+        "service.jobs.commands",
+        "service.jobs.work",
+    },
+    "riacho/cli/maintenance/compact.py": JOB,
+    "riacho/cli/maintenance/maintain.py": JOB,
+    "riacho/cli/maintenance/retention.py": JOB,
+    "riacho/cli/maintenance/sweep.py": JOB | {"service.durations"},
+    "riacho/cli/sql/sql.py": {"service.jobs.spark"},
 }
 """What a command may import besides, inside a function or for types only."""
 
 SDKS = {"aioboto3", "aiobotocore", "boto3", "botocore", "obstore"}
 SPEAK_TO_AWS = {
-    "riacho/credentials.py",  # Signs requests to a gateway behind one of AWS's doors.
+    "riacho/http/credentials.py",  # Signs requests to a gateway behind one of AWS's doors.
     "service/serverless/emr.py",
-    "storage/dynamodb.py",
-    "storage/s3.py",
+    "storage/stores/dynamodb/table.py",
+    "storage/stores/s3.py",
 }
 
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+ROOMS = sorted({path.parent for path in MODULES})
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -97,13 +106,18 @@ def imported(tree: ast.Module) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: relative imports hide the layer"
             module = node.module or ""
-            # `from storage import head` names a module by its package.
-            names = [f"{module}.{each.name}" for each in node.names] if "." not in module else []
-            for name in names if module in LAYERS else [module]:
-                yield name, id(node) in at_load
+            for each in node.names:
+                # `from storage.head import head` names a module by its package.
+                name = f"{module}.{each.name}"
+                yield name if _is_module(name) else module, id(node) in at_load
         elif isinstance(node, ast.Import):
             for each in node.names:
                 yield each.name, id(node) in at_load
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
 @each_module
@@ -128,12 +142,51 @@ def test_only_the_modules_for_aws_know_an_sdk(path: Path) -> None:
 
 
 @each_module
-def test_a_module_says_what_it_is_for_and_needs_no_table_of_contents(path: Path) -> None:
-    text = path.read_text()
-    tree = ast.parse(text)
+def test_a_module_says_what_it_is_for_and_its_functions_are_short(path: Path) -> None:
+    tree = ast.parse(path.read_text())
 
-    assert ast.get_docstring(tree) or not tree.body
-    assert len(text.splitlines()) <= LINES_MAX
+    assert ast.get_docstring(tree), "even an empty __init__.py says what its folder holds"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = _body_lines(node)
+            assert lines < FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+
+
+def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return how many lines a function does its work in: without its parameters, its docstring
+    and functions inside it, which are judged by themselves."""
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    body = function.body[1:] if has_docstring else function.body
+    inner = [n for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    spans = [(n.end_lineno or 0) - n.lineno + 1 for n in inner]
+    return (function.end_lineno or 0) - body[0].lineno + 1 - sum(spans) if body else 0
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_can_be_read_at_a_glance(room: Path) -> None:
+    names = [path.name for path in room.iterdir() if not path.name.startswith("__")]
+
+    assert len(names) <= ROOM_ENTRIES_MAX
+
+
+@pytest.mark.parametrize("layer", ["storage", "service", "riacho"])
+def test_rooms_do_not_import_each_other_in_turn(layer: str) -> None:
+    """The folders of a layer have an order: each imports, when it is loaded, only those below."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted((ROOT / layer).rglob("*.py")):
+        here = _room(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        imports = imported(ast.parse(path.read_text()))
+        below = {_room(name) for name, at_load in imports if at_load and name.startswith(layer)}
+        graph.setdefault(here, set()).update(below - {here, layer})
+
+    # Raises CycleError, which names the rooms.
+    assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
+
+
+def _room(module: str) -> str:
+    """Return the folder below the layer, or the module if it stands in the layer itself."""
+    parts = module.removesuffix(".__init__").split(".")
+    return ".".join(parts[:2])
 
 
 @pytest.mark.parametrize("module", sorted(PURE))

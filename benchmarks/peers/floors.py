@@ -23,9 +23,9 @@ from pathlib import Path
 
 from benchmarks.peers.peer import CACHED, SYNCED, NotHere, Rate
 from benchmarks.peers.riacho import ARROW, JSON, arrow_body, chunks, json_body
-from service.bodies import decode_produce
-from storage import slices
-from storage.directory import DirectoryObjects
+from service.http.bodies.produce import decode_produce
+from storage.formats import slices
+from storage.stores.directory import DirectoryObjects
 
 MEMORY = "memory"
 """Not given to anybody: a process that ends loses it."""

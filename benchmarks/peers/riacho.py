@@ -33,8 +33,8 @@ from benchmarks.harness import Connection, free_port, request, wait_ready
 from benchmarks.peers import peer
 from benchmarks.peers.peer import SYNCED, Rate
 from benchmarks.peers.riacho_delays import OpenLoop
-from storage import slices
-from storage.records import record_batch
+from storage.formats import slices
+from storage.formats.records import record_batch
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -241,7 +241,7 @@ class RiachoArrow(Riacho):
 
     def _decode(self, body: pa.Buffer, batch: int) -> int:
         # Reading a slice unpacks it: then all values are slices of one buffer.
-        options = pa.ipc.IpcReadOptions(use_threads=False)  # As `riacho.wire` does.
+        options = pa.ipc.IpcReadOptions(use_threads=False)  # As `riacho.http.wire` does.
         count = 0
         for stored in pa.ipc.open_stream(body, options=options):
             values = stored.column("value")
@@ -262,7 +262,7 @@ def json_body(values: Sequence[bytes]) -> bytes:
 
 
 def arrow_body(values: Sequence[bytes]) -> bytes:
-    """Return what `riacho.wire` would send for these values, without keys."""
+    """Return what `riacho.http.wire` would send for these values, without keys."""
     count = len(values)
     batch = record_batch([time.time_ns() // 1_000_000] * count, [None] * count, values)
     sink = pa.BufferOutputStream()

@@ -13,7 +13,7 @@ from benchmarks.side_by_side.lineup import chosen
 from benchmarks.side_by_side.run import Run, machine
 from benchmarks.side_by_side.targets import targets
 from benchmarks.side_by_side.throughput import fetch, partitions, produce
-from service.freed_memory import keep_freed_memory
+from service.process.freed_memory import keep_freed_memory
 
 SECTIONS: dict[str, Callable[[Run], None]] = {
     "produce": produce,

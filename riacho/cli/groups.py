@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from riacho.cli.formats import parse_time_ms
 from riacho.cli.output import (
     Output,
     OutputOption,
@@ -19,7 +18,8 @@ from riacho.cli.output import (
     print_json,
     print_table,
 )
-from riacho.gateway import DEFAULT_URL
+from riacho.cli.records.formats import parse_time_ms
+from riacho.http.gateway import DEFAULT_URL
 
 commands = typer.Typer(
     no_args_is_help=True,
@@ -46,7 +46,7 @@ def list_groups(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> 
     riacho group list
     riacho group list -o json | jq -r '.[] | select(.state == "Empty").group'
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         groups = admin.list_groups()
@@ -64,7 +64,7 @@ def describe(name: Name, url: Url = DEFAULT_URL, output: OutputOption = Output.T
     \b
     riacho group describe billing
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         group = admin.describe_group(name)
@@ -102,7 +102,7 @@ def lag(name: Name, url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE)
     riacho group lag billing
     riacho group lag billing -o json | jq '[.[].lag] | add'
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         lags = admin.group_lag(name)
@@ -132,7 +132,7 @@ def offsets(name: Name, url: Url = DEFAULT_URL, output: OutputOption = Output.TA
     \b
     riacho group offsets billing
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         found = admin.group_offsets(name)
@@ -174,7 +174,7 @@ def reset(
     Without --topic it is everything that the group has committed; a topic that it never
     committed has to be named. Beyond either end of a log, the end is taken.
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     number = _number(to, value)
     with Admin(url) as admin:
@@ -198,7 +198,7 @@ def delete(
     \b
     riacho group delete billing
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         for name in names:

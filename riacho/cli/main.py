@@ -13,24 +13,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from riacho.cli import (
-    clusters,
-    compact,
-    consume,
-    doctor,
-    fsck,
-    groups,
-    maintain,
-    produce,
-    retention,
-    serve,
-    sql,
-    sweep,
-    topics,
-    transactions,
-)
+from riacho.cli import clusters, groups, serve, topics, transactions
+from riacho.cli.maintenance import compact, doctor, fsck, maintain, retention, sweep
 from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json
-from riacho.gateway import DEFAULT_URL
+from riacho.cli.records import consume, produce
+from riacho.cli.sql import sql
+from riacho.http.gateway import DEFAULT_URL
 
 
 class _Commands(TyperGroup):
@@ -81,7 +69,7 @@ def cluster(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> None
     riacho cluster
     riacho cluster -o json | jq .version
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         found = admin.cluster()

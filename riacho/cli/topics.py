@@ -18,7 +18,7 @@ from riacho.cli.output import (
     print_json,
     print_table,
 )
-from riacho.gateway import DEFAULT_URL
+from riacho.http.gateway import DEFAULT_URL
 from storage.errors import TopicExists
 
 commands = typer.Typer(
@@ -52,7 +52,7 @@ def create(
     riacho topic create orders
     riacho topic create orders -p 3 -r 3 -c min.insync.replicas=2 -c retention.ms=3600000
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         try:
@@ -77,7 +77,7 @@ def list_topics(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> 
     riacho topic list
     riacho topic list -o json | jq -r '.[].name'
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         topics = admin.list_topics()
@@ -98,7 +98,7 @@ def describe(name: Name, url: Url = DEFAULT_URL, output: OutputOption = Output.T
     riacho topic describe orders
     riacho topic describe orders -o json | jq '.partition_details[].high_watermark'
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         topic = admin.describe_topic(name)
@@ -162,7 +162,7 @@ def alter(
     riacho topic alter orders -c retention.ms=60000 --unset segment.bytes
     riacho topic alter orders --replicas a,b,d
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     zones = [zone.strip() for zone in replicas.split(",")] if replicas else None
     if not (partitions or config or unset or replication_factor or zones):
@@ -191,7 +191,7 @@ def delete(
     \b
     riacho topic delete orders
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         for name in names:
@@ -218,7 +218,7 @@ def delete_records(
     riacho topic delete-records orders -p 0 --before 100
     riacho topic delete-records orders --before latest
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     first = _first_to_keep(before)
     with Admin(url) as admin:

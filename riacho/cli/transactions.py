@@ -16,7 +16,7 @@ from riacho.cli.output import (
     print_json,
     print_table,
 )
-from riacho.gateway import DEFAULT_URL
+from riacho.http.gateway import DEFAULT_URL
 
 commands = typer.Typer(
     no_args_is_help=True,
@@ -45,7 +45,7 @@ def list_transactions(
 
     A transaction that its producer sends in one call, as most are, is never ongoing.
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         found = admin.list_transactions()
@@ -69,7 +69,7 @@ def describe(transaction: Id, url: Url = DEFAULT_URL, output: OutputOption = Out
     \b
     riacho transaction describe copier-1.17.4
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         found = admin.describe_transaction(transaction)
@@ -104,7 +104,7 @@ def abort(
 
     There is no need to: the gateway aborts what takes longer than its timeout.
     """
-    from riacho.admin import Admin
+    from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         for transaction in transactions:

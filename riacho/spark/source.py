@@ -37,23 +37,23 @@ class RiachoDataSource(DataSource):
         return f"{SCHEMA}, {HEADERS}" if with_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from riacho.spark.reading import RiachoReader
+        from riacho.spark.read.reading import RiachoReader
 
         return RiachoReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from riacho.spark.streaming import RiachoStreamReader
+        from riacho.spark.read.streaming import RiachoStreamReader
 
         return RiachoStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from riacho.spark.sink import batch_writer
+        from riacho.spark.write.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        from riacho.spark.sink import stream_writer
+        from riacho.spark.write.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

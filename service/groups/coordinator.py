@@ -21,7 +21,7 @@ from service.groups.items import GroupItems, Known, is_id, parse_group_id
 from service.groups.lookout import MEMBERS_MAX, Lookout
 from service.groups.patterns import check_pattern
 from service.groups.state import Group, Member
-from storage import frames, keys
+from storage import keys
 from storage.errors import (
     GroupNotEmpty,
     IllegalGeneration,
@@ -33,8 +33,17 @@ from storage.errors import (
     UnknownGroup,
     UnknownMember,
 )
-from storage.metadata import TRANSACT_OPS_MAX, Check, Delete, MetadataStore, Op, Put, Versioned
-from storage.topics import Topics
+from storage.formats import frames
+from storage.stores.metadata import (
+    TRANSACT_OPS_MAX,
+    Check,
+    Delete,
+    MetadataStore,
+    Op,
+    Put,
+    Versioned,
+)
+from storage.topics.topics import Topics
 
 SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
 SESSION_TIMEOUT_MS_MIN: Final = 1_000

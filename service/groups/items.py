@@ -24,8 +24,8 @@ from storage.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from storage.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
-from storage.topics import Topics
+from storage.stores.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
+from storage.topics.topics import Topics
 
 ATTEMPTS_MAX: Final = 30
 """Lost races on a group item before a call gives up."""

@@ -10,7 +10,7 @@ from service.groups.sessions import Watch
 from service.groups.state import Group
 from storage import keys
 from storage.errors import MetadataConflict, OutcomeUnknown
-from storage.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
 
 MEMBERS_MAX: Final = 1_000
 

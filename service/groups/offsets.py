@@ -18,7 +18,7 @@ from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Coordinator
 from service.groups.items import LISTED_AT_ONCE, Known, parse_group_id, repeat
 from service.groups.state import Group
-from storage import frames, keys
+from storage import keys
 from storage.errors import (
     GroupNotEmpty,
     IllegalGeneration,
@@ -29,7 +29,8 @@ from storage.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
-from storage.metadata import (
+from storage.formats import frames
+from storage.stores.metadata import (
     TRANSACT_OPS_MAX,
     VALUE_BYTES_MAX,
     Check,
@@ -38,7 +39,7 @@ from storage.metadata import (
     Put,
     Versioned,
 )
-from storage.topics import Topic, Topics
+from storage.topics.topics import Topic, Topics
 
 METADATA_CHARS_MAX: Final = 4096
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from service.gateway import Gateway, Position, Wait
 from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Commit, Committed, Offsets
+from service.log.gateway import Gateway, Position, Wait
 from storage.errors import (
     GroupNotEmpty,
     InvalidRequest,
@@ -16,7 +16,7 @@ from storage.errors import (
     UnknownGroup,
     UnknownTopicOrPartition,
 )
-from storage.reader import Budget
+from storage.reading.reader import Budget
 
 LOOKUPS_AT_ONCE: Final = 16
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from service.groups.state import Group
-from storage import frames
+from storage.formats import frames
 
 LOOKS: Final = 5
 """Looks in the time of a session. Fewer would end sessions late, more would cost reads."""

@@ -21,7 +21,7 @@ import msgspec
 
 from service.groups.assignors import ASSIGNORS, TopicPartition
 from service.groups.patterns import matching
-from storage import frames
+from storage.formats import frames
 
 _MAGIC: Final = b"RGP1"
 

@@ -1,0 +1,1 @@
+"""Retention, compaction, sweep and fsck as processes that hold a lease."""

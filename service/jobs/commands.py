@@ -14,15 +14,15 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from service.fsck import Check, checked
 from service.jobs import compact as compaction
 from service.jobs import maintain as maintenance
 from service.jobs import retention as retaining
 from service.jobs import sweep as sweeping
 from service.jobs.choice import How
+from service.jobs.fsck import Check, checked
 from service.jobs.work import Outcome, begun
 from service.settings import Settings
-from storage.fsck import LaneReport
+from storage.maintenance.fsck import LaneReport
 
 STOPPED: Final = 143
 STOP_S_MAX: Final = 30.0

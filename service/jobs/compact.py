@@ -9,14 +9,14 @@ from typing import Any, Final
 from service.jobs.progress import Meter, size
 from service.jobs.runners import Gather, Regroup, Runner, Spread, beside, results
 from service.jobs.work import Outcome, Work
-from storage.catalog import Catalog
-from storage.compaction import job, keyed, plan, tasks
-from storage.compaction.plan import Options
-from storage.compaction.summary import Left, Progress, Summary
-from storage.compaction.survey import LanePlan
-from storage.compaction.swap import Swapper
-from storage.metadata import Op
-from storage.table_batches import TableBatches
+from storage.maintenance.compaction import job, keyed, plan, tasks
+from storage.maintenance.compaction.plan import Options
+from storage.maintenance.compaction.summary import Left, Progress, Summary
+from storage.maintenance.compaction.survey import LanePlan
+from storage.maintenance.compaction.swap import Swapper
+from storage.reading.catalog import Catalog
+from storage.reading.table_batches import TableBatches
+from storage.stores.metadata import Op
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Index objects that a survey keeps."""

@@ -16,7 +16,7 @@ from service.clock import World
 from storage import leases
 from storage.errors import OutcomeUnknown, StoreUnavailable, Unavailable
 from storage.leases import Lease, LeaseItem, LeaseLost
-from storage.metadata import MetadataStore, Op
+from storage.stores.metadata import MetadataStore, Op
 from storage.tasks import drop_error
 
 NAME: Final = "maintenance"

@@ -12,15 +12,16 @@ from typing import Any, Final
 from service.jobs.progress import size
 from service.jobs.stores import Stores
 from service.jobs.work import Outcome, Work
-from storage import head as heads
-from storage import keys, trimming
-from storage.catalog import Catalog
+from storage import keys
 from storage.errors import Contended, Corrupt, StoreUnavailable
-from storage.head_changes import Transact
-from storage.pruning import prune
-from storage.retention import policy_of
-from storage.topics import Topic
-from storage.trimming import Plan, Trimmed, Trimming
+from storage.head import head as heads
+from storage.head.changes import Transact
+from storage.maintenance import trimming
+from storage.maintenance.pruning import prune
+from storage.maintenance.retention import policy_of
+from storage.maintenance.trimming import Plan, Trimmed, Trimming
+from storage.reading.catalog import Catalog
+from storage.topics.topics import Topic
 
 LANES_AT_ONCE: Final = 8
 CACHE_BYTES: Final = 32 * 1024 * 1024

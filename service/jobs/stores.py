@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 from service.clock import World, real_world
 from service.settings import Settings
 from service.stores import open_table, open_zones
-from storage.metadata import MetadataStore
-from storage.topics import Topics
-from storage.zones import Zones
+from storage.stores.metadata import MetadataStore
+from storage.topics.topics import Topics
+from storage.zones.zones import Zones
 
 TRAVELLING: Final = (
     "AWS_REGION",

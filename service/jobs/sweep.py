@@ -1,6 +1,6 @@
 """Sweeping a whole deployment: what nothing refers to is removed, zone by zone.
 
-    in this process   objects are listed, references strike them out (`storage/sweep.py`)
+    in this process   objects are listed, references strike them out (maintenance/sweep.py)
     with a runner     both are spread over workers, and meet by the last digits of their names
 
 Either way the sweep is of what was old when it began, so it may be stopped and begun again.
@@ -26,10 +26,7 @@ from service.jobs.sweep_report import SweepReport, outcome
 from service.jobs.sweep_tasks import Removal
 from service.jobs.work import Outcome, Work
 from service.transactions import state
-from storage import gone_topics, keys, leases, zone_items
-from storage import head as heads
-from storage import sweep as sweeping
-from storage.all_heads import every_head
+from storage import keys, leases
 from storage.errors import (
     MetadataConflict,
     ObjectMissing,
@@ -37,9 +34,14 @@ from storage.errors import (
     RiachoError,
     StoreUnavailable,
 )
+from storage.head import head as heads
 from storage.leases import LeaseLost
-from storage.metadata import MetadataStore, Op
-from storage.sweep import Candidate, Count, TooMany, ZoneTally
+from storage.maintenance import sweep as sweeping
+from storage.maintenance.sweep import Candidate, Count, TooMany, ZoneTally
+from storage.stores.metadata import MetadataStore, Op
+from storage.topics import deleted as gone_topics
+from storage.topics.all_heads import every_head
+from storage.zones import items as zone_items
 
 log = logging.getLogger(__name__)
 

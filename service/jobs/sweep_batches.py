@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from storage.errors import MetadataConflict, OutcomeUnknown
-from storage.head import Head
-from storage.metadata import MetadataStore
-from storage.table_batches import OldBatch, mentioned, old
+from storage.head.head import Head
+from storage.reading.table_batches import OldBatch, mentioned, old
+from storage.stores.metadata import MetadataStore
 
 CLOCKS_DIFFER_MS: Final = 3_600_000
 """A bucket says when it got an object, a table does not: how far clocks may be apart, at most."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from service.jobs.progress import size
 from service.jobs.work import Outcome
-from storage.sweep import KINDS, Count, ZoneTally
+from storage.maintenance.sweep import KINDS, Count, ZoneTally
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,7 @@
     staged by transactions                     ─┘                     are removed
 
 It is an anti join of which only keys are moved. Heads and transactions are read before anything is
-listed; that is safe because only objects count that were old before either (`storage/sweep.py`).
+listed; that is safe because only objects count that were old before either (maintenance/sweep.py).
 A task that runs twice removes nothing twice.
 """
 
@@ -20,11 +20,13 @@ import pyarrow.compute as pc
 
 from service.jobs.runners import GROUP
 from service.jobs.stores import Stores
-from storage import frames, leases, sweep
-from storage import head as heads
+from storage import leases
 from storage.errors import Corrupt, StoreUnavailable
+from storage.formats import frames
+from storage.head import head as heads
 from storage.leases import LeaseLost
-from storage.sweep import Candidate, Count, ZoneTally, parse_key
+from storage.maintenance import sweep
+from storage.maintenance.sweep import Candidate, Count, ZoneTally, parse_key
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from service.jobs.lease import Held
 from service.jobs.progress import Meter
 from service.jobs.stores import Stores
 from service.settings import Settings
-from storage.topics import Topic
+from storage.topics.topics import Topic
 
 
 @dataclass(frozen=True, slots=True)

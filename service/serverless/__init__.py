@@ -1,0 +1,1 @@
+"""The same gateway, controller and jobs as functions."""

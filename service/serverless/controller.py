@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from service.clock import World, real_world
-from service.controller import Controller
+from service.controller.controller import Controller
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
-from service.logs import configure_logging
-from service.serverless.clock import ThawingClock
+from service.process.logs import configure_logging
+from service.process.thawing import ThawingClock
+from service.process.without_pandas import refuse_pandas
 from service.serverless.context import left_s
 from service.serverless.metrics import MetricLog
 from service.serverless.settings import controller_settings
@@ -24,9 +25,8 @@ from service.stores import open_table, open_zones
 from service.transactions.ids import ProducerIds
 from service.transactions.items import TransactionItems
 from service.transactions.upkeep import TransactionUpkeep
-from service.without_pandas import refuse_pandas
 from storage.errors import RiachoError
-from storage.topics import Topics
+from storage.topics.topics import Topics
 
 log = logging.getLogger("riacho.controller")
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from mangum.handlers.api_gateway import HTTPGateway
 from mangum.types import LambdaConfig, LambdaContext, LambdaEvent, Response, Scope
 
-from service.problems import response_to
+from service.http.problems import response_to
 from storage.errors import NotSupported
 
 TEXT: Final = (

@@ -2,7 +2,7 @@
 
 Nothing runs in the background here: no beats, no upkeep, no controller, which a schedule calls
 instead (`service/serverless/controller.py`). What a request has begun ends before it is answered
-(`service/hosted.py`), since the process stands still from then on, and may never wake up.
+(`service/http/hosted.py`), since the process stands still from then on, and may never wake up.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.app import create_app
 from service.clock import World
-from service.hosted import UNTIL
+from service.http.hosted import UNTIL
 from service.serverless.context import left_s
 from service.serverless.events import TEXT, HttpEvent
 from service.serverless.settings import gateway_settings

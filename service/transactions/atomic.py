@@ -10,18 +10,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from service.gateway import Gateway
 from service.groups.items import repeat
 from service.groups.offsets import Offsets, Planned
-from service.record_limits import record_bytes
+from service.limits.record_limits import record_bytes
+from service.log.gateway import Gateway
 from service.transactions import state
 from service.transactions.guards import Answer, Done, Guard, Unguarded
 from service.transactions.items import Undecided
 from service.transactions.state import Results, Staged
 from service.transactions.transactions import GroupCommit
 from storage import keys
-from storage.atomic import Bases, LaneRuns, check_width
-from storage.commits import too_late
 from storage.errors import (
     HeadGone,
     HeadMissing,
@@ -33,9 +31,11 @@ from storage.errors import (
     Unavailable,
     UnknownTopicOrPartition,
 )
-from storage.metadata import Op
-from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
-from storage.topics import Topic
+from storage.lanes.atomic import Bases, LaneRuns, check_width
+from storage.lanes.commits import too_late
+from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S
+from storage.stores.metadata import Op
+from storage.topics.topics import Topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

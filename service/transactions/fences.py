@@ -10,7 +10,7 @@ from service.transactions.ids import ProducerIds, is_transactional
 from service.transactions.items import TransactionItems
 from storage import keys
 from storage.errors import InvalidProducerEpoch, UnknownProducer
-from storage.metadata import Check
+from storage.stores.metadata import Check
 
 
 class Fences:

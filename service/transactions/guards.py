@@ -18,7 +18,7 @@ from service.clock import World
 from service.transactions import state
 from service.transactions.items import Known, TransactionItems
 from service.transactions.state import End, Outcome, Ref, Results
-from storage import frames, keys
+from storage import keys
 from storage.errors import (
     DuplicateSequence,
     IdempotencyKeyReused,
@@ -27,8 +27,9 @@ from storage.errors import (
     OutOfOrderSequence,
     TransactionTooLarge,
 )
-from storage.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
-from storage.producers import EPOCH_MAX, REMEMBERED_MAX, SEQUENCES
+from storage.formats import frames
+from storage.head.producers import EPOCH_MAX, REMEMBERED_MAX, SEQUENCES
+from storage.stores.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
 
 GAP_WAIT_S: Final = 0.2
 """A predecessor that is on its way is waited for this long, looking so often:"""

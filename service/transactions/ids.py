@@ -13,9 +13,10 @@ import msgspec
 
 from service.clock import World
 from service.groups.items import GROUP_ID_CHARS_MAX, is_id, repeat
-from storage import frames, keys
+from storage import keys
 from storage.errors import Corrupt, InvalidRequest, UnknownProducer
-from storage.metadata import MetadataStore, Put, Versioned
+from storage.formats import frames
+from storage.stores.metadata import MetadataStore, Put, Versioned
 
 BLOCK_IDS: Final = 1000
 FIRST_ID: Final = 1

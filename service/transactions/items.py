@@ -16,7 +16,7 @@ from service.transactions.ids import ProducerIds, owner_op
 from service.transactions.state import Outcome, Ref, Results, Transaction
 from storage import keys
 from storage.errors import OutcomeUnknown, TransactionTooLarge
-from storage.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
 
 ITEMS_KEPT_MAX: Final = 256
 """Items whose last version is kept decoded."""

@@ -14,22 +14,22 @@ from typing import Final
 
 import pyarrow as pa
 
-from service.gateway import Gateway, Wanted
-from service.numbering import Numbered, sequences_of
+from service.log.gateway import Gateway, Wanted
+from service.log.numbering import Numbered, sequences_of
 from service.transactions import state
 from service.transactions.items import Known, TransactionItems, Undecided
 from service.transactions.state import Outcome, Ref, Sequences
-from storage.atomic import LaneRuns
-from storage.commits import too_late
 from storage.errors import (
     Conflict,
     InvalidRequest,
     OutOfOrderSequence,
     TransactionTooLarge,
 )
-from storage.metadata import TRANSACT_OPS_MAX
-from storage.rolls import FLIGHT_MAX_S
-from storage.topics import Topic
+from storage.lanes.atomic import LaneRuns
+from storage.lanes.commits import too_late
+from storage.lanes.rolls import FLIGHT_MAX_S
+from storage.stores.metadata import TRANSACT_OPS_MAX
+from storage.topics.topics import Topic
 
 ITEM_BYTES_MAX: Final = 128 * 1024
 """The item is written anew with every request: beyond this it would cost more than it is worth."""

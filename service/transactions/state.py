@@ -18,8 +18,6 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from storage import frames
-from storage.atomic import Bases, LaneRuns
 from storage.errors import (
     InvalidProducerEpoch,
     InvalidRequest,
@@ -27,9 +25,11 @@ from storage.errors import (
     OutOfOrderSequence,
     UnknownTransaction,
 )
-from storage.head import Run
-from storage.producers import EPOCH_MAX, SEQUENCES
-from storage.topics import Topic
+from storage.formats import frames
+from storage.head.head import Run
+from storage.head.producers import EPOCH_MAX, SEQUENCES
+from storage.lanes.atomic import Bases, LaneRuns
+from storage.topics.topics import Topic
 
 ENDS_KEPT: Final = 10
 

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from service.gateway import Gateway
 from service.groups.offsets import Commit, Committer, Offsets, Planned
+from service.log.gateway import Gateway
 from service.transactions import state
 from service.transactions.ids import ProducerIds, parse_transactional_id
 from service.transactions.items import Known, TransactionItems, Undecided
 from service.transactions.state import End, Open, Outcome, Ref, Results, Staged, Transaction
 from service.transactions.views import View, latest, view
 from storage import keys
-from storage.atomic import Bases, LaneRuns, check_width
 from storage.errors import (
     HeadGone,
     HeadMissing,
@@ -31,8 +30,9 @@ from storage.errors import (
     Unavailable,
     UnknownTopicOrPartition,
 )
-from storage.metadata import Op
-from storage.rolls import TRUSTED_S
+from storage.lanes.atomic import Bases, LaneRuns, check_width
+from storage.lanes.rolls import TRUSTED_S
+from storage.stores.metadata import Op
 
 TIMEOUT_MS_DEFAULT: Final = 60_000
 TIMEOUT_MS_MAX: Final = 900_000

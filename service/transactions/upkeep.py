@@ -13,7 +13,7 @@ from service.transactions.ids import decode_owner
 from service.transactions.items import Known, TransactionItems
 from storage import keys
 from storage.errors import MetadataConflict, RiachoError
-from storage.metadata import Delete, MetadataStore, Versioned
+from storage.stores.metadata import Delete, MetadataStore, Versioned
 
 log = logging.getLogger("riacho")
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from riacho import Admin, Consumer, Producer
-from service.transaction_routes import KEY_CHARS_MAX
+from service.routes.transactions import KEY_CHARS_MAX
 from service.transactions import staging, state, transactions, upkeep
-from storage.metadata import TRANSACT_OPS_MAX
-from storage.producers import REMEMBERED_MAX
+from storage.head.producers import REMEMBERED_MAX
+from storage.stores.metadata import TRANSACT_OPS_MAX
 from tests.docs.markdown import ROOT, blocks, table
 from tests.docs.running import environment, run, shell
 from tests.docs.test_examples import command
 from tests.docs.transcripts import comparable, transcripts
 from tests.gateway import GatewayProcess, start_gateway
-from tests.storage.lossy_proxy import Fault, LossyProxy
+from tests.storage.helpers.lossy_proxy import Fault, LossyProxy
 
 DOCUMENT = ROOT / "docs/exactly-once.md"
 PAYMENTS = 40

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from storage import dynamodb_failures
+from storage.stores.dynamodb import failures as dynamodb_failures
 from tests.docs.markdown import ROOT, blocks
 from tests.gateway import free_port
 from tests.local_aws import LocalAws, find
@@ -141,7 +141,9 @@ def test_the_policy_names_what_the_errors_ask_for() -> None:
     [policy] = blocks(ROOT / "docs/aws.md", "json")
     statements = json.loads(policy.text)["Statement"]
     allowed = {a for each in statements for a in [*_listed(each["Action"])]}
-    source = Path(dynamodb_failures.__file__).read_text() + (ROOT / "storage/s3.py").read_text()
+    source = (
+        Path(dynamodb_failures.__file__).read_text() + (ROOT / "storage/stores/s3.py").read_text()
+    )
     asked = re.findall(r"(?:s3|dynamodb):[A-Z]\w+", source)
     asked += [f"dynamodb:{name}" for name in re.findall(r"\b(?:\w+Item|Query)\b", source)]
     assert {name for name in asked if name in allowed} == allowed

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from benchmarks.cost_model import CountedObjects, CountedTable
-from service.catch_up import SETTLE_S
 from service.clock import real_world
-from service.controller import Controller
-from service.registry import Registry
+from service.controller.catch_up import SETTLE_S
+from service.controller.controller import Controller
+from service.controller.live_gateways import Registry
 from service.settings import MIB, Settings
-from storage.topic_config import SETTINGS
-from storage.topics import Topics
-from storage.zone_health import HEDGE_S_MAX, HEDGE_S_MIN
-from storage.zones import Zones
+from storage.topics.config import SETTINGS
+from storage.topics.topics import Topics
+from storage.zones.health import HEDGE_S_MAX, HEDGE_S_MIN
+from storage.zones.zones import Zones
 from tests.docs.markdown import ROOT
 from tests.docs.running import shell
 from tests.docs.transcripts import commands_in, comparable, start_as_told, transcripts

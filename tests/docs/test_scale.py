@@ -7,7 +7,7 @@ from benchmarks.compaction_cost import compacted
 from benchmarks.cost_model import GIB, KIB, Deployment, produce
 from benchmarks.list_prices import PRICES, SERVICES, gib_per_month, s3_storage
 from service.settings import Settings
-from storage.head import INLINE_BYTES_MAX
+from storage.head.head import INLINE_BYTES_MAX
 from tests.docs.markdown import ROOT, table
 
 SCALE = ROOT / "docs/scale.md"

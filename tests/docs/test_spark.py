@@ -12,13 +12,17 @@ import pytest
 import typer.main
 
 from riacho.cli.main import cli
-from riacho.spark import direct, planning, read_options, sink_options, sink_rows, spans, sql
 from riacho.spark.options import URL
+from riacho.spark.read import direct, planning, spans
+from riacho.spark.read import options as read_options
+from riacho.spark.sql import sql
+from riacho.spark.write import options as sink_options
+from riacho.spark.write import rows as sink_rows
 from service.jobs import choice, commands, lease, progress, spark, sweep
-from storage import compacted
-from storage import sweep as sweeping
-from storage.compaction import job, plan, reading
-from storage.topic_config import SETTINGS
+from storage.formats import compacted
+from storage.maintenance import sweep as sweeping
+from storage.maintenance.compaction import job, plan, reading
+from storage.topics.config import SETTINGS
 from tests.docs.markdown import ROOT, Block, blocks, table
 from tests.docs.running import READERS_ADDRESS, run, shell
 from tests.docs.transcripts import comparable

@@ -5,23 +5,23 @@ import re
 
 import typer.main
 
-from riacho import credentials
 from riacho.cli.main import cli
-from riacho.gateway import DEFAULT_URL
+from riacho.http import credentials
+from riacho.http.gateway import DEFAULT_URL
 from service.app import App
 from service.clock import real_world
-from service.fetch_routes import PARAMETERS
-from service.gateway import Gateway
-from service.metrics import Metrics
-from service.problems import status_of
-from service.record_limits import RecordLimits
-from service.registry import Registry
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.http.problems import status_of
+from service.limits.record_limits import RecordLimits
+from service.log.gateway import Gateway
+from service.routes.fetch import PARAMETERS
 from service.settings import Settings
 from storage import errors
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.topic_config import SETTINGS
-from storage.topics import NAME_CHARS_MAX, PARTITIONS_MAX
-from storage.zones import Zones
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.topics.config import SETTINGS
+from storage.topics.topics import NAME_CHARS_MAX, PARTITIONS_MAX
+from storage.zones.zones import Zones
 from tests.docs.markdown import ROOT, table
 
 API = ROOT / "docs/http-api.md"

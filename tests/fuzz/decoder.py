@@ -8,8 +8,8 @@ import msgspec
 from crc32c import crc32c
 from hypothesis import strategies as st
 
-from storage import frames
 from storage.errors import Corrupt
+from storage.formats import frames
 from tests.fuzz.mutations import Envelope
 from tests.fuzz.values import packed
 

@@ -11,9 +11,9 @@ import httpx
 
 from service.app import App
 from service.clock import World, real_world
-from service.gateway import Gateway
-from service.metrics import Metrics
-from service.registry import Registry
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.log.gateway import Gateway
 from service.settings import Settings
 from storage.errors import (
     MetadataConflict,
@@ -23,10 +23,10 @@ from storage.errors import (
     StoreLocked,
     StoreUnavailable,
 )
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Versioned
-from storage.objects import Body
-from storage.zones import Zones
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.stores.metadata import Op, Versioned
+from storage.stores.objects import Body
+from storage.zones.zones import Zones
 
 TableFault = Literal[
     "down",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tests.storage.damage import flipped, truncated
+from tests.storage.helpers.damage import flipped, truncated
 
 SIZES = (1, 2, 4, 8)
 EXTREMES = (0, 1, 0x7F, 0x80, 0xFF)

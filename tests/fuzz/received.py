@@ -10,16 +10,10 @@ import zstandard
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from service import fetch_routes, group_routes, transaction_routes
-from service.bodies import ARROW_STREAM, JSON, NDJSON, decode_produce
-from service.compression import decompress
-from service.delete_routes import _parse as parse_before_offset
 from service.groups.items import parse_group_id
-from service.json_requests import decode_json
-from service.multi_fetch import FetchBody
-from service.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, parse_sender
-from service.record_limits import RecordLimits
-from service.requests import (
+from service.http.bodies.produce import ARROW_STREAM, JSON, NDJSON, decode_produce
+from service.http.json_requests import decode_json
+from service.http.requests import (
     Query,
     accepted,
     parse_event_id,
@@ -28,19 +22,27 @@ from service.requests import (
     parse_partition,
     parse_place,
 )
+from service.limits.compression import decompress
+from service.limits.record_limits import RecordLimits
+from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, parse_sender
+from service.routes import fetch as fetch_routes
+from service.routes import groups as group_routes
+from service.routes import transaction_bodies as bodies
+from service.routes import transactions as transaction_routes
+from service.routes.delete import _parse as parse_before_offset
+from service.routes.multi_fetch import FetchBody
+from service.routes.transaction_bodies import decode_atomic
 from service.serverless.runs import scope_of
-from service.transactions import bodies
-from service.transactions.bodies import decode_atomic
 from service.transactions.ids import parse_transactional_id
 from service.transactions.state import parse_ref
 from storage.errors import Rejected
-from storage.topic_config import SETTINGS, parse_config
-from storage.topic_items import parse_topic_name
+from storage.topics.config import SETTINGS, parse_config
+from storage.topics.items import parse_topic_name
 from tests.fuzz.decoder import Decoder
 from tests.fuzz.values import json_of
-from tests.service.test_arrow_bodies import HEADER_KINDS, KINDS, array_of, headers_of, stream
-from tests.service.test_json_bodies import VALUES
-from tests.storage.logs import ROWS, batch_of_rows
+from tests.service.http.test_arrow_bodies import HEADER_KINDS, KINDS, array_of, headers_of, stream
+from tests.service.http.test_json_bodies import VALUES
+from tests.storage.helpers.logs import ROWS, batch_of_rows
 
 REQUEST_BYTES_MAX = 256 * 1024
 LIMITS = RecordLimits(request_bytes_max=REQUEST_BYTES_MAX)
@@ -95,13 +97,13 @@ def _of_type(media_type: str) -> Callable[[bytes], Any]:
 PRODUCE = [
     Decoder(
         covers=(
-            "service.json_bodies.decode_json",
-            "service.json_bodies._records",
-            "service.json_bodies._raw_records",
-            "service.json_bodies.decoded_records",
-            "service.json_bodies._decoded_plain",
-            "service.json_bodies._stored",
-            "service.bodies.decode_produce",
+            "service.http.bodies.json.decode_json",
+            "service.http.bodies.json._records",
+            "service.http.bodies.json._raw_records",
+            "service.http.bodies.json.decoded_records",
+            "service.http.bodies.json._decoded_plain",
+            "service.http.bodies.json._stored",
+            "service.http.bodies.produce.decode_produce",
         ),
         decode=_of_type(JSON),
         valid=JSON_BODIES,
@@ -111,7 +113,7 @@ PRODUCE = [
         why="two bytes may be a record: a struct with seven fields, and a row",
     ),
     Decoder(
-        covers=("service.json_bodies.decode_ndjson", "service.json_bodies._raw_lines"),
+        covers=("service.http.bodies.json.decode_ndjson", "service.http.bodies.json._raw_lines"),
         decode=_of_type(NDJSON),
         valid=NDJSON_BODIES,
         hard=NESTED,
@@ -121,14 +123,14 @@ PRODUCE = [
     ),
     Decoder(
         covers=(
-            "service.arrow_bodies.decode_arrow",
-            "service.arrow_bodies._validated",
-            "service.arrow_messages._codec",
-            "service.arrow_messages._declared",
-            "service.arrow_messages._unpacked_bytes",
-            "service.arrow_messages._spans",
-            "service.arrow_messages._table",
-            "service.arrow_messages._field",
+            "service.http.bodies.arrow.decode_arrow",
+            "service.http.bodies.arrow._validated",
+            "service.http.bodies.arrow_messages._codec",
+            "service.http.bodies.arrow_messages._declared",
+            "service.http.bodies.arrow_messages._unpacked_bytes",
+            "service.http.bodies.arrow_messages._spans",
+            "service.http.bodies.arrow_messages._table",
+            "service.http.bodies.arrow_messages._field",
         ),
         decode=_of_type(ARROW_STREAM),
         valid=ARROW_BODIES,
@@ -139,7 +141,10 @@ PRODUCE = [
         " two columns, as it is sent and as it is stored",
     ),
     Decoder(
-        covers=("service.transactions.bodies.decode_atomic", "service.transactions.bodies._decode"),
+        covers=(
+            "service.routes.transaction_bodies.decode_atomic",
+            "service.routes.transaction_bodies._decode",
+        ),
         decode=lambda body: decode_atomic(body, now_ms=NOW_MS, limits=LIMITS),
         valid=ATOMIC_BODIES,
         hard=NESTED,
@@ -153,7 +158,7 @@ PRODUCE = [
 def _compressed(encoding: str, compress: Callable[[bytes], bytes]) -> Decoder:
     plain = st.binary(max_size=300) | st.integers(0, REQUEST_BYTES_MAX).map(bytes)
     return Decoder(
-        covers=(f"service.compression.decompress ({encoding})",),
+        covers=(f"service.limits.compression.decompress ({encoding})",),
         decode=lambda body: decompress(body, encoding, REQUEST_BYTES_MAX),
         valid=plain.map(compress),
         hard=st.sampled_from([REQUEST_BYTES_MAX + 1, 64 * 1024 * 1024]).map(bytes).map(compress),
@@ -208,39 +213,43 @@ def _headers(data: bytes) -> Mapping[str, str]:
 
 TEXTS = [
     _text(
-        "service.requests._pairs",
+        "service.http.requests._pairs",
         _query,
         "offset=7&max_bytes=100",
         "at=earliest&value_format=json&offsets=either",
         "at=1700000000000",
         "offset=%37",
     ),
-    _text("service.requests.parse_integer", _utf8(lambda t: parse_integer("n", t)), "7", "-12"),
-    _text("service.requests.parse_place", _utf8(parse_place), "earliest", "latest", "170000"),
-    _text("service.requests.parse_partition", _utf8(parse_partition), "0", "2147483647"),
-    _text("service.requests.parse_event_id", _latin1(parse_event_id), "0", "999999999999999999"),
-    _text("service.requests.parse_length", _latin1(parse_length), "0", "12345"),
     _text(
-        "service.requests.accepted",
+        "service.http.requests.parse_integer", _utf8(lambda t: parse_integer("n", t)), "7", "-12"
+    ),
+    _text("service.http.requests.parse_place", _utf8(parse_place), "earliest", "latest", "170000"),
+    _text("service.http.requests.parse_partition", _utf8(parse_partition), "0", "2147483647"),
+    _text(
+        "service.http.requests.parse_event_id", _latin1(parse_event_id), "0", "999999999999999999"
+    ),
+    _text("service.http.requests.parse_length", _latin1(parse_length), "0", "12345"),
+    _text(
+        "service.http.requests.accepted",
         _latin1(lambda t: accepted({"accept": t}, [JSON, NDJSON])),
         "application/json;q=0.5, application/x-ndjson",
         "*/*",
     ),
-    _text("service.delete_routes._parse", _utf8(parse_before_offset), "latest", "-1", "12"),
+    _text("service.routes.delete._parse", _utf8(parse_before_offset), "latest", "-1", "12"),
     _text(
-        "service.numbering.parse_sender",
+        "service.log.numbering.parse_sender",
         lambda data: parse_sender(_headers(data)),
         "4012\n0\n17",
         "4012\n0\n0=17,2=4\ncopier.4013.6",
     ),
-    _text("service.numbering._parse", lambda data: parse_sender(_headers(data)), "1\n2\n3"),
+    _text("service.log.numbering._parse", lambda data: parse_sender(_headers(data)), "1\n2\n3"),
     _text("service.transactions.state.parse_ref", _utf8(parse_ref), "copier.4013.6", "a.b.1.0"),
     _text("service.transactions.ids.parse_transactional_id", _utf8(parse_transactional_id), "a-b"),
     _text("service.groups.items.parse_group_id", _utf8(parse_group_id), "g", "a.b_c-d"),
-    _text("storage.topic_items.parse_topic_name", _utf8(parse_topic_name), "t", "a.b_c-d"),
+    _text("storage.topics.items.parse_topic_name", _utf8(parse_topic_name), "t", "a.b_c-d"),
     *(
         _text(
-            f"storage.topic_config.parse_config ({name})",
+            f"storage.topics.config.parse_config ({name})",
             _utf8(lambda text, name=name: parse_config({name: text})),
             setting.default,
         )
@@ -251,7 +260,7 @@ TEXTS = [
 
 def _json(name: str, decoder: "msgspec.json.Decoder[Any]", kind: Any) -> Decoder:
     return Decoder(
-        covers=(f"service.json_requests.decode_json ({name})",),
+        covers=(f"service.http.json_requests.decode_json ({name})",),
         decode=lambda body: decode_json(body, decoder),
         valid=json_of(kind),
         hard=NESTED,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage import keys
-from storage.metadata import Delete
+from storage.stores.metadata import Delete
 from tests.fuzz.deployment import BucketFault, Deployment, TableFault
 from tests.fuzz.good_requests import (
     GOOD,

@@ -7,25 +7,26 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from riacho import errors, wire
-from riacho.cli.formats import parse_origin, parse_time_ms
-from riacho.gateway import Reply
+from riacho import errors
+from riacho.cli.records.formats import parse_origin, parse_time_ms
+from riacho.http import wire
+from riacho.http.gateway import Reply
+from riacho.http.replies import parsed
 from riacho.records import Record
-from riacho.replies import parsed
-from riacho.spark import log as spark_log
-from riacho.spark.columns import Columns
 from riacho.spark.options import Options
-from riacho.spark.ranges import StoredRange
-from riacho.spark.sink_options import parse_batch, parse_stream
-from riacho.spark.sql_schema import objects
-from service.fetch_bodies import encode_json
+from riacho.spark.read import log as spark_log
+from riacho.spark.read.columns import Columns
+from riacho.spark.read.ranges import StoredRange
+from riacho.spark.sql.schema import objects
+from riacho.spark.write.options import parse_batch, parse_stream
+from service.http.bodies.json_fetch import encode_json
 from storage.errors import InvalidConfig, OutcomeUnknown
-from storage.records import RECORD_SCHEMA
-from storage.slices import SCHEMA_MESSAGE
+from storage.formats.records import RECORD_SCHEMA
+from storage.formats.slices import SCHEMA_MESSAGE
 from tests.fuzz.decoder import CHECKSUM, Decoder, with_checksum
 from tests.fuzz.received import NESTED
 from tests.fuzz.stored import SLICES_OF_THREE, THREE
-from tests.riacho.test_wire import arrow_reply
+from tests.riacho.http.test_wire import arrow_reply
 
 TRUSTED = "a client reads what its own gateway says, which could as well send so many records"
 TREE = "two bytes of JSON may be a list in a list"
@@ -70,7 +71,7 @@ class Shape(msgspec.Struct):
 
 REPLIES = [
     Decoder(
-        covers=("riacho.wire.decode_arrow", "riacho.wire._decode_arrow"),
+        covers=("riacho.http.wire.decode_arrow", "riacho.http.wire._decode_arrow"),
         decode=lambda body: wire.decode_arrow("t", 0, body, 0),
         valid=ARROW_REPLIES,
         believes=TRUSTED,
@@ -78,7 +79,7 @@ REPLIES = [
         why="each record is an object with seven fields",
     ),
     Decoder(
-        covers=("riacho.spark.log._decoded",),
+        covers=("riacho.spark.read.log._decoded",),
         decode=spark_log._decoded,
         valid=ARROW_REPLIES,
         errors=wire.UNREADABLE,
@@ -87,7 +88,11 @@ REPLIES = [
         why="columns are views of the input",
     ),
     Decoder(
-        covers=("riacho.wire.decode_json", "riacho.wire._decode_json", "riacho.wire._payload"),
+        covers=(
+            "riacho.http.wire.decode_json",
+            "riacho.http.wire._decode_json",
+            "riacho.http.wire._payload",
+        ),
         decode=_json_records,
         valid=JSON_REPLIES,
         hard=NESTED,
@@ -95,7 +100,7 @@ REPLIES = [
         why=TREE,
     ),
     Decoder(
-        covers=("riacho.spark.columns.Columns.decode_slices",),
+        covers=("riacho.spark.read.columns.Columns.decode_slices",),
         decode=_slices,
         valid=SLICES_OF_THREE.map(with_checksum),
         envelope=CHECKSUM,
@@ -104,7 +109,7 @@ REPLIES = [
         why="columns are views of the input, or were inflated from it",
     ),
     Decoder(
-        covers=("riacho.gateway.Reply.json",),
+        covers=("riacho.http.gateway.Reply.json",),
         decode=lambda body: Reply(200, {}, body).json(),
         valid=JSON_REPLIES,
         hard=NESTED,
@@ -113,7 +118,7 @@ REPLIES = [
         why=TREE,
     ),
     Decoder(
-        covers=("riacho.replies.parsed",),
+        covers=("riacho.http.replies.parsed",),
         decode=lambda body: parsed(Reply(200, {}, body), Shape),
         valid=st.just(b'{"topics":["a","b"]}'),
         hard=NESTED,
@@ -131,7 +136,7 @@ REPLIES = [
         why=TREE,
     ),
     Decoder(
-        covers=("riacho.spark.sql_schema.objects",),
+        covers=("riacho.spark.sql.schema.objects",),
         decode=lambda value: objects([value]),
         valid=PROBLEMS,
         hard=NESTED,
@@ -168,17 +173,30 @@ def _given(text: str) -> dict[str, str]:
 
 
 WORDS = [
-    _words("riacho.cli.formats.parse_origin", ValueError, parse_origin, "end", "-5", "@2026-01-01"),
-    _words("riacho.cli.formats.parse_time_ms", ValueError, parse_time_ms, "17", "2026-01-01T00Z"),
     _words(
-        "riacho.spark.sink_options.parse_batch",
+        "riacho.cli.records.formats.parse_origin",
+        ValueError,
+        parse_origin,
+        "end",
+        "-5",
+        "@2026-01-01",
+    ),
+    _words(
+        "riacho.cli.records.formats.parse_time_ms",
+        ValueError,
+        parse_time_ms,
+        "17",
+        "2026-01-01T00Z",
+    ),
+    _words(
+        "riacho.spark.write.options.parse_batch",
         InvalidConfig,
         lambda text: parse_batch(_given(text)),
         "url=http://a\ntopic=t\nqueryId=q\nbatchId=7",
         "url=http://a\ntopic=t\natomic=task\ndeliveryTimeoutMs=7",
     ),
     _words(
-        "riacho.spark.sink_options.parse_stream",
+        "riacho.spark.write.options.parse_stream",
         InvalidConfig,
         lambda text: parse_stream(_given(text)),
         "url=http://a\ntopic=t\ncheckpointLocation=/a",

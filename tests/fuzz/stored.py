@@ -9,37 +9,30 @@ import pyarrow as pa
 from crc32c import crc32c
 from hypothesis import strategies as st
 
-from service import registry, verification
+from service.controller import live_gateways as registry
+from service.controller import verification
 from service.groups import coordinator, sessions
 from service.groups import offsets as group_offsets
 from service.groups import state as groups
 from service.transactions import guards, ids
 from service.transactions import state as transactions
-from storage import (
-    compacted,
-    frames,
-    gone_topics,
-    index,
-    keys,
-    leases,
-    segment_list,
-    segments,
-    slices,
-    sweep,
-    table_batches,
-    topic_items,
-    windows,
-    zone_items,
-)
-from storage import head as heads
-from storage.compacted_footer import column_ranges
-from storage.compaction import reading
-from storage.compaction.hot import Hot
-from storage.entries import Entry
+from storage import keys, leases
 from storage.errors import Corrupt
-from storage.index import Page
-from storage.metadata import Versioned
-from storage.producers import Window
+from storage.formats import compacted, frames, index, segment_list, segments, slices
+from storage.formats.compacted_footer import column_ranges
+from storage.formats.entries import Entry
+from storage.formats.index import Page
+from storage.head import head as heads
+from storage.head.producers import Window
+from storage.lanes import windows
+from storage.maintenance import sweep
+from storage.maintenance.compaction import reading
+from storage.maintenance.compaction.hot import Hot
+from storage.reading import table_batches
+from storage.stores.metadata import Versioned
+from storage.topics import deleted as gone_topics
+from storage.topics import items as topic_items
+from storage.zones import items as zone_items
 from tests.fuzz.decoder import (
     CHECKSUM,
     STRUCTS,
@@ -52,10 +45,10 @@ from tests.fuzz.decoder import (
 )
 from tests.fuzz.mutations import Envelope
 from tests.fuzz.values import json_of
-from tests.storage.logs import BATCHES, IDS, batch_of
-from tests.storage.test_compacted import footer_of, plain, written
-from tests.storage.test_index import SORTED_ENTRIES
-from tests.storage.test_segments import PARTS, segment_of
+from tests.storage.formats.test_compacted import footer_of, plain, written
+from tests.storage.formats.test_index import SORTED_ENTRIES
+from tests.storage.formats.test_segments import PARTS, segment_of
+from tests.storage.helpers.logs import BATCHES, IDS, batch_of
 
 BELIEVED = "whoever can write bytes and their checksum to the bucket can write any record too"
 
@@ -120,31 +113,31 @@ def _item(value: bytes) -> Versioned:
 
 
 ITEMS = [
-    framed("storage.head.decode", b"RHD1", heads.Head, heads.decode, heads.encode),
+    framed("storage.head.head.decode", b"RHD1", heads.Head, heads.decode, heads.encode),
     framed("storage.leases.decode", b"RLE1", leases.LeaseItem, leases.decode, leases.encode),
     framed(
-        "storage.zone_items.decode",
+        "storage.zones.items.decode",
         b"RZN1",
         zone_items.ZoneItem,
         zone_items.decode,
         zone_items.encode,
     ),
     framed(
-        "service.verification.decode",
+        "service.controller.verification.decode",
         b"RVF1",
         verification.VerificationItem,
         verification.decode,
         verification.encode,
     ),
     framed(
-        "storage.gone_topics.decode",
+        "storage.topics.deleted.decode",
         b"RGN1",
         gone_topics.GoneTopic,
         gone_topics.decode,
         gone_topics.encode,
     ),
     framed(
-        "storage.topic_items.decode",
+        "storage.topics.items.decode",
         b"RTP1",
         topic_items.StoredTopic,
         lambda value: topic_items.decode("t", _item(value)),
@@ -203,7 +196,7 @@ ITEMS = [
         "service.groups.coordinator._decode_beat", coordinator._BeatItem, coordinator._decode_beat
     ),
     Decoder(
-        covers=("service.registry.decode",),
+        covers=("service.controller.live_gateways.decode",),
         decode=registry.decode,
         valid=json_of(registry.GatewayItem),
         factor=250,
@@ -222,7 +215,7 @@ ITEMS = [
 
 OBJECTS = [
     Decoder(
-        covers=("storage.frames.unseal",),
+        covers=("storage.formats.frames.unseal",),
         decode=lambda data: bytes(frames.unseal(b"TEST", data)),
         valid=st.binary(max_size=60).map(lambda payload: frames.seal(b"TEST", payload)),
         envelope=sealed(b"TEST"),
@@ -231,28 +224,28 @@ OBJECTS = [
         why="the copy that is made here",
     ),
     framed(
-        "storage.windows.decode",
+        "storage.lanes.windows.decode",
         b"RPW1",
         list[Window],
         windows.decode,
         lambda page: windows.encode(page.values()),
     ),
     framed(
-        "storage.segment_list.decode",
+        "storage.formats.segment_list.decode",
         b"RSL1",
         segment_list.SegmentList,
         segment_list.decode,
         segment_list.encode,
     ),
     framed(
-        "storage.index.decode_members",
+        "storage.formats.index.decode_members",
         b"RLS1",
         index.Members,
         index.decode_members,
         index.encode_members,
     ),
     Decoder(
-        covers=("storage.index.Page.decode", "storage.index.Page._unpack"),
+        covers=("storage.formats.index.Page.decode", "storage.formats.index.Page._unpack"),
         decode=lambda data: Page.decode(data).entries(),
         valid=SORTED_ENTRIES.map(lambda entries: Page.of(entries).encode()),
         envelope=sealed(b"RPG1"),
@@ -262,7 +255,7 @@ OBJECTS = [
         why="LZ4 of columns that are alike, and each entry as fourteen objects",
     ),
     Decoder(
-        covers=("storage.slices.decode", "storage.slices.decode_unchecked"),
+        covers=("storage.formats.slices.decode", "storage.formats.slices.decode_unchecked"),
         decode=beside(lambda data, crc: slices.decode(data, crc).to_pylist()),
         valid=SLICES.map(with_checksum),
         envelope=CHECKSUM,
@@ -271,7 +264,7 @@ OBJECTS = [
         why="compressed columns, and each record as a dictionary of objects",
     ),
     Decoder(
-        covers=("storage.segments.footer", "storage.segments.verified"),
+        covers=("storage.formats.segments.footer", "storage.formats.segments.verified"),
         decode=segments.footer,
         valid=SEGMENTS,
         envelope=Envelope(open=_opened_segment, seal=_closed_segment),
@@ -279,7 +272,7 @@ OBJECTS = [
         why=STRUCTS,
     ),
     Decoder(
-        covers=("storage.table_batches.decode",),
+        covers=("storage.reading.table_batches.decode",),
         decode=table_batches.decode,
         valid=st.binary(max_size=2000).map(table_batches.encode),
         envelope=sealed(b"RTB1"),
@@ -289,7 +282,7 @@ OBJECTS = [
         why="no segment in the table has more bytes",
     ),
     Decoder(
-        covers=("storage.compacted_footer.parse_footer",),
+        covers=("storage.formats.compacted_footer.parse_footer",),
         decode=beside(compacted.parse_footer),
         envelope=CHECKSUM,
         valid=st.builds(_footer_bytes).map(with_checksum),
@@ -299,9 +292,9 @@ OBJECTS = [
     ),
     Decoder(
         covers=(
-            "storage.compacted.decode_row_group",
-            "storage.compacted.decode_columns",
-            "storage.compacted._decoded",
+            "storage.formats.compacted.decode_row_group",
+            "storage.formats.compacted.decode_columns",
+            "storage.formats.compacted._decoded",
         ),
         decode=_row_groups,
         valid=st.builds(_parquet).map(lambda pair: pair[0]),
@@ -310,7 +303,7 @@ OBJECTS = [
         why="columns of dictionaries and LZ4, read twice",
     ),
     Decoder(
-        covers=("storage.compaction.reading._decode_slices",),
+        covers=("storage.maintenance.compaction.reading._decode_slices",),
         decode=beside(_read_slice),
         valid=SLICES_OF_THREE.map(with_checksum),
         envelope=CHECKSUM,
@@ -322,7 +315,7 @@ OBJECTS = [
 
 NAMES = [
     Decoder(
-        covers=("storage.sweep.parse_key",),
+        covers=("storage.maintenance.sweep.parse_key",),
         decode=lambda data: sweep.parse_key(data.decode("latin-1")),
         valid=IDS.map(lambda object_id: keys.hot_segment(object_id).encode()),
         errors=(),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.problems import RETRY_AFTER_S, UNKNOWN, status_of
+from service.http.problems import RETRY_AFTER_S, UNKNOWN, status_of
 from storage.errors import RiachoError
 from tests.fuzz import recipes, refusals
 from tests.fuzz.deployment import Deployment

@@ -11,7 +11,7 @@ import boto3
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
-from tests.storage import servers
+from tests.storage.helpers import servers
 
 SERVICES: Final = "apigateway,cloudformation,cloudwatch,dynamodb,events,iam,lambda,logs,s3,ssm,sts"
 MISSING: Final = frozenset({"AWS::EMRServerless::Application"})

@@ -11,7 +11,7 @@ import yaml
 
 from infra import bundle
 from infra.parameters import ROOT
-from service.version import VERSION
+from service.process.version import VERSION
 
 
 def files(folder: Path) -> set[str]:

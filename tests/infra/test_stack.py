@@ -27,7 +27,7 @@ from riacho import Admin, Consumer, Producer
 from storage.errors import Rejected
 from tests.docs.markdown import blocks
 from tests.infra.local_deployment import MISSING, SERVICES, LocalAws, deploy, template_of
-from tests.storage import servers
+from tests.storage.helpers import servers
 
 pytestmark = pytest.mark.slow
 

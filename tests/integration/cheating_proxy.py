@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tests.storage.lossy_proxy import LossyProxy, Request
+from tests.storage.helpers.lossy_proxy import LossyProxy, Request
 
 
 class Cheat(StrEnum):

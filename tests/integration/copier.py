@@ -16,16 +16,9 @@ from dataclasses import dataclass
 
 import httpx
 
-import storage.records  # noqa: F401  Now, and not in the time of the first transaction.
-from riacho import (
-    Consumer,
-    FencedInstance,
-    InvalidProducerEpoch,
-    Producer,
-    Record,
-    RiachoError,
-    held,
-)
+import storage.formats.records  # noqa: F401  Now, and not in the time of the first transaction.
+from riacho import Consumer, FencedInstance, InvalidProducerEpoch, Producer, Record, RiachoError
+from riacho.transactions import held
 
 GROUP = "copiers"
 SESSION_MS = 2_000

@@ -17,20 +17,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from service import catch_up, serve
+from service import serve
 from service.app import App
 from service.clock import real_world
-from service.gateway import Gateway
-from service.logs import configure_logging
-from service.metrics import Metrics
-from service.registry import Registry
+from service.controller import catch_up
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.log.gateway import Gateway
+from service.process.logs import configure_logging
 from service.settings import Settings
 from service.stores import open_table, open_zones
 from storage import leases
 from storage.errors import StoreUnavailable
-from storage.metadata import Check, Delete, MetadataStore, Op, Put, Versioned
-from storage.objects import Body, ObjectInfo, ObjectStore
-from storage.zones import Zones
+from storage.stores.metadata import Check, Delete, MetadataStore, Op, Put, Versioned
+from storage.stores.objects import Body, ObjectInfo, ObjectStore
+from storage.zones.zones import Zones
 
 FAULTS: Final = "RIACHO_TEST_FAULTS"
 SLOW_S: Final = "RIACHO_TEST_SLOW_S"

@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import Final
 
 from tests.local_aws import LocalAws
-from tests.storage.lossy_proxy import LossyProxy, Request, answer
+from tests.storage.helpers.lossy_proxy import LossyProxy, Request, answer
 
 
 class Kind(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from riacho import held
+from riacho.transactions import held
 from tests.gateway import GatewayProcess
 from tests.integration.cheated import (
     PARTITIONS,

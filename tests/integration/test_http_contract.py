@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from storage import slices
-from storage.records import record_batch
+from storage.formats import slices
+from storage.formats.records import record_batch
 from tests.integration.processes import (
     ARROW,
     JSON,

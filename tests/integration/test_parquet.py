@@ -28,7 +28,7 @@ from tests.integration.processes import (
     embedded,
 )
 from tests.local_aws import LocalAws
-from tests.storage import servers
+from tests.storage.helpers import servers
 
 PARTITIONS: Final = 2
 COLUMNS: Final = ["offset", "timestamp", "key", "value", "headers"]

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final
 
-from storage import rolls
+from storage.lanes import rolls
 
 FLIGHT_S: Final = 12.0
 MIN_AGE_S: Final = 25
@@ -37,8 +37,10 @@ from service.jobs.lease import Held  # noqa: E402
 from service.jobs.stores import opened  # noqa: E402
 from service.settings import Settings  # noqa: E402
 from service.transactions import atomic, staging  # noqa: E402
-from storage import commits, inventory, lanes  # noqa: E402
-from storage.all_heads import every_head  # noqa: E402
+from storage.lanes import commits  # noqa: E402
+from storage.lanes import lane as lanes  # noqa: E402
+from storage.resync import inventory  # noqa: E402
+from storage.topics.all_heads import every_head  # noqa: E402
 
 for module in (atomic, commits, lanes, staging):
     assert module.FLIGHT_MAX_S == FLIGHT_S

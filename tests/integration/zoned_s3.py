@@ -8,7 +8,7 @@ import boto3
 
 from tests.integration.zoned import ZONES, Failure, Zoned
 from tests.local_aws import LocalAws
-from tests.storage import servers
+from tests.storage.helpers import servers
 
 
 class Buckets(Zoned):

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from service.app import create_app
 from service.clock import World, real_world
-from service.hosted import Hosted
-from service.serverless.clock import ThawingClock
+from service.http.hosted import Hosted
+from service.process.thawing import ThawingClock
 from service.settings import Settings
 from storage.errors import OutcomeUnknown, StoreUnavailable
 from tests.integration.processes import ARROW, SSE, arrow_records

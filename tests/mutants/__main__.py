@@ -1,8 +1,8 @@
 """The mutation check: would a test notice a small mistake in what must not be wrong?
 
     python -m tests.mutants                      every module of modules.toml (some 40 minutes)
-    python -m tests.mutants storage/head.py      some of them
-    python -m tests.mutants storage/head.py --only append
+    python -m tests.mutants storage/head/head.py      some of them
+    python -m tests.mutants storage/head/head.py --only append
 
 Mutants of each module (tests/mutants/mutations.py) meet the quick tests that reach them. One that
 survives must be listed in tests/mutants/accepted with a reason, else the command fails, as it does
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("module", nargs="*", help="paths like storage/head.py")
+    parser.add_argument("module", nargs="*", help="paths like storage/head/head.py")
     parser.add_argument("--only", default="", help="mutants whose name has this in it")
     parser.add_argument("--processes", type=int, default=2, help="trials at a time")
     parser.add_argument("--fresh", action="store_true", help="find out anew what tests run")

@@ -56,7 +56,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 @dataclass(frozen=True, slots=True)
 class Mutant:
     module: str
-    """Its path, like `storage/head.py`."""
+    """Its path, like `storage/head/head.py`."""
     function: str
     """The outermost function around the edit, as `Class.method`."""
     change: str

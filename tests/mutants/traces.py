@@ -26,7 +26,7 @@ class Trace:
 
     seconds: float
     ran: Mapping[str, frozenset[int]]
-    """Lines, by `storage/head.py:append`."""
+    """Lines, by `storage/head/head.py:append`."""
 
 
 Known = dict[str, dict[str, Trace]]

@@ -9,12 +9,12 @@ import httpx
 
 from service.app import App
 from service.clock import real_world
-from service.gateway import Gateway
-from service.metrics import Metrics
-from service.registry import Registry
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.log.gateway import Gateway
 from service.settings import Settings
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.zones import Zones
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.zones.zones import Zones
 
 URL = "http://gateway"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from riacho.errors import GatewayUnreachable, error_of, new_error, retry_after_s_of
-from riacho.retries import Backoff
+from riacho.http.retries import Backoff
 from storage.errors import (
     OffsetOutOfRange,
     OutcomeUnknown,

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from riacho.admin import AsyncAdmin
-from riacho.consumer import AsyncConsumer
-from riacho.producer import AsyncProducer
+from riacho.admin.admin import AsyncAdmin
+from riacho.consumer.consumer import AsyncConsumer
+from riacho.producer.producer import AsyncProducer
 from riacho.records import Record, RecordMetadata, TopicPartition
 from tests.riacho.inprocess import URL, Network, network
 

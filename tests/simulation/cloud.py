@@ -3,12 +3,14 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from storage import head as heads
-from storage import keys, replication, zone_items
-from storage.fsck import check_lane
-from storage.memory import MemoryMetadata, MemoryObjects
-from storage.metadata import Op, Versioned
-from storage.zones import Zones
+from storage import keys
+from storage.head import head as heads
+from storage.head import replication
+from storage.maintenance.fsck import check_lane
+from storage.stores.memory import MemoryMetadata, MemoryObjects
+from storage.stores.metadata import Op, Versioned
+from storage.zones import items as zone_items
+from storage.zones.zones import Zones
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.world import FaultyLink, FaultyMetadata, FaultyObjects, Weather, world_of
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from service.gateway import Gateway
-from storage import frames
-from storage import head as heads
+from service.log.gateway import Gateway
 from storage.errors import RiachoError
-from storage.reader import Budget
-from storage.records import record_batch
+from storage.formats import frames
+from storage.formats.records import record_batch
+from storage.head import head as heads
+from storage.reading.reader import Budget
 from tests.checker.transaction_rules import Moment, Shown, TransactionHistory
 from tests.simulation.asking import Asking
 from tests.simulation.atomic_writers import ATOMS, AtomicWriters

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from service.app import App
 from service.clock import World
-from service.gateway import Gateway
-from service.metrics import Metrics
-from service.registry import Registry
+from service.controller.live_gateways import Registry
+from service.http.metrics import Metrics
+from service.log.gateway import Gateway
 from service.settings import Settings
-from storage.topics import Topic
+from storage.topics.topics import Topic
 from tests.simulation.cloud import Cloud
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.simulation.world import Faults, FaultyLink, world_of

@@ -11,24 +11,25 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from service.gateway import Position, Wait
 from service.jobs import lease
 from service.jobs.lease import Held
 from service.jobs.retention import retain
 from service.jobs.stores import Stores
 from service.jobs.sweep import Options as SweepOptions
 from service.jobs.sweep import Sweep
+from service.log.gateway import Position, Wait
 from service.transactions import atomic, staging
-from storage import commits, lanes, rolls
-from storage.catalog import Catalog
-from storage.compaction import job, tasks
-from storage.compaction.plan import Options
-from storage.compaction.swap import Swapper
 from storage.errors import RiachoError
-from storage.fetched import Budget
+from storage.formats.records import record_batch
+from storage.lanes import commits, rolls
+from storage.lanes import lane as lanes
 from storage.leases import LeaseLost
-from storage.records import record_batch
-from storage.table_batches import TableBatches
+from storage.maintenance.compaction import job, tasks
+from storage.maintenance.compaction.plan import Options
+from storage.maintenance.compaction.swap import Swapper
+from storage.reading.catalog import Catalog
+from storage.reading.fetched import Budget
+from storage.reading.table_batches import TableBatches
 from storage.tasks import drop_error
 from tests.checker.keyed_rules import KeyedHistory, Look, Record, Written
 from tests.simulation.cloud import Cloud

@@ -4,10 +4,10 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from service.delete_records import delete_records
+from service.log.delete_records import delete_records
 from storage.errors import OffsetOutOfRange, RiachoError
-from storage.reader import Budget
-from storage.records import record_batch
+from storage.formats.records import record_batch
+from storage.reading.reader import Budget
 from tests.checker.history import History
 from tests.checker.log_rules import Fetched, Produced
 from tests.simulation.hosts import Host

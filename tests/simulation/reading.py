@@ -1,7 +1,7 @@
 """Reading partitions as values with their offsets."""
 
-from service.gateway import FetchResult, Gateway, Position, Wait
-from storage.reader import Budget
+from service.log.gateway import FetchResult, Gateway, Position, Wait
+from storage.reading.reader import Budget
 
 PATIENCE_MAX = 15.0
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from storage import head as heads
-from storage import slices
+from storage.formats import slices
+from storage.head import head as heads
 
 REMEMBERED_MAX = 4096
 

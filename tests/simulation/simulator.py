@@ -13,12 +13,12 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from service import verification
-from service.fsck import Check
+from service.controller import verification
+from service.jobs.fsck import Check
 from service.settings import Settings
 from storage.errors import RiachoError
-from storage.topics import Topic, Topics
-from storage.zones import Zones
+from storage.topics.topics import Topic, Topics
+from storage.zones.zones import Zones
 from tests.checker.history import History
 from tests.simulation.cloud import Cloud, WatchedMetadata
 from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_plan

@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from service.clock import World
 from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
-from storage.metadata import MetadataStore, Op, Versioned
-from storage.objects import Body, ObjectInfo, ObjectStore
+from storage.stores.metadata import MetadataStore, Op, Versioned
+from storage.stores.objects import Body, ObjectInfo, ObjectStore
 from tests.simulation.virtual_loop import Process, VirtualLoop
 
 T = TypeVar("T")

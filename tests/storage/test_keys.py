@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import keys
-from storage.metadata import collection_of
-from storage.objects import check_key
+from storage.stores.metadata import collection_of
+from storage.stores.objects import check_key
 from tests.examples import few
-from tests.storage.logs import IDS
-from tests.storage.worlds import new_ids
+from tests.storage.helpers.logs import IDS
+from tests.storage.helpers.worlds import new_ids
 
 
 @few

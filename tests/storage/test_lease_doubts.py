@@ -7,10 +7,10 @@ import pytest
 from storage import keys, leases
 from storage.errors import MetadataConflict
 from storage.leases import Lease, LeaseItem, LeaseLost
-from storage.metadata import Delete, MetadataStore, Op, Put
-from tests.storage.faults import FaultyMetadata
+from storage.stores.metadata import Delete, MetadataStore, Op, Put
+from tests.storage.helpers.faults import FaultyMetadata
+from tests.storage.helpers.worlds import Clock, new_metadata
 from tests.storage.test_leases import LEASE_S, lease_of
-from tests.storage.worlds import Clock, new_metadata
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ import pytest
 from storage import keys, leases
 from storage.errors import Corrupt, MetadataConflict, RiachoError
 from storage.leases import Lease, LeaseLost
-from storage.memory import MemoryMetadata
-from storage.metadata import MetadataStore, Put
-from tests.storage.faults import Fault, FaultyMetadata, random_faults
-from tests.storage.worlds import Clock, new_metadata
+from storage.stores.memory import MemoryMetadata
+from storage.stores.metadata import MetadataStore, Put
+from tests.storage.helpers.faults import Fault, FaultyMetadata, random_faults
+from tests.storage.helpers.worlds import Clock, new_metadata
 
 pytestmark = pytest.mark.anyio
 

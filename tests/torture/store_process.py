@@ -13,10 +13,10 @@ import os
 import sys
 from pathlib import Path
 
-from storage.directory import DirectoryObjects
 from storage.errors import RiachoError
-from storage.metadata import Put
-from storage.sqlite import SqliteMetadata
+from storage.stores.directory import DirectoryObjects
+from storage.stores.metadata import Put
+from storage.stores.sqlite.table import SqliteMetadata
 
 VALUE = b"value" * 100
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from storage.directory import DirectoryObjects
-from storage.sqlite import SqliteMetadata
+from storage.stores.directory import DirectoryObjects
+from storage.stores.sqlite.table import SqliteMetadata
 from tests.torture.deployment import ROOT
 from tests.torture.shim import Call, Disk, Part
 from tests.torture.store_process import VALUE

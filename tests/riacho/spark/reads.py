@@ -16,8 +16,8 @@ from pyspark.sql.types import (
 )
 
 from riacho import Producer
-from riacho.spark.reading import RiachoReader, SpanPartition
-from riacho.spark.streaming import RiachoStreamReader
+from riacho.spark.read.reading import RiachoReader, SpanPartition
+from riacho.spark.read.streaming import RiachoStreamReader
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 ALL = StructType(

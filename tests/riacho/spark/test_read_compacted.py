@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from riacho import Admin, Producer
-from riacho.spark.reading import RiachoReader, SpanPartition
-from riacho.spark.spans import SpanReader, Wishes
+from riacho.spark.read.reading import RiachoReader, SpanPartition
+from riacho.spark.read.spans import SpanReader, Wishes
 from tests.gateway import GatewayProcess, start_gateway
 from tests.riacho.spark.reads import ALL, columns, table
 

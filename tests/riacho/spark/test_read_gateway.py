@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from riacho import Admin
-from riacho.spark.reading import RiachoReader, SpanPartition
-from riacho.spark.spans import SpanReader, Wishes
-from riacho.spark.streaming import RiachoStreamReader
+from riacho.spark.read.reading import RiachoReader, SpanPartition
+from riacho.spark.read.spans import SpanReader, Wishes
+from riacho.spark.read.streaming import RiachoStreamReader
 from storage.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
 from tests.gateway import GatewayProcess, start_gateway
 from tests.riacho.spark.reads import ALL, columns, produce, spans, table

@@ -3,7 +3,7 @@
 import pytest
 
 from riacho.records import TopicPartition
-from riacho.spark.read_options import Place, ReadOptions, batch_options, stream_options
+from riacho.spark.read.options import Place, ReadOptions, batch_options, stream_options
 from storage.errors import InvalidConfig
 
 BASE = {"url": "http://gateway:8080", "subscribe": "a"}

@@ -17,11 +17,11 @@ from pyspark.sql.datasource import (
 )
 
 from riacho.records import TopicPartition
-from riacho.spark import planning
-from riacho.spark.filters import pushed
-from riacho.spark.planning import Extent, Span, kept, limited, resolved, tasks
-from riacho.spark.ranges import EVERYTHING, GROUP_RANGES, Bounds, StoredRange, groups, wanted
-from riacho.spark.read_options import Place
+from riacho.spark.read import planning
+from riacho.spark.read.filters import pushed
+from riacho.spark.read.options import Place
+from riacho.spark.read.planning import Extent, Span, kept, limited, resolved, tasks
+from riacho.spark.read.ranges import EVERYTHING, GROUP_RANGES, Bounds, StoredRange, groups, wanted
 from storage.errors import InvalidConfig, OffsetOutOfRange
 
 MIB = 1024 * 1024

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from riacho.records import TopicPartition
-from riacho.spark.columns import Piece
-from riacho.spark.planning import Span
-from riacho.spark.ranges import EVERYTHING, StoredRange
-from riacho.spark.reading import arrow_schema
-from riacho.spark.spans import SpanReader, Wishes
-from storage import compacted, slices
-from storage.records import record_batch
+from riacho.spark.read.columns import Piece
+from riacho.spark.read.planning import Span
+from riacho.spark.read.ranges import EVERYTHING, StoredRange
+from riacho.spark.read.reading import arrow_schema
+from riacho.spark.read.spans import SpanReader, Wishes
+from storage.formats import compacted, slices
+from storage.formats.records import record_batch
 from tests.riacho.spark.reads import ALL, columns
 
 NOWHERE = "http://127.0.0.1:1"
@@ -170,9 +170,9 @@ def test_a_new_worker_need_not_wait_for_pandas() -> None:
     program = """if True:
         import sys
         import pyarrow as pa
-        import riacho.spark.reading
-        from riacho.spark.columns import FIELDS, Columns, Piece
-        from storage.records import RECORD_SCHEMA
+        import riacho.spark.read.reading
+        from riacho.spark.read.columns import FIELDS, Columns, Piece
+        from storage.formats.records import RECORD_SCHEMA
 
         schema = pa.schema([(n, t) for n, t in FIELDS.items() if n != "headers"])
         arrays = [pa.nulls(0, field.type) for field in RECORD_SCHEMA]

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from riacho import Admin
-from riacho.spark.direct import Direct, Unread
-from riacho.spark.ranges import StoredRange
-from riacho.spark.reading import RiachoReader, SpanPartition
-from riacho.spark.spans import SpanReader, Wishes
+from riacho.spark.read.direct import Direct, Unread
+from riacho.spark.read.ranges import StoredRange
+from riacho.spark.read.reading import RiachoReader, SpanPartition
+from riacho.spark.read.spans import SpanReader, Wishes
 from tests.gateway import GatewayProcess
 from tests.integration.processes import cloud
 from tests.local_aws import LocalAws

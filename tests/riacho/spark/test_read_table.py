@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from riacho import Admin
-from riacho.spark import log
-from riacho.spark.reading import RiachoReader, SpanPartition
-from riacho.spark.spans import SpanReader, Wishes
+from riacho.spark.read import log
+from riacho.spark.read.reading import RiachoReader, SpanPartition
+from riacho.spark.read.spans import SpanReader, Wishes
 from tests.gateway import GatewayProcess, start_gateway
 from tests.riacho.spark.reads import ALL, produce, table
 

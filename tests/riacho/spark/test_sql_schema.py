@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Row
 
-from riacho.cli.sql_options import Mode, check_bounded, origin_of, running_of, schemas_of
-from riacho.cli.sql_rows import Format, cell, plain, write
-from riacho.spark.sql import meta_prefix
-from riacho.spark.sql_errors import explained
-from riacho.spark.sql_schema import ddl, infer, kind_of, merged, objects
+from riacho.cli.sql.options import Mode, check_bounded, origin_of, running_of, schemas_of
+from riacho.cli.sql.rows import Format, cell, plain, write
+from riacho.spark.sql.errors import explained
+from riacho.spark.sql.schema import ddl, infer, kind_of, merged, objects
+from riacho.spark.sql.sql import meta_prefix
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -13,9 +13,9 @@ import pytest
 from riacho import Admin, Consumer, InvalidProducerEpoch
 from riacho.records import Record
 from riacho.spark import RiachoDataSource
-from riacho.spark.sink import Written, batch_writer
-from riacho.spark.sink_options import parse_batch
-from riacho.spark.sink_transactions import Connection, Stager
+from riacho.spark.write.options import parse_batch
+from riacho.spark.write.sink import Written, batch_writer
+from riacho.spark.write.transactions import Connection, Stager
 from service.jobs.spark import session
 from storage.errors import InvalidTransactionState, TransactionTooLarge
 from tests.gateway import GatewayProcess

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from riacho.spark import sink_rows
-from riacho.spark.sink_options import parse_batch, parse_stream
-from riacho.spark.sink_rows import Layout, layout, requests
+from riacho.spark.write import rows as sink_rows
+from riacho.spark.write.options import parse_batch, parse_stream
+from riacho.spark.write.rows import Layout, layout, requests
 from storage.errors import InvalidConfig, InvalidRecord
 
 URL = {"url": "http://localhost:8080"}

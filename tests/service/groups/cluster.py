@@ -11,10 +11,10 @@ from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Beat, Coordinator
 from service.groups.offsets import Offsets
 from service.groups.state import Group, Member
-from storage.metadata import MetadataStore, Op, Put, Versioned
-from storage.topics import Topics
-from tests.storage.faults import FaultyMetadata
-from tests.storage.worlds import new_ids, new_metadata
+from storage.stores.metadata import MetadataStore, Op, Put, Versioned
+from storage.topics.topics import Topics
+from tests.storage.helpers.faults import FaultyMetadata
+from tests.storage.helpers.worlds import new_ids, new_metadata
 
 GROUP = "g"
 TOPIC = "t"

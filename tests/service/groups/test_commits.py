@@ -32,7 +32,7 @@ from tests.service.groups.test_offsets import (
     joined,
     offsets,
 )
-from tests.storage.worlds import new_metadata
+from tests.storage.helpers.worlds import new_metadata
 
 pytestmark = pytest.mark.anyio
 

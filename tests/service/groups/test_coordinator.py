@@ -22,7 +22,7 @@ from storage.errors import (
     UnknownGroup,
     UnknownMember,
 )
-from storage.metadata import Put
+from storage.stores.metadata import Put
 from tests.service.groups.cluster import (
     GROUP,
     SESSION_MS,
@@ -37,7 +37,7 @@ from tests.service.groups.cluster import (
     settled,
     with_topic,
 )
-from tests.storage.worlds import new_metadata
+from tests.storage.helpers.worlds import new_metadata
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from service.groups.coordinator import (
 from service.groups.state import Member
 from storage import keys
 from storage.errors import GroupNotEmpty, InconsistentGroup, InvalidRequest, UnknownMember
-from storage.metadata import Delete, Put
+from storage.stores.metadata import Delete, Put
 from tests.service.groups.cluster import (
     GROUP,
     SESSION_MS,

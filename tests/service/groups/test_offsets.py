@@ -18,7 +18,7 @@ from storage.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
-from storage.metadata import TRANSACT_OPS_MAX, Put
+from storage.stores.metadata import TRANSACT_OPS_MAX, Put
 from tests.service.groups.cluster import (
     GROUP,
     Cluster,

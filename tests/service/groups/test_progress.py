@@ -8,7 +8,7 @@ from service.groups.progress import Progress
 from service.transactions.atomic import TopicRecords
 from service.transactions.guards import Unguarded
 from tests.service.transactions.cluster import Cluster, Process, with_topic
-from tests.storage.logs import batch_of
+from tests.storage.helpers.logs import batch_of
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from service.jobs.stores import Stores
 from storage.leases import Lease, LeaseLost
-from storage.metadata import Op
+from storage.stores.metadata import Op
 
 
 class TestHeld:

@@ -12,10 +12,10 @@ from service.jobs.lease import NAME, held
 from storage import keys, leases
 from storage.errors import StoreUnavailable
 from storage.leases import LeaseItem, LeaseLost
-from storage.memory import MemoryMetadata
-from storage.metadata import Op, Put
-from tests.storage.standing_still import StandingStill
-from tests.storage.worlds import Clock, HandClock, new_metadata, turns
+from storage.stores.memory import MemoryMetadata
+from storage.stores.metadata import Op, Put
+from tests.storage.helpers.standing_still import StandingStill
+from tests.storage.helpers.worlds import Clock, HandClock, new_metadata, turns
 
 pytestmark = pytest.mark.anyio
 

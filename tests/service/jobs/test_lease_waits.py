@@ -9,10 +9,10 @@ from service.jobs.lease import NAME, Busy, held
 from storage import keys, leases
 from storage.errors import OutcomeUnknown
 from storage.leases import LeaseItem
-from storage.memory import MemoryMetadata
-from storage.metadata import Op, Put, Versioned
+from storage.stores.memory import MemoryMetadata
+from storage.stores.metadata import Op, Put, Versioned
 from tests.service.jobs.test_lease import world_of
-from tests.storage.worlds import Clock, HandClock, new_metadata
+from tests.storage.helpers.worlds import Clock, HandClock, new_metadata
 
 pytestmark = pytest.mark.anyio
 

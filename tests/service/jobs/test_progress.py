@@ -5,7 +5,7 @@ import io
 import pytest
 
 from service.jobs.progress import LINE_S, Lines, shown, size
-from tests.storage.worlds import Clock
+from tests.storage.helpers.worlds import Clock
 
 
 def test_a_log_gets_a_line_every_few_seconds() -> None:

@@ -9,16 +9,16 @@ import pytest
 from service.jobs.retention import RetentionReport, retain
 from service.jobs.stores import Stores
 from storage.errors import MetadataConflict
-from storage.fsck import check_lane
-from storage.head import Head
-from storage.head import decode as decode_head
+from storage.head.head import Head
+from storage.head.head import decode as decode_head
 from storage.keys import head as head_key
 from storage.leases import LeaseLost
-from storage.metadata import Op
-from storage.topics import Topic
+from storage.maintenance.fsck import check_lane
+from storage.stores.metadata import Op
+from storage.topics.topics import Topic
 from tests.service.jobs.held import TestHeld
 from tests.service.transactions.cluster import Cluster, Process, with_topic
-from tests.storage.logs import batch_of
+from tests.storage.helpers.logs import batch_of
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def test_each_topic_goes_by_its_own_configuration() -> None:
 
 
 async def test_roots_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.head.INLINE_BYTES_MAX", 200)
+    monkeypatch.setattr("storage.head.head.INLINE_BYTES_MAX", 200)
     cluster = Cluster()
     process = await with_topic(cluster, 1, **{"retention.ms": HOUR_MS})
     [topic] = await topics_of(process)

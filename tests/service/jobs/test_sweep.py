@@ -11,7 +11,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from service.gateway import Gateway
 from service.jobs import sweep as jobs
 from service.jobs import sweep_tasks
 from service.jobs.choice import How
@@ -20,22 +19,24 @@ from service.jobs.stores import Stores
 from service.jobs.sweep import Options, Sweep, SweepReport, Unsafe
 from service.jobs.sweep_tasks import GROUPS, Removal
 from service.jobs.work import begun
+from service.log.gateway import Gateway
 from service.settings import Settings
-from storage import head as heads
-from storage import keys, sweep
+from storage import keys
 from storage.errors import StoreUnavailable
+from storage.head import head as heads
 from storage.leases import LeaseLost
-from storage.memory import MemoryObjects
-from storage.metadata import Put
-from storage.objects import ObjectInfo
-from storage.zone_items import ZoneItem
-from storage.zone_items import encode as encode_zone
-from storage.zones import Zones
-from tests.service.deployments import Deployment
+from storage.maintenance import sweep
+from storage.stores.memory import MemoryObjects
+from storage.stores.metadata import Put
+from storage.stores.objects import ObjectInfo
+from storage.zones.items import ZoneItem
+from storage.zones.items import encode as encode_zone
+from storage.zones.zones import Zones
+from tests.service.helpers.deployments import Deployment
 from tests.service.jobs.held import TestHeld
 from tests.service.transactions.cluster import Cluster, Process, with_topic
-from tests.storage.logs import batch_of
-from tests.storage.worlds import turns
+from tests.storage.helpers.logs import batch_of
+from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 

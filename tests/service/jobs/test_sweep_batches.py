@@ -2,18 +2,18 @@
 
 import pytest
 
-from service.delete_records import delete_records
 from service.jobs.sweep import Options
 from service.jobs.sweep_batches import CLOCKS_DIFFER_MS
-from storage import head as heads
+from service.log.delete_records import delete_records
 from storage import keys
 from storage.errors import StoreUnavailable
+from storage.head import head as heads
 from storage.leases import LeaseLost
-from storage.table_batches import TableBatches, encode, mentioned, old
+from storage.reading.table_batches import TableBatches, encode, mentioned, old
 from tests.service.jobs.held import TestHeld
 from tests.service.jobs.test_sweep import HOUR_S, Sweep, produce, stores_of, swept
 from tests.service.transactions.cluster import Cluster, Process
-from tests.storage.worlds import turns
+from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from storage import gone_topics, keys
+from storage import keys
 from storage.errors import HeadMissing
-from storage.gone_topics import GoneTopic
-from storage.metadata import Delete, Put
+from storage.stores.metadata import Delete, Put
+from storage.topics import deleted as gone_topics
+from storage.topics.deleted import GoneTopic
 from tests.service.jobs.test_sweep import HOUR_S, keys_in, orphan, produce, swept
 from tests.service.transactions.cluster import Cluster, with_topic
 

@@ -13,8 +13,9 @@ from service.jobs.stores import Stores
 from service.jobs.sweep import Unsafe
 from service.jobs.sweep import sweep as sweep_job
 from service.jobs.work import Outcome, Work
-from storage import keys, sweep
-from storage.table_batches import TableBatches
+from storage import keys
+from storage.maintenance import sweep
+from storage.reading.table_batches import TableBatches
 from tests.service.jobs.held import TestHeld
 from tests.service.jobs.test_sweep import HOUR_S, keys_in, stores_of
 from tests.service.transactions.cluster import Cluster, with_topic

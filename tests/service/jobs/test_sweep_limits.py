@@ -11,13 +11,16 @@ from service.jobs.stores import Stores
 from service.jobs.sweep import SAFE_AGE_MS_MIN, Options, Sweep
 from service.jobs.sweep_batches import CLOCKS_DIFFER_MS
 from service.jobs.sweep_report import SweepReport
-from storage import all_heads, gone_topics, keys, sweep
-from storage.gone_topics import GoneTopic
+from storage import keys
 from storage.leases import LeaseLost
-from storage.metadata import Op, Put
-from storage.table_batches import TableBatches
-from storage.zone_items import ZoneItem
-from storage.zone_items import encode as encode_zone
+from storage.maintenance import sweep
+from storage.reading.table_batches import TableBatches
+from storage.stores.metadata import Op, Put
+from storage.topics import all_heads
+from storage.topics import deleted as gone_topics
+from storage.topics.deleted import GoneTopic
+from storage.zones.items import ZoneItem
+from storage.zones.items import encode as encode_zone
 from tests.service.jobs.held import TestHeld
 from tests.service.jobs.test_sweep import (
     HOUR_S,

@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 
 from service.clock import World
-from service.gateway import Gateway, Position, Wait
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Commit, Committer, Offsets
+from service.log.gateway import Gateway, Position, Wait
 from service.settings import Settings
 from service.transactions import state
 from service.transactions.atomic import Atomic
@@ -21,11 +21,11 @@ from service.transactions.transactions import GroupCommit, Transactions
 from service.transactions.upkeep import TransactionUpkeep
 from service.transactions.views import View
 from storage import keys
-from storage.reader import Budget
-from storage.zones import Zones
-from tests.storage.faults import FaultyMetadata, TestObjects
-from tests.storage.logs import batch_of
-from tests.storage.worlds import new_metadata
+from storage.reading.reader import Budget
+from storage.zones.zones import Zones
+from tests.storage.helpers.faults import FaultyMetadata, TestObjects
+from tests.storage.helpers.logs import batch_of
+from tests.storage.helpers.worlds import new_metadata
 
 TXN = "copier"
 TOPIC = "t"

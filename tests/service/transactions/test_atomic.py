@@ -18,7 +18,7 @@ from service.transactions.guards import (
     Window,
 )
 from service.transactions.state import Outcome, Ref
-from storage import frames, keys
+from storage import keys
 from storage.errors import (
     Corrupt,
     DuplicateSequence,
@@ -35,13 +35,14 @@ from storage.errors import (
     TransactionTooLarge,
     UnknownTopicOrPartition,
 )
-from storage.metadata import Put
-from storage.producers import SEQUENCES
-from storage.rolls import FLIGHT_MAX_S
+from storage.formats import frames
+from storage.head.producers import SEQUENCES
+from storage.lanes.rolls import FLIGHT_MAX_S
+from storage.stores.metadata import Put
 from tests.service.transactions.cluster import TXN, Cluster, Process, by, offsets_of, with_topic
-from tests.storage.faults import random_faults
-from tests.storage.logs import batch_of
-from tests.storage.worlds import turns
+from tests.storage.helpers.faults import random_faults
+from tests.storage.helpers.logs import batch_of
+from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 

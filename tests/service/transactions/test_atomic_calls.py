@@ -7,11 +7,11 @@ import pytest
 from service.transactions.atomic import TopicRecords
 from service.transactions.guards import Answer, Unguarded
 from storage.errors import OutcomeUnknown, UnknownTopicOrPartition
-from storage.rolls import FLIGHT_MAX_S, TRUSTED_S
+from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S
 from tests.service.transactions.cluster import Cluster, offsets_of, with_topic
 from tests.service.transactions.test_atomic import key_guard, records, write
-from tests.storage.logs import batch_of_rows
-from tests.storage.worlds import turns
+from tests.storage.helpers.logs import batch_of_rows
+from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 

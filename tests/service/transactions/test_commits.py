@@ -6,16 +6,17 @@ from service.transactions import state
 from service.transactions.state import Outcome
 from service.transactions.transactions import TIMEOUT_MS_MAX, Instance
 from service.transactions.views import View
-from storage import atomic, keys
+from storage import keys
 from storage.errors import (
     HeadMissing,
     InvalidTransactionState,
     TransactionTooLarge,
     UnknownTransaction,
 )
-from storage.metadata import Delete, Put
-from storage.producers import EPOCH_MAX
-from storage.rolls import TRUSTED_S
+from storage.head.producers import EPOCH_MAX
+from storage.lanes import atomic
+from storage.lanes.rolls import TRUSTED_S
+from storage.stores.metadata import Delete, Put
 from tests.service.transactions.cluster import TXN, Cluster, Process, offsets_of, with_topic
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from service.transactions.transactions import Instance
 from storage.errors import RiachoError
 from tests.service.transactions.cluster import TXN, Cluster, Process, offsets_of, with_topic
 from tests.service.transactions.test_atomic import records, write
-from tests.storage.faults import random_faults
-from tests.storage.worlds import turns
+from tests.storage.helpers.faults import random_faults
+from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 

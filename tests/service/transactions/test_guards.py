@@ -24,11 +24,11 @@ from storage.errors import (
     OutOfOrderSequence,
     TransactionTooLarge,
 )
-from storage.metadata import VALUE_BYTES_MAX, Versioned
-from storage.producers import EPOCH_MAX, SEQUENCES
+from storage.head.producers import EPOCH_MAX, SEQUENCES
+from storage.stores.metadata import VALUE_BYTES_MAX, Versioned
 from tests.service.transactions.cluster import TXN, Cluster, Process
-from tests.storage.faults import FaultyMetadata
-from tests.storage.worlds import Clock, new_metadata
+from tests.storage.helpers.faults import FaultyMetadata
+from tests.storage.helpers.worlds import Clock, new_metadata
 
 pytestmark = pytest.mark.anyio
 

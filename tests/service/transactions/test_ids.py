@@ -7,9 +7,9 @@ import pytest
 from service.transactions.ids import BLOCK_IDS, is_transactional
 from storage import keys
 from storage.errors import Corrupt, UnknownProducer
-from storage.metadata import Put
+from storage.stores.metadata import Put
 from tests.service.transactions.cluster import TXN, Cluster
-from tests.storage.faults import random_faults
+from tests.storage.helpers.faults import random_faults
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import pytest
 from service.transactions import state
 from service.transactions.state import Outcome, Ref, Transaction
 from storage.errors import InvalidProducerEpoch, InvalidTransactionState, UnknownTransaction
-from storage.producers import EPOCH_MAX, SEQUENCES
+from storage.head.producers import EPOCH_MAX, SEQUENCES
 from tests.service.transactions.test_state import begun, opened, runs, stage
 
 

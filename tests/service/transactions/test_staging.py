@@ -15,10 +15,10 @@ from storage.errors import (
     OutOfOrderSequence,
     TransactionTooLarge,
 )
-from storage.rolls import FLIGHT_MAX_S
+from storage.lanes.rolls import FLIGHT_MAX_S
 from tests.service.transactions.cluster import Cluster, Process, with_topic
-from tests.storage.logs import batch_of
-from tests.storage.worlds import turns
+from tests.storage.helpers.logs import batch_of
+from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 

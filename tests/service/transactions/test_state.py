@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from service.transactions import state
 from service.transactions.state import ENDS_KEPT, End, Open, Outcome, Ref, Transaction
-from storage import frames
-from storage.atomic import LaneRuns
 from storage.errors import (
     Corrupt,
     InvalidProducerEpoch,
@@ -17,10 +15,12 @@ from storage.errors import (
     OutOfOrderSequence,
     UnknownTransaction,
 )
-from storage.producers import EPOCH_MAX, SEQUENCES
-from storage.topic_config import TopicConfig
-from storage.topics import Topic
-from tests.storage.logs import run_of
+from storage.formats import frames
+from storage.head.producers import EPOCH_MAX, SEQUENCES
+from storage.lanes.atomic import LaneRuns
+from storage.topics.config import TopicConfig
+from storage.topics.topics import Topic
+from tests.storage.helpers.logs import run_of
 
 TOPIC = Topic(
     name="t",

@@ -27,12 +27,12 @@ from storage.errors import (
     UnknownTopicOrPartition,
     UnknownTransaction,
 )
-from storage.metadata import Put
-from storage.producers import EPOCH_MAX
-from storage.rolls import FLIGHT_MAX_S
+from storage.head.producers import EPOCH_MAX
+from storage.lanes.rolls import FLIGHT_MAX_S
+from storage.stores.metadata import Put
 from tests.service.transactions.cluster import TXN, Cluster, Process, by, offsets_of, with_topic
-from tests.storage.faults import random_faults
-from tests.storage.worlds import turns
+from tests.storage.helpers.faults import random_faults
+from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from service.transactions.guards import KeyGuard, SequenceGuard
 from service.transactions.upkeep import EXPIRY_EVERY_S
 from storage import keys
 from storage.errors import UnknownProducer
-from storage.metadata import Put
+from storage.stores.metadata import Put
 from tests.service.transactions.cluster import TXN, Cluster, Process, with_topic
 from tests.service.transactions.test_atomic import key_guard, records, sequence_guard, write
 

@@ -1,0 +1,1 @@
+"""Commands that work on the stores: compact, sweep, fsck, doctor and so on."""

@@ -1,0 +1,1 @@
+"""Consumers: positions, fetches, membership in a group, commits."""

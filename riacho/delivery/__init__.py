@@ -1,0 +1,1 @@
+"""From records to acknowledged batches: accumulate, number, send, retry."""

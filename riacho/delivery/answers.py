@@ -1,0 +1,74 @@
+"""What those who sent records are told: where each one is, or what became of it."""
+
+import asyncio
+import concurrent.futures
+import logging
+from contextlib import suppress
+from typing import Final
+
+from riacho.delivery.batches import Batch, Draft
+from riacho.errors import new_error
+from riacho.http.gateway import Reply
+from riacho.records import RecordMetadata
+from storage.errors import OutcomeUnknown, RiachoError, Unavailable
+
+log = logging.getLogger("riacho")
+
+NO_OFFSET: Final = -1
+"""For a record that is written, or will be, while nobody says where."""
+
+_CANCELLED: Final = (asyncio.InvalidStateError, concurrent.futures.InvalidStateError)
+
+
+def offsets_of(reply: Reply, record_count: int) -> list[int]:
+    """Return the offset of every record, -1 for each if the gateway did not wait to know."""
+    if reply.status == 202:
+        return [NO_OFFSET] * record_count
+    try:
+        offsets = [
+            result["base_offset"] + row
+            for result in reply.json()["results"]
+            for row in range(result["count"])
+        ]
+    except (KeyError, TypeError):
+        offsets = []
+    if len(offsets) != record_count:
+        detail = f"the reply gives {len(offsets)} offsets for {record_count} records"
+        raise new_error(OutcomeUnknown, detail, retryable=False)
+    return offsets
+
+
+def answer(batch: Batch, outcome: "list[int] | RiachoError") -> None:
+    """Tell everyone who waits for a record of `batch`."""
+    if isinstance(outcome, RiachoError):
+        for draft in batch.drafts:
+            # Someone who cancelled has stopped waiting; that does not withdraw the record.
+            with suppress(*_CANCELLED):
+                draft.answer.set_exception(outcome)
+            _call(draft, None, outcome)
+        return
+    topic, partition = batch.partition
+    for draft, offset in zip(batch.drafts, outcome, strict=True):
+        metadata = RecordMetadata(topic, partition, offset, draft.timestamp)
+        with suppress(*_CANCELLED):
+            draft.answer.set_result(metadata)
+        if draft.callback is not None:
+            _call(draft, metadata, None)
+
+
+def closed(batch: Batch) -> RiachoError:
+    """Return what is said of a batch that was given up because the producer was closed."""
+    if batch.may_have_applied:
+        return new_error(OutcomeUnknown, "the producer was closed while the record was sent")
+    return new_error(Unavailable, "the producer was closed before the record was written")
+
+
+def _call(draft: Draft, metadata: RecordMetadata | None, error: RiachoError | None) -> None:
+    if draft.callback is None:
+        return
+    if isinstance(draft.answer, asyncio.Future) and not draft.answer.cancelled():
+        draft.answer.exception()  # Whoever has a callback need not also await the future.
+    try:
+        draft.callback(metadata, error)
+    except Exception:
+        log.exception("callback failed", extra={"metadata": metadata})

@@ -1,0 +1,1 @@
+"""HTTP to a gateway: requests, bodies, credentials, retries."""

@@ -1,0 +1,154 @@
+"""HTTP to the gateway: one request in, one reply or one `RiachoError` out.
+
+This is the only module that knows httpx, besides `riacho/http/credentials.py`. It never retries,
+because only its callers know what may be sent twice; it only says, through the error, whether
+the gateway may have acted.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from riacho import __version__
+from riacho.errors import GatewayUnreachable, error_of, new_error
+from storage.errors import OutcomeUnknown, RiachoError
+
+if TYPE_CHECKING:
+    import httpx
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+JSON: Final = "application/json"
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+CONNECT_TIMEOUT_S: Final = 5.0
+CONNECTIONS_IDLE_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """Return the parsed body, or raise `OutcomeUnknown` if it is no JSON."""
+        import msgspec
+
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            text = self.body[:100].decode(errors="replace")
+            detail = f"the reply is no JSON; is this URL a Riacho gateway? It said: {text}"
+            raise new_error(OutcomeUnknown, detail, retryable=False) from error
+
+
+class Gateway:
+    """A pool of connections to the gateways behind one URL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        connections_max: int | None = None,
+        transport: "httpx.AsyncBaseTransport | None" = None,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no URL of a gateway; it begins with http:// or https://")
+        self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._connections_max = connections_max
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        json: Any = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """Return the reply if its status is below 400, else raise what it stands for.
+
+        Raises `GatewayUnreachable` if nothing was sent, and `OutcomeUnknown` if the
+        connection broke, or the time was up, before a reply came.
+        """
+        import httpx
+
+        headers = dict(headers or {})
+        if json is not None:
+            import msgspec
+
+            content = msgspec.json.encode(json)
+            headers["content-type"] = JSON
+        timeout = httpx.Timeout(
+            timeout_s or self._timeout_s,
+            connect=min(CONNECT_TIMEOUT_S, timeout_s or self._timeout_s),
+        )
+        try:
+            response = await self._connected().request(
+                method, self.url + path, params=params, content=content, headers=headers,
+                timeout=timeout,
+            )  # fmt: skip
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise self._unreachable(error) from error
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise _lost(method, path, error) from error
+        if response.status_code >= 400:
+            raise error_of(response.status_code, response.headers, response.content)
+        return Reply(response.status_code, response.headers, response.content)
+
+    async def close(self) -> None:
+        """Close the connections; a later request opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _connected(self) -> "httpx.AsyncClient":
+        if self._client is None:
+            import httpx
+
+            from riacho.http.credentials import auth_of
+
+            limits = httpx.Limits(
+                max_connections=self._connections_max,
+                max_keepalive_connections=self._connections_max or CONNECTIONS_IDLE_MAX,
+                # The gateway keeps an idle connection for 75 s, load balancers for 60: it is
+                # us who close first, so we do not write into one that is being closed.
+                keepalive_expiry=50.0,
+            )
+            self._client = httpx.AsyncClient(
+                limits=limits,
+                transport=self._transport,
+                auth=auth_of(self.url),
+                headers={"user-agent": f"riacho-python/{__version__}"},
+                # Loading the certificate authorities takes 20 ms, which plain HTTP can save.
+                verify=self.url.startswith("https://"),
+            )
+        return self._client
+
+    def _unreachable(self, error: Exception) -> RiachoError:
+        reason = str(error) or type(error).__name__
+        return new_error(GatewayUnreachable, f"no connection to {self.url}: {reason}")
+
+
+def gateway_url(url: str | None) -> str:
+    """Return `url`, or what `RIACHO_URL` says, or where `riacho serve` listens by default."""
+    return url or os.environ.get("RIACHO_URL") or DEFAULT_URL
+
+
+def topic_path(topic: str, *rest: str | int) -> str:
+    """Return the path of `topic` or of something below it."""
+    return "/".join(["/v1/topics", quote(topic, safe=""), *map(str, rest)])
+
+
+def _lost(method: str, path: str, error: Exception) -> RiachoError:
+    reason = str(error) or type(error).__name__
+    detail = f"no reply to {method} {path}: {reason}"
+    return new_error(OutcomeUnknown, detail, may_have_applied=method != "GET")

@@ -1,0 +1,1 @@
+"""Producers, synchronous and asynchronous."""

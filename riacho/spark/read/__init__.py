@@ -1,0 +1,1 @@
+"""Reading topics with Spark, through the gateway or from the bucket."""

@@ -1,0 +1,231 @@
+"""What the data source asks of the gateway: where partitions end, and where records are stored.
+
+Questions are repeated while that may help; a Spark job should outlive a gateway that restarts.
+Many are asked at once, since a topic may have thousands of partitions.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from riacho.admin.admin import PartitionInfo, Topic
+from riacho.errors import new_error
+from riacho.http.background import Synchronous
+from riacho.http.gateway import ARROW, Gateway, Reply, topic_path
+from riacho.http.replies import parsed
+from riacho.http.retries import Backoff, patiently
+from riacho.http.wire import UNREADABLE
+from riacho.records import TopicPartition
+from riacho.spark.read.options import Subscription
+from riacho.spark.read.planning import Extent, Span
+from riacho.spark.read.ranges import Bounds, Located, StoredRange, wanted
+from storage.errors import Corrupt, NotSupported, OffsetOutOfRange, UnknownTopicOrPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+AT_ONCE_MAX: Final = 16
+PATIENCE_S: Final = 60.0
+REQUEST_TIMEOUT_S: Final = 30.0
+FETCH_BYTES: Final = 8 * 1024 * 1024
+
+RANGES_MAX: Final = 20_000
+"""As many ranges the driver asks for, a few gigabytes of slices; of what is behind them the tasks
+find out themselves, so that a plan stays small."""
+
+DATA_BYTES_MAX: Final = 8 * 1024 * 1024
+"""As much of what is in no bucket yet is in a plan, about."""
+
+_APPEND_TIME: Final = "LogAppendTime"
+_BACKOFF: Final = Backoff(first_ms=100, most_ms=5000)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records that came through the gateway; `offsets` is the first, or one for each."""
+
+    batches: Sequence[tuple["int | pa.Array", pa.RecordBatch]]
+    next_offset: int
+
+
+class Log(Synchronous):
+    """The topics behind one gateway."""
+
+    def __init__(self, url: str) -> None:
+        self._gateway = Gateway(url, timeout_s=REQUEST_TIMEOUT_S, connections_max=AT_ONCE_MAX)
+        super().__init__()
+
+    def extents(
+        self, subscription: Subscription, *, missing_ok: bool = False
+    ) -> dict[TopicPartition, Extent]:
+        """Return what each subscribed partition holds.
+
+        Raises `UnknownTopicOrPartition` for one that is named and not there, or leaves it out.
+        """
+        return self._run(self._extents(subscription, missing_ok))
+
+    def timestamp_types(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return for each topic 0 if producers stamp records, 1 if the log does."""
+        return self._run(_each(topics, self._timestamp_type))
+
+    def offsets_at(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at a time or later for each partition; None: there is none."""
+
+        async def find(partition: TopicPartition) -> int | None:
+            path = topic_path(partition.topic, "partitions", partition.partition, "offsets")
+            reply = await self._get(path, at=times_ms[partition])
+            found = reply.json()
+            return None if found["timestamp"] < 0 else int(found["offset"])
+
+        return self._run(_each(times_ms, find))
+
+    def located(self, spans: Sequence[Span], bounds: Bounds) -> list[Span]:
+        """Return the spans with where they are stored, for as many ranges as a plan may hold.
+
+        They stay as they are if that has no address, as in memory.
+        """
+        try:
+            return self._run(self._located(spans, bounds))
+        except NotSupported:
+            return [*spans]
+
+    def locate(self, partition: TopicPartition, start: int, end: int) -> Located:
+        """Return where the records from `start` on are stored, or the first of them."""
+        return self._run(self._locate(partition, start, end))
+
+    def fetch(self, partition: TopicPartition, start: int, end: int) -> Fetched:
+        """Return records from `start` on, through the gateway."""
+        return self._run(self._fetch(partition, start, end))
+
+    async def _aclose(self) -> None:
+        await self._gateway.close()
+
+    async def _get(self, path: str, *, accept: str = "", **params: str | int) -> Reply:
+        headers = {"accept": accept} if accept else None
+        return await patiently(
+            lambda: self._gateway.request("GET", path, params=params, headers=headers),
+            _BACKOFF,
+            PATIENCE_S,
+        )
+
+    async def _extents(
+        self, subscription: Subscription, missing_ok: bool
+    ) -> dict[TopicPartition, Extent]:
+        names: Sequence[str] = subscription.names
+        if subscription.pattern is not None:
+            topics = parsed(await self._get("/v1/topics"), list[Topic], "topics")
+            names = subscription.matching([topic.name for topic in topics])
+        # A topic that matched a pattern a moment ago may be deleted by now.
+        missing_ok = missing_ok or subscription.pattern is not None
+        found = await _each(names, lambda name: self._partitions(name, missing_ok))
+        extents = {
+            TopicPartition(name, each.partition): Extent(
+                log_start=each.log_start_offset,
+                end=each.high_watermark,
+                size_bytes=each.size_bytes,
+            )
+            for name, partitions in found.items()
+            for each in partitions
+        }
+        missing = (subscription.assigned or frozenset()) - extents.keys()
+        if missing and not missing_ok:
+            raise new_error(UnknownTopicOrPartition, f"there is no partition {min(missing)}")
+        return {p: extent for p, extent in sorted(extents.items()) if subscription.takes(p)}
+
+    async def _partitions(self, topic: str, missing_ok: bool) -> list[PartitionInfo]:
+        try:
+            reply = await self._get(topic_path(topic, "partitions"))
+        except UnknownTopicOrPartition:
+            if missing_ok:
+                return []
+            raise
+        return parsed(reply, list[PartitionInfo], "partitions")
+
+    async def _timestamp_type(self, topic: str) -> int:
+        config = parsed(await self._get(topic_path(topic)), Topic).config
+        return int(config.get("message.timestamp.type") == _APPEND_TIME)
+
+    async def _located(self, spans: Sequence[Span], bounds: Bounds) -> list[Span]:
+        left, left_bytes = RANGES_MAX, DATA_BYTES_MAX
+
+        async def locate(number: int) -> list[Span]:
+            nonlocal left, left_bytes
+            span = spans[number]
+            ranges: list[StoredRange] = []
+            position = span.start
+            while position < span.end and left > 0 and left_bytes > 0:
+                try:
+                    located = await self._locate(span.partition, position, span.end)
+                except OffsetOutOfRange:
+                    # Deleted a moment ago. The task will see it too, and knows what to do.
+                    break
+                if located.next_offset <= position:
+                    break
+                ranges += located.segments
+                left -= len(located.segments)
+                left_bytes -= sum(each.size_bytes for each in located.segments if each.is_in_url)
+                position = located.next_offset
+            known = Span(
+                partition=span.partition,
+                start=span.start,
+                end=min(position, span.end),
+                ranges=tuple(wanted(ranges, bounds.within(start=span.start, end=span.end))),
+            )
+            return [known, span.between(known.end, span.end)]
+
+        found = await _each(range(len(spans)), locate)
+        return [part for parts in found.values() for part in parts if part.offset_count]
+
+    async def _locate(self, partition: TopicPartition, start: int, end: int) -> Located:
+        path = topic_path(partition.topic, "partitions", partition.partition, "segments")
+        return parsed(await self._get(path, offset=start, end=end), Located)
+
+    async def _fetch(self, partition: TopicPartition, start: int, end: int) -> Fetched:
+        path = topic_path(partition.topic, "partitions", partition.partition, "records")
+        reply = await self._get(
+            path,
+            accept=ARROW,
+            offset=start,
+            max_records=end - start,
+            max_bytes=FETCH_BYTES,
+            max_wait_ms=0,
+            offsets="either",
+        )
+        try:
+            return Fetched(_decoded(reply.body), int(reply.headers["riacho-next-offset"]))
+        except UNREADABLE as error:
+            detail = f"the reply for {partition} cannot be read: {error!r}"
+            raise new_error(Corrupt, detail) from error
+
+
+def _decoded(body: bytes) -> list[tuple["int | pa.Array", pa.RecordBatch]]:
+    if not body:
+        return []
+    with pa.ipc.open_stream(body) as stream:
+        if "offset" in stream.schema.names:
+            return [(batch.column("offset"), batch) for batch in stream]
+        named = json.loads((stream.schema.metadata or {}).get(b"riacho.base_offsets", b"[]"))
+        return [*zip(named, stream, strict=True)]
+
+
+async def _each(keys: Iterable[K], ask: Callable[[K], Awaitable[V]]) -> dict[K, V]:
+    """Return the answer for each of `keys`, some of which are asked for at once."""
+    gate = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def gated(key: K) -> V:
+        async with gate:
+            return await ask(key)
+
+    answers = {key: asyncio.create_task(gated(key)) for key in keys}
+    try:
+        await asyncio.gather(*answers.values())
+    finally:
+        for answer in answers.values():
+            answer.cancel()
+    return {key: answer.result() for key, answer in answers.items()}

@@ -1,0 +1,153 @@
+"""Batch reads: the driver plans spans, tasks read them past the gateway.
+
+The plan holds where the slices are, so that most tasks speak to the bucket only. Whatever of it
+is not true any more when a task begins, the task finds out itself: plans do not expire.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from riacho.records import TopicPartition
+from riacho.spark.read import filters as pushdown
+from riacho.spark.read.columns import check_schema
+from riacho.spark.read.log import Log
+from riacho.spark.read.options import Place, ReadOptions, batch_options
+from riacho.spark.read.planning import Extent, Offsets, Span, kept, resolved, tasks, times_of
+from riacho.spark.read.ranges import EVERYTHING, Bounds
+from riacho.spark.read.spans import SpanReader, Wishes
+from storage.errors import InvalidConfig
+
+NO_TYPE: Final = -1
+
+
+@dataclass(frozen=True)
+class SpanPartition(InputPartition):
+    """The work of one task."""
+
+    span: Span
+    timestamp_type: int = NO_TYPE
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return what Spark expects batches to look like, or raise `InvalidConfig`."""
+    found = to_arrow_schema(schema, timezone="UTC")
+    check_schema(found)
+    return found
+
+
+def read_spans(wishes: Wishes, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a task; Spark may stop taking them at any time."""
+    if not isinstance(partition, SpanPartition):
+        # Spark makes an empty task up where there is none.
+        return
+    with SpanReader(wishes) as reader:
+        yield from reader.batches(partition.span, partition.timestamp_type)
+
+
+def planned(
+    log: Log,
+    options: ReadOptions,
+    schema: pa.Schema,
+    spans: Sequence[Span],
+    bounds: Bounds = EVERYTHING,
+) -> list[SpanPartition]:
+    """Return the tasks that read `spans`."""
+    located = log.located(spans, bounds)
+    cut = tasks(
+        located,
+        min_partitions=options.min_partitions,
+        records_max=options.max_records_per_partition,
+    )
+    types: Mapping[str, int] = {}
+    if "timestampType" in schema.names:
+        types = log.timestamp_types({span.partition.topic for span in cut})
+    return [SpanPartition(span, types.get(span.partition.topic, NO_TYPE)) for span in cut]
+
+
+def start_offsets(
+    log: Log, options: ReadOptions, extents: Mapping[TopicPartition, Extent]
+) -> Offsets:
+    """Return where the options say that a read begins."""
+
+    def late(partition: TopicPartition, extent: Extent) -> int:
+        if options.late_is_latest:
+            return extent.end
+        raise InvalidConfig(
+            f"{partition} has no record so new; choose an earlier time, or set"
+            " startingOffsetsByTimestampStrategy to latest"
+        )
+
+    return _offsets(log, "starting", options.start, extents, late)
+
+
+def _offsets(
+    log: Log, prefix: str, place: Place, extents: Mapping[TopicPartition, Extent], late: Any
+) -> Offsets:
+    by_time = f"{prefix}OffsetsByTimestamp"
+    found = log.offsets_at(times_of(by_time, place, extents))
+    return resolved(f"{prefix}Offsets", place, extents, found, late)
+
+
+class RiachoReader(DataSourceReader):
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = batch_options(given)
+        self._schema = arrow_schema(schema)
+        self._bounds = EVERYTHING
+
+    @property
+    def pushFilters(self) -> Any:  # noqa: N802
+        """Take filters, if Spark offers them.
+
+        Spark refuses a reader that could take filters while `filterPushdown` is off, as it is by
+        default. Here nothing is lost then but speed, so this looks like what Spark itself has.
+        """
+        push = partial(self._push)
+        push.__dict__["__func__"] = DataSourceReader.pushFilters
+        return push
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._bounds, left = pushdown.pushed(filters, self._bounds)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        with Log(self._options.url) as log:
+            spans = self._spans(log)
+            return [*planned(log, self._options, self._schema, spans, self._bounds)]
+
+    def _spans(self, log: Log) -> list[Span]:
+        options = self._options
+        extents = log.extents(options.subscription)
+        starts = start_offsets(log, options, extents)
+        ends = _offsets(log, "ending", options.end, extents, lambda _, extent: extent.end)
+        spans = []
+        for partition, extent in extents.items():
+            start, end = kept(
+                partition,
+                starts[partition],
+                ends[partition],
+                extent,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+            start, end = max(start, self._bounds.start), min(end, self._bounds.end)
+            if start < end and self._bounds.takes(*partition):
+                size_bytes = extent.bytes_of(start, end)
+                spans.append(Span(partition=partition, start=start, end=end, size_bytes=size_bytes))
+        return spans
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_spans(
+            Wishes(
+                url=self._options.url,
+                schema=self._schema,
+                bounds=self._bounds,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            ),
+            partition,
+        )

@@ -1,0 +1,1 @@
+"""The controller: zones that fail and return, verification, live gateways."""

@@ -1,0 +1,216 @@
+"""Bringing lanes of a zone back in sync: copy what is missing, then into the ISR, fenced.
+
+While a lane is copied it goes on being written. Gateways offer new objects to the zone too, so
+what is missing shrinks with every round; when nothing is, one compare-and-set lets the zone in.
+It fails if the head has changed meanwhile, and only what changed is looked at in the next round.
+"""
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from service.clock import World
+from service.controller.leading import keep_lease, while_leading
+from service.settings import Settings
+from storage.errors import Contended, RiachoError, StoreUnavailable
+from storage.head import head as heads
+from storage.head import replication
+from storage.head.changes import change_head
+from storage.head.head import Head
+from storage.lanes.rolls import TRUSTED_S
+from storage.leases import Lease, LeaseLost
+from storage.resync import inventory
+from storage.resync.memory import Known
+from storage.resync.resync import Progress, Rate, Resync
+from storage.stores.metadata import MetadataStore
+from storage.zones.items import ResyncStatus, ZoneItem
+from storage.zones.zones import Zones
+
+log = logging.getLogger("riacho.controller")
+
+ROUNDS_MAX: Final = 20
+"""So often a lane that is written all the time is tried in one step."""
+
+SETTLE_S: Final = 2 * TRUSTED_S
+"""A zone that was wiped is let in so long after that was seen: nothing that was written before
+is then still on its way to be committed, or it will be looked for. So what commits say of it from
+then on is true."""
+
+
+TOLD_S: Final = 30.0
+"""So often the log says how far a zone is, or why it does not get on."""
+
+
+@dataclass(slots=True)
+class _Zone:
+    known: Known
+    marker: str
+    since_s: float
+    progress: Progress = field(default_factory=Progress)
+    error: str = ""
+    told_s: float = 0.0
+    told_objects: int = 0
+    """Objects that had been checked when the log said so last."""
+
+
+class CatchUp:
+    def __init__(
+        self, settings: Settings, zones: Zones, metadata: MetadataStore, lease: Lease, world: World
+    ) -> None:
+        self._metadata = metadata
+        self._lease = lease
+        self._world = world
+        rate = Rate(settings.controller_resync_bytes_per_s, world.monotonic_s, world.sleep)
+        self.resync = Resync(
+            zones,
+            rate=rate,
+            copies_at_once=settings.controller_resync_copies,
+            monotonic_s=world.monotonic_s,
+        )
+        self._zones: dict[str, _Zone] = {}
+
+    async def lane(self, key: str, item: ZoneItem, until_s: float) -> bool:
+        """Bring the zone in sync with a lane; return whether there is nothing left to do.
+
+        Raises `LeaseLost`. Whatever else goes wrong is told by `status`, and tried again later.
+        """
+        zone = self._zone(item)
+        lost = zone.progress.lost
+        try:
+            done = await self._lane(key, item.name, zone, until_s)
+        except LeaseLost:
+            raise
+        except RiachoError as error:
+            zone.error = str(error)
+            return False
+        zone.error = ""
+        if zone.progress.lost > lost:
+            log.error("%s refers to what no zone holds any more: %s", key, zone.progress.lost_keys)
+        return done
+
+    async def complete(self, key: str, wanted: Collection[bytes]) -> None:
+        """Copy inline objects to the zones in sync that lack them, and say so in the head."""
+        stored = await self._metadata.get(key) if wanted else None
+        if stored is None:
+            return
+        head = heads.decode(stored.value, key)
+        # What was hidden meanwhile nobody needs: it counts as if it were everywhere.
+        hidden = set(wanted) - replication.visible_objects(head)
+        copies = dict.fromkeys(sorted(hidden), head.isr)
+        for ref in inventory.inline(head).references:
+            if ref.object_id not in wanted:
+                continue
+            # Only zones in sync: a zone that was wiped may lack what an older run says it holds.
+            copies[ref.object_id] = ref.zones & head.isr
+            for name in replication.zone_names(head, head.isr & ~ref.zones):
+                progress = Progress()
+                with suppress(StoreUnavailable):
+                    await self.resync.copy(head, ref, name, progress)
+                    if not progress.lost:
+                        mask = replication.mask_of(head, [name])
+                        copies[ref.object_id] |= mask
+        await keep_lease(self._lease)
+        with suppress(Contended):
+            await change_head(
+                self._metadata,
+                key,
+                lambda now: replication.with_copies(now, copies),
+                self._lease.transact,
+            )
+
+    def wait(self, item: ZoneItem, why: str) -> None:
+        """Say what keeps the controller from going on with the zone."""
+        self._zone(item).error = why
+
+    def tell(self, item: ZoneItem, lanes_behind: int) -> None:
+        """Log now and then how far the zone is, or that nothing happens and why."""
+        zone, now_s = self._zone(item), self._world.monotonic_s()
+        if now_s - zone.told_s < TOLD_S:
+            return
+        done = zone.progress
+        has_stopped = done.objects_checked == zone.told_objects
+        zone.told_s, zone.told_objects = now_s, done.objects_checked
+        log.log(
+            logging.WARNING if has_stopped else logging.INFO,
+            "zone %s %s: behind in %d lanes, %d objects checked, %d copied%s",
+            item.name,
+            "does not get on" if has_stopped else "catches up",
+            lanes_behind,
+            done.objects_checked,
+            done.objects_copied,
+            f"; {zone.error}" if zone.error else "",
+        )
+
+    def status(self, item: ZoneItem, lanes_behind: int) -> ResyncStatus:
+        zone = self._zone(item)
+        done = zone.progress
+        return ResyncStatus(
+            lanes_behind=lanes_behind,
+            objects_checked=done.objects_checked,
+            objects_copied=done.objects_copied,
+            bytes_copied=done.bytes_copied,
+            lost=done.lost,
+            lost_keys=list(done.lost_keys),
+            error=zone.error,
+        )
+
+    def forget(self, name: str) -> None:
+        """Drop what is known of a zone: it may not hold it any more, or needs nothing."""
+        self._zones.pop(name, None)
+
+    def _zone(self, item: ZoneItem) -> _Zone:
+        zone = self._zones.get(item.name)
+        # A new marker means that what was seen before is gone.
+        if zone is None or zone.marker != item.marker or zone.known.trusts_masks != item.is_whole:
+            known, now_s = Known(trusts_masks=item.is_whole), self._world.monotonic_s()
+            zone = self._zones[item.name] = _Zone(known, item.marker, now_s, told_s=now_s)
+        return zone
+
+    async def _lane(self, key: str, name: str, zone: _Zone, until_s: float) -> bool:
+        for _ in range(ROUNDS_MAX):
+            has_settled = self._world.monotonic_s() >= zone.since_s + SETTLE_S
+            stored = await self._metadata.get(key)
+            if stored is None:
+                return True
+            head = heads.decode(stored.value, key)
+            if has_settled:
+                zone.known.believe_after(head)
+            is_only_one = replication.zone_names(head, head.isr) == [name]
+            if not _wants(head, name) and not (is_only_one and not zone.known.trusts_masks):
+                return True
+            copying = self.resync.lane(head, name, zone.known, zone.progress, until_s)
+            if not await while_leading(self._lease, copying):
+                return False
+            if is_only_one:
+                return True
+            if not zone.known.trusts_masks and not has_settled:
+                return False
+            await keep_lease(self._lease)
+            if await self._let_in(key, name, zone.known, head):
+                return True
+        raise Contended(f"{key} got ahead {ROUNDS_MAX} times in a row")
+
+    async def _let_in(self, key: str, name: str, known: Known, walked: Head) -> bool:
+        """Put the zone into the ISR if nothing is missing; return whether it is in.
+
+        `walked` is the head whose objects were copied.
+        """
+        held = known.held(walked)
+
+        def change(head: Head) -> Head:
+            if not _wants(head, name) or known.is_outdated(head):
+                return head
+            if replication.lacks(head, head.zones.index(name), held):
+                return head
+            return replication.with_zone(head, head.zones.index(name), held)
+
+        new = await change_head(self._metadata, key, change, self._lease.transact)
+        return new is None or not _wants(new, name)
+
+
+def _wants(head: Head, name: str) -> bool:
+    """Whether the zone is a replica that is not in sync."""
+    mask = replication.mask_of(head, [name])
+    return bool(mask & replication.replica_mask(head) & ~head.isr)

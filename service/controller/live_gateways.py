@@ -1,0 +1,154 @@
+"""Who serves: every gateway says from time to time that it lives, as an item of its own.
+
+Nothing depends on the answer but people and clients that look for another address, so a beat
+that fails is simply tried again with the next one.
+
+Clocks are not compared. Every beat gives the item a new version, and a reader takes a gateway for
+alive as long as it sees versions change, by the reader's own clock. So a gateway whose clock is
+wrong is shown, and one that died is not. Every gateway looks at the others' items with each of its
+own beats. Of an item that it meets for the first time it believes the time in it, either way.
+"""
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from service.clock import World
+from service.process.version import VERSION
+from service.settings import Settings
+from storage import keys
+from storage.errors import RiachoError
+from storage.formats import frames
+from storage.stores.metadata import Delete, MetadataStore, Put
+from storage.zones.zones import Zones
+
+MISSED_BEATS_MAX: Final = 3
+"""A gateway that missed so many beats is shown as gone."""
+
+
+class GatewayItem(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    url: str
+    host: str
+    pid: int
+    version: str
+    started_ms: int
+    beat_ms: int
+    failing: list[str] = []
+    """Zones that this gateway could not use lately."""
+
+
+_DECODER: Final = msgspec.json.Decoder(GatewayItem)
+
+
+def decode(value: bytes) -> GatewayItem:
+    """Return the item of a gateway, or raise `Corrupt`."""
+    return frames.decoded(value, _DECODER, "the item of a gateway")
+
+
+class Registry:
+    def __init__(
+        self,
+        settings: Settings,
+        metadata: MetadataStore,
+        world: World,
+        zones: Zones | None = None,
+    ) -> None:
+        self._zones = zones
+        self.gateway_id = world.random_bytes(6).hex()
+        self._settings = settings
+        self._metadata = metadata
+        self._world = world
+        self._started_ms = world.now_ms()
+        self._observed = Observed(settings, metadata, world)
+        self._version: str | None = None
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while self._settings.gateway_heartbeat_s:
+            with suppress(RiachoError):
+                await self.beat()
+                await self.gateways()
+            await self._world.sleep(self._settings.gateway_heartbeat_s)
+
+    async def beat(self) -> None:
+        item = GatewayItem(
+            id=self.gateway_id,
+            url=self._settings.advertised_url,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=VERSION,
+            started_ms=self._started_ms,
+            beat_ms=self._world.now_ms(),
+            failing=self._failing(),
+        )
+        key = keys.gateway(self.gateway_id)
+        if self._version is None:
+            # After an unanswered beat the version is not known, and the item may be there.
+            stored = await self._metadata.get(key)
+            self._version = None if stored is None else stored.version
+        expected, self._version = self._version, None
+        versions = await self._metadata.transact([Put(key, msgspec.json.encode(item), expected)])
+        self._version = versions[key]
+
+    def _failing(self) -> list[str]:
+        if self._zones is None:
+            return []
+        return [name for name in self._zones.names if self._zones.is_avoided(name)]
+
+    async def leave(self) -> None:
+        if self._version is not None:
+            with suppress(RiachoError):
+                await self._metadata.transact(
+                    [Delete(keys.gateway(self.gateway_id), self._version)]
+                )
+
+    async def gateways(self) -> list[GatewayItem]:
+        """Return the gateways that beat lately."""
+        return await self._observed.alive()
+
+
+class Observed:
+    """The items of gateways, as one reader has seen them change."""
+
+    def __init__(self, settings: Settings, metadata: MetadataStore, world: World) -> None:
+        self._missed_s = MISSED_BEATS_MAX * max(1.0, settings.gateway_heartbeat_s)
+        self._metadata = metadata
+        self._world = world
+        self._seen: dict[str, tuple[str, float]] = {}
+        """Of every item its version, and the latest moment at which it may have been written."""
+
+    async def alive(self) -> list[GatewayItem]:
+        """Return the gateways whose items have changed lately."""
+        # Dated before the call: gateways beat on while this process waits for the answer.
+        now_s, now_ms = self._world.monotonic_s(), self._world.now_ms()
+        items = await self._metadata.list("gateway/")
+        seen, found = dict[str, tuple[str, float]](), []
+        for key, stored in items:
+            item = decode(stored.value)
+            version, beat_s = self._seen.get(key, (None, now_s - _age_s(item, now_ms)))
+            if version not in (None, stored.version):
+                beat_s = now_s
+            seen[key] = stored.version, beat_s
+            if now_s - beat_s <= self._missed_s:
+                found.append(item)
+        self._seen = seen
+        return found
+
+    async def failing_zones(self) -> set[str]:
+        """Return the zones that some gateway could not use lately."""
+        return {name for item in await self.alive() for name in item.failing}
+
+
+def _age_s(item: GatewayItem, now_ms: int) -> float:
+    return abs(now_ms - item.beat_ms) / 1000
+
+
+async def stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

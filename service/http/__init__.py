@@ -1,0 +1,1 @@
+"""HTTP without routes: requests, responses, problems, metrics, the access log."""

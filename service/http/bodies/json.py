@@ -1,0 +1,309 @@
+"""JSON and NDJSON produce bodies, decoded to Arrow.
+
+    {"records": [{"key", "value", "headers", "timestamp", "partition"}]}      or one per line
+
+Every field may be left out. A string stands for its UTF-8 bytes, null for null, any other
+JSON for its text exactly as it was sent; `key_base64` and `value_base64` carry other bytes.
+`headers` is an object, or an array of {"key", "value" | "value_base64"}.
+
+Mostly keys and values are strings, and a typed decoder makes them in one pass. What it
+refuses is tried again by one that keeps the text of values as it finds it, since objects with
+string keys come next, and then by one that keeps the text of everything. What that one
+refuses is the sender's mistake, so it is also where errors get their words.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta, Raw, Struct
+
+from service.http.bodies.json_errors import explained, not_json
+from service.http.bodies.json_shape import check_shape
+from service.limits.record_limits import RecordLimits, check_batch, check_count
+from storage.errors import InvalidRequest
+from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
+
+Decoded: TypeAlias = "tuple[pa.RecordBatch, list[int | None] | None]"
+"""The records, and the partition that each one asks for, unless none does."""
+
+_Timestamp: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Partition: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_NULL: Final = Raw(b"null")
+# What the decoders raise: UTF-8 is checked apart from JSON, and nesting is Python's concern.
+_REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Plain(Struct, gc=False, forbid_unknown_fields=True):
+    """A record as most are: then there is no need to look for anything else in it."""
+
+    key: str | None = None
+    value: str | None = None
+
+
+class _PlainBody(Struct, gc=False, forbid_unknown_fields=True):
+    records: list[_Plain]
+
+
+class _Common(Struct, gc=False, forbid_unknown_fields=True):
+    timestamp: _Timestamp | None = None
+    partition: _Partition | None = None
+    key_base64: bytes | None = None
+    value_base64: bytes | None = None
+
+
+class _Header(Struct, gc=False, forbid_unknown_fields=True):
+    key: str
+    value: str | None = None
+    value_base64: bytes | None = None
+
+
+class _Record(_Common, gc=False):
+    key: str | None = None
+    value: str | None = None
+    headers: dict[str, str | None] | list[_Header] | None = None
+
+
+class _Body(Struct, gc=False, forbid_unknown_fields=True):
+    records: list[_Record]
+
+
+class _RecordOfRawValue(_Common, gc=False):
+    key: str | None = None
+    value: Raw = _NULL
+    headers: dict[str, str | None] | list[_Header] | None = None
+
+
+class _BodyOfRawValues(Struct, gc=False, forbid_unknown_fields=True):
+    records: list[_RecordOfRawValue]
+
+
+class _RawHeader(Struct, gc=False, forbid_unknown_fields=True):
+    key: str
+    value: Raw = _NULL
+    value_base64: bytes | None = None
+
+
+class _RawRecord(_Common, gc=False):
+    key: Raw = _NULL
+    value: Raw = _NULL
+    headers: dict[str, Raw] | list[_RawHeader] | None = None
+
+
+class _RawBody(Struct, gc=False, forbid_unknown_fields=True):
+    records: list[_RawRecord]
+
+
+class TopicRecord(_Record, gc=False, kw_only=True):
+    """A record that says where it goes, since the path does not."""
+
+    topic: str
+
+
+class RawTopicRecord(_RawRecord, gc=False, kw_only=True):
+    topic: str
+
+
+_PLAIN_BODY: Final = msgspec.json.Decoder(_PlainBody)
+_BODIES: Final = (msgspec.json.Decoder(_Body), msgspec.json.Decoder(_BodyOfRawValues))
+_RAW_BODY: Final = msgspec.json.Decoder(_RawBody)
+_LINES: Final = (msgspec.json.Decoder(_Record), msgspec.json.Decoder(_RecordOfRawValue))
+_RAW_LINE: Final = msgspec.json.Decoder(_RawRecord)
+_TEXT: Final = msgspec.json.Decoder(str)
+_STARTS_OF_OTHER_JSON: Final = b"{[-0123456789tf"
+
+_Records: TypeAlias = Sequence[_Record] | Sequence[_RecordOfRawValue] | Sequence[_RawRecord]
+_Stored: TypeAlias = str | bytes | None
+
+
+def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
+    """Return the records of a JSON body; those without a timestamp get `now_ms`."""
+    check_shape(body, limits)
+    try:
+        plain = _PLAIN_BODY.decode(body).records
+    except _REFUSALS:
+        pass
+    else:
+        return _decoded_plain(plain, len(body), now_ms, limits)
+    return decoded_records(_records(body), len(body), now_ms, limits)
+
+
+def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
+    """Return the records of an NDJSON body; those without a timestamp get `now_ms`."""
+    check_shape(body, limits, is_lines=True)
+    return decoded_records(_lines(body), len(body), now_ms, limits)
+
+
+def _records(body: bytes) -> _Records:
+    for decoder in _BODIES:
+        try:
+            records: _Records = decoder.decode(body).records
+        except _REFUSALS:
+            continue
+        if _is_trusted(records, body):
+            return records
+    return _raw_records(body)
+
+
+def _lines(body: bytes) -> _Records:
+    # The decoder takes any white space between records; we take one record per line.
+    line_count = body.count(b"\n") + (not body.endswith(b"\n"))
+    for decoder in _LINES:
+        try:
+            records: _Records = decoder.decode_lines(body)
+        except _REFUSALS:
+            continue
+        if len(records) == line_count and _is_trusted(records, body):
+            return records
+    return _raw_lines(body)
+
+
+def _is_trusted(records: _Records, body: bytes) -> bool:
+    """Whether the decoder looked into every string of `body`: it skips over raw values."""
+    if not records or type(records[0]) is _Record or body.isascii():
+        return True
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _raw_records(body: bytes) -> list[_RawRecord]:
+    try:
+        body.decode()  # The decoder skips over raw values, UTF-8 or not.
+        return _RAW_BODY.decode(body).records
+    except msgspec.ValidationError as error:
+        raise explained(error) from error
+    except _REFUSALS as error:
+        raise not_json(body, error) from error
+
+
+def _raw_lines(body: bytes) -> list[_RawRecord]:
+    records: list[_RawRecord] = []
+    # Not split: millions of empty lines would be as many objects.
+    for number, line in enumerate(BytesIO(body), 1):
+        if not line.strip():
+            continue
+        try:
+            line.decode()
+            records.append(_RAW_LINE.decode(line))
+        except msgspec.ValidationError as error:
+            raise explained(error, number) from error
+        except _REFUSALS as error:
+            raise not_json(line, error, number) from error
+    return records
+
+
+def decoded_records(
+    records: _Records, body_bytes: int, now_ms: int, limits: RecordLimits
+) -> Decoded:
+    """Return records that a decoder made of a body of so many bytes."""
+    count = len(records)
+    check_count(count, limits)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            _timestamps([record.timestamp for record in records], now_ms),
+            pa.array(_keys(records), pa.binary()),
+            pa.array(_values(records), pa.binary()),
+            _headers(records),
+        ],
+        schema=RECORD_SCHEMA,
+    )
+    # JSON is never shorter than the bytes it stands for.
+    check_batch(batch, limits, body_bytes)
+    partitions = [record.partition for record in records]
+    return batch, None if partitions.count(None) == count else partitions
+
+
+def _decoded_plain(
+    records: Sequence[_Plain], body_bytes: int, now_ms: int, limits: RecordLimits
+) -> Decoded:
+    count = len(records)
+    check_count(count, limits)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(now_ms, pa.int64()), count),
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+            no_headers(count),
+        ],
+        schema=RECORD_SCHEMA,
+    )
+    check_batch(batch, limits, body_bytes)
+    return batch, None
+
+
+def _timestamps(stamps: list[int | None], now_ms: int) -> pa.Array:
+    missing = stamps.count(None)
+    if missing == len(stamps):
+        return pa.repeat(pa.scalar(now_ms, pa.int64()), missing)
+    return pa.array([now_ms if stamp is None else stamp for stamp in stamps], pa.int64())
+
+
+def _keys(records: _Records) -> list[_Stored]:
+    keys = _stored_all([record.key for record in records])
+    return _merged("records", "key", keys, [record.key_base64 for record in records])
+
+
+def _values(records: _Records) -> list[_Stored]:
+    values = _stored_all([record.value for record in records])
+    return _merged("records", "value", values, [record.value_base64 for record in records])
+
+
+def _stored_all(fields: list[Any]) -> list[_Stored]:
+    """Return what is stored for fields: a string's own bytes, or the text of other JSON."""
+    if Raw not in {*map(type, fields)}:
+        return fields
+    return [_stored(field) if type(field) is Raw else field for field in fields]
+
+
+def _stored(field: Raw) -> _Stored:
+    text = bytes(field)
+    if text[0] in _STARTS_OF_OTHER_JSON:
+        return text
+    return None if text == b"null" else _TEXT.decode(text)
+
+
+def _merged(
+    place: str, name: str, plain: list[_Stored], decoded: list[bytes | None]
+) -> list[_Stored]:
+    """Return one of the two for every item, and refuse items that have both."""
+    if decoded.count(None) == len(decoded):
+        return plain
+    for index, (one, other) in enumerate(zip(plain, decoded, strict=True)):
+        if one is not None and other is not None:
+            raise InvalidRequest(f"{place}[{index}]: has both {name} and {name}_base64; send one")
+    return [one if other is None else other for one, other in zip(plain, decoded, strict=True)]
+
+
+def _headers(records: _Records) -> pa.Array:
+    sent = [record.headers for record in records]
+    if not any(sent):
+        return pa.nulls(len(sent), HEADERS_TYPE)
+    names: list[str] = []
+    values: list[Any] = []
+    # Arrow takes a null offset for a null list: no headers, as when none were sent at all.
+    offsets: list[int | None] = []
+    for index, headers in enumerate(sent):
+        offsets.append(len(names) if headers else None)
+        if isinstance(headers, dict):
+            names.extend(headers)
+            values.extend(headers.values())
+        elif headers:
+            names.extend(header.key for header in headers)
+            values.extend(_header_values(index, headers))
+    entries = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), pa.array(_stored_all(values), pa.binary())],
+        fields=list(HEADERS_TYPE.value_type),
+    )
+    offsets.append(len(names))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries, type=HEADERS_TYPE)
+
+
+def _header_values(index: int, headers: Sequence[_Header] | Sequence[_RawHeader]) -> list[_Stored]:
+    plain = _stored_all([header.value for header in headers])
+    decoded = [header.value_base64 for header in headers]
+    return _merged(f"records[{index}].headers", "value", plain, decoded)

@@ -1,0 +1,191 @@
+"""Records as the JSON of a fetch response: `records` items, NDJSON lines, or one SSE line.
+
+    {"offset": 7, "timestamp": 1700000000000, "key": "k", "value": "v", "headers": []}
+
+`value_format` says how bytes become JSON:
+
+    text     a string; bytes that are not UTF-8 come as key_base64 or value_base64 instead
+    json     the value itself, if it is JSON, embedded as it was stored; else as text. Keys
+             stay text, so that a key such as 42 or true does not change its type
+    base64   always key_base64 and value_base64
+
+A header's value is text, or `value_base64` when it is not UTF-8, whatever the format. Nothing
+here contains a line break, so a record is always one line.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from storage.reading.fetched import Batches, Data
+
+ValueFormat: TypeAlias = Literal["text", "json", "base64"]
+
+_Text: TypeAlias = str | UnsetType | None
+_Bytes: TypeAlias = bytes | UnsetType | None
+
+
+class _Header(Struct, gc=False):
+    key: str
+    value: _Text = UNSET
+    value_base64: _Bytes = UNSET
+
+
+class _TextRecord(Struct, gc=False):
+    offset: int
+    timestamp: int
+    key: str | None
+    value: str | Raw | None
+    headers: Sequence[_Header]
+
+
+class _Base64Record(Struct, gc=False):
+    offset: int
+    timestamp: int
+    key_base64: bytes | None
+    value_base64: bytes | None
+    headers: Sequence[_Header]
+
+
+class _MixedRecord(Struct, gc=False):
+    """A record of a batch in which not everything is UTF-8."""
+
+    offset: int
+    timestamp: int
+    key: _Text
+    key_base64: _Bytes
+    value: str | Raw | UnsetType | None
+    value_base64: _Bytes
+    headers: Sequence[_Header]
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_JSON: Final = msgspec.json.Decoder(Raw)
+_JSON_STARTS: Final = frozenset('{["-0123456789tfn \t\r\n')
+_NO_HEADERS: Final[tuple[_Header, ...]] = ()
+
+
+def encode_json(batches: Batches, *, value_format: ValueFormat = "text") -> bytes:
+    """Return the JSON array of the records."""
+    return b"".join(json_pieces(batches, value_format=value_format))
+
+
+def json_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
+    """Return what is, one after the other, the JSON array of the records.
+
+    A batch is a piece, so that no more than one batch is in memory as objects of Python.
+    """
+    pieces: list[Data] = []
+    for batch in batches:
+        encoded = memoryview(_ENCODER.encode([*_records([batch], value_format)]))
+        if len(encoded) > len(b"[]"):
+            pieces += [b"," if pieces else b"[", encoded[1:-1]]
+    return [*(pieces or [b"["]), b"]"]
+
+
+def encode_ndjson(batches: Batches, *, value_format: ValueFormat = "text") -> bytes:
+    """Return the records, one per line, each line ended."""
+    return b"".join(ndjson_pieces(batches, value_format=value_format))
+
+
+def ndjson_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
+    """Return what is, one after the other, the records, one per line."""
+    return [_ENCODER.encode_lines([*_records([batch], value_format)]) for batch in batches]
+
+
+def encode_each(
+    batches: Batches, *, value_format: ValueFormat = "text"
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset and the JSON of every record: the id and data of server-sent events."""
+    for record in _records(batches, value_format):
+        yield record.offset, _ENCODER.encode(record)
+
+
+def _records(batches: Batches, value_format: ValueFormat) -> Iterator[Any]:
+    for offsets, batch in batches:
+        if value_format == "base64":
+            yield from _base64_records(offsets, batch)
+        else:
+            yield from _text_records(offsets, batch, value_format == "json")
+
+
+def _base64_records(offsets: Sequence[int], batch: pa.RecordBatch) -> Iterator[_Base64Record]:
+    timestamps, keys, values, headers = batch.columns
+    return map(
+        _Base64Record,
+        offsets,
+        timestamps.to_pylist(),
+        keys.to_pylist(),
+        values.to_pylist(),
+        _headers(headers),
+    )
+
+
+def _text_records(offsets: Sequence[int], batch: pa.RecordBatch, as_json: bool) -> Iterator[Any]:
+    timestamps = batch.column("timestamp").to_pylist()
+    keys = _texts(batch.column("key"))
+    values = _texts(batch.column("value"))
+    headers = _headers(batch.column("headers"))
+    if as_json:
+        values = [_embedded(value) for value in values]
+    if bytes not in {*map(type, keys), *map(type, values)}:
+        return map(_TextRecord, offsets, timestamps, keys, values, headers)
+    return map(_MixedRecord, offsets, timestamps, *_split(keys), *_split(values), headers)
+
+
+def _texts(column: pa.Array) -> list[Any]:
+    """Return str where the bytes are UTF-8, else the bytes."""
+    try:
+        return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        return [_text(value) for value in column.to_pylist()]
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _split(fields: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the text and the base64 form of fields: one of the two is left out of each."""
+    return (
+        [UNSET if type(field) is bytes else field for field in fields],
+        [field if type(field) is bytes else UNSET for field in fields],
+    )
+
+
+def _embedded(value: Any) -> Any:
+    """Return `value` as JSON within JSON, on one line, if it is JSON."""
+    # Most text that is not JSON shows it at once, and an exception costs more than the rest.
+    if not isinstance(value, str) or value[:1] not in _JSON_STARTS:
+        return value
+    try:
+        raw = _JSON.decode(value)
+        if "\n" in value or "\r" in value:
+            return Raw(msgspec.json.format(bytes(raw), indent=-1))
+    except (msgspec.DecodeError, RecursionError):
+        return value
+    return raw
+
+
+def _headers(column: pa.ListArray) -> Sequence[Sequence[_Header]]:
+    count = len(column)
+    if column.null_count == count:
+        return [_NO_HEADERS] * count
+    entries = column.flatten()
+    names = entries.field("key").to_pylist()
+    flat = [*map(_Header, names, *_split(_texts(entries.field("value"))))]
+    headers: list[Sequence[_Header]] = []
+    start = 0
+    for size in column.value_lengths().to_pylist():
+        end = start + (size or 0)
+        headers.append(flat[start:end])
+        start = end
+    return headers

@@ -1,0 +1,44 @@
+"""JSON bodies of calls that are not produce, decoded into typed structs."""
+
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from service.http.requests import JSON, read_body
+from service.log.gateway import Gateway
+from storage.errors import InvalidRequest, UnsupportedMediaType
+
+T = TypeVar("T")
+
+
+async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.Decoder[T]") -> T:
+    """Return the body as what `decoder` makes of it; an empty one is taken for `{}`."""
+    check_json(request.headers.get("content-type"))
+    settings = gateway.settings
+    with gateway.admission.hold() as hold:
+        data = await read_body(
+            request,
+            hold,
+            gateway.heavy_work,
+            request_bytes_max=settings.request_bytes_max,
+            decompressed_bytes_max=settings.decompressed_bytes_max,
+        )
+        return await gateway.heavy_work.convert(len(data), lambda: decode_json(data, decoder))
+
+
+def decode_json(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """Return what `decoder` makes of a body, or raise `InvalidRequest`."""
+    try:
+        return decoder.decode(data or b"{}")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"body: {error}") from None
+
+
+def check_json(content_type: str | None) -> None:
+    """Raise `UnsupportedMediaType` if the client says that its body is something else."""
+    if content_type and content_type.partition(";")[0].strip().lower() != JSON:
+        raise UnsupportedMediaType(
+            f"Content-Type {content_type!r} is not read here; send {JSON}"
+            " (curl: -H 'content-type: application/json')"
+        )

@@ -1,0 +1,68 @@
+"""A response of records, sent no faster than its reader reads, and without a copy of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.limits.outgoing import Share
+from storage.reading.fetched import Data
+
+PIECE_BYTES: Final = 256 * 1024
+"""The server waits for the reader between pieces of this size at most."""
+
+SMALL_BYTES_MAX: Final = 16 * 1024
+"""Pieces of this size are copied into one, because a call of the server costs more."""
+
+
+class RecordsResponse(Response):
+    """Holds its shares until it is sent."""
+
+    def __init__(
+        self,
+        pieces: Sequence[Data],
+        media_type: str,
+        shares: Sequence[Share],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        size_bytes = sum(map(len, pieces))
+        # What is small goes out in one write, for which it must be in one place.
+        body = b"".join(pieces) if size_bytes <= PIECE_BYTES else b""
+        headers = {**(headers or {}), "content-length": str(size_bytes)}
+        super().__init__(body, media_type=media_type, headers=headers)
+        self._pieces = () if body else pieces
+        self._shares = shares
+        for number, share in enumerate(shares):
+            share.hold(0 if number else size_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._pieces:
+            await super().__call__(scope, receive, send)
+            return
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        for piece in _cut(self._pieces):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _cut(pieces: Sequence[Data]) -> Iterator[Data]:
+    """Yield all bytes, `PIECE_BYTES` at most at a time, and small pieces together."""
+    small: list[Data] = []
+    small_bytes = 0
+    for piece in pieces:
+        if len(piece) <= SMALL_BYTES_MAX:
+            small.append(piece)
+            small_bytes += len(piece)
+            if small_bytes <= PIECE_BYTES - SMALL_BYTES_MAX:
+                continue
+        if small:
+            yield b"".join(small)
+            small, small_bytes = [], 0
+        if len(piece) > SMALL_BYTES_MAX:
+            view = memoryview(piece)
+            for start in range(0, len(view), PIECE_BYTES):
+                yield view[start : start + PIECE_BYTES]
+    if small:
+        yield b"".join(small)

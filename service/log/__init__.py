@@ -1,0 +1,1 @@
+"""The gateway without HTTP: batching, writing, sequences, fetches and long polls."""

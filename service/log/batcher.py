@@ -1,0 +1,373 @@
+"""Group commit: many requests, one object, one compare-and-set per lane.
+
+    append ─╮
+    append ─┼─ buffer ── segment ── PUT to the zones ── commit each lane ── every append returns
+    append ─╯
+
+The linger is adaptive. When nothing is in the air, what arrives leaves at once. While a flush is
+in the air, arrivals gather; they leave when it lands, when they are `batch_bytes_max`, or when
+the first of them has waited `linger_max_s`, whichever comes first, with at most `flights_max`
+flushes in the air; while there are as many, arrivals go on gathering. A flush takes its place
+in the queue of every lane it touches before its bytes are even encoded, so commits keep the
+order of arrival though PUTs overtake.
+
+How much may wait here is bounded by `service/limits/admission.py`, before a request is even read.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from service.log.lane_buffers import (
+    NO_CLAIMS,
+    VIEW_AGE_MAX_S,
+    Append,
+    BufferKey,
+    Claims,
+    LaneBuffer,
+    Placed,
+)
+from service.log.segment_writer import SegmentWriter, Written
+from service.log.sequences import Sequences, already_written
+from storage.errors import ShuttingDown
+from storage.formats.slices import Sent
+from storage.head import replication
+from storage.head.head import Run
+from storage.lanes.atomic import LaneRuns
+from storage.lanes.lane import Lanes, LaneView, Ticket
+from storage.reading.reader import LogReader
+from storage.tasks import drop_error
+from storage.topics.topics import Topic
+from storage.zones.zones import Zones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    batch_bytes_max: int
+    linger_max_s: float
+    flights_max: int
+    linger_min_s: float = 0.0
+    table_batch_bytes_max: int = 0
+    """Flushes of one lane go into the table up to here; 0: never."""
+
+
+@dataclass(slots=True, eq=False)
+class _Buffer:
+    lanes: dict[BufferKey, LaneBuffer] = field(default_factory=dict)
+    size_bytes: int = 0
+    linger: asyncio.TimerHandle | None = None
+    has_gathered: bool = False
+    has_lingered: bool = False
+
+
+class Batcher:
+    def __init__(
+        self,
+        zones: Zones,
+        lanes: Lanes,
+        reader: LogReader,
+        limits: BatchLimits,
+        new_id: Callable[[], bytes],
+        sequences: Sequences | None = None,
+    ) -> None:
+        self._lanes = lanes
+        self._limits = limits
+        batches, batch_bytes_max = reader.batches, limits.table_batch_bytes_max
+        self._writer = SegmentWriter(zones, reader, new_id, batches, batch_bytes_max)
+        self._sequences = sequences or Sequences(lanes)
+        self._open: _Buffer | None = None
+        self._sealed: deque[_Buffer] = deque()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._arriving: dict[bytes, asyncio.Future[None]] = {}
+        """By topic: done when the append that came last has its place in a buffer."""
+        self._closing = False
+        self._following: set[asyncio.Task[None]] = set()
+        """Those who watch zones that nobody waits for."""
+
+    @property
+    def flush_count(self) -> int:
+        return self._writer.count
+
+    @property
+    def batch_count(self) -> int:
+        """How many of the flushes went into the table."""
+        return self._writer.batch_count
+
+    @property
+    def flushed_bytes(self) -> int:
+        return self._writer.size_bytes
+
+    async def append(
+        self,
+        topic: Topic,
+        batches: Mapping[int, pa.RecordBatch],
+        size_bytes: int,
+        claims: Claims = NO_CLAIMS,
+        *,
+        waits_for_all: bool = True,
+        sent: Sequence[Sent] = (),
+    ) -> dict[int, int]:
+        """Return the first offset given in each partition, once all records are durable.
+
+        That is in all zones in sync, or in those that lead if it `waits_for_all` of them not.
+        `size_bytes` is about what all batches have together; `sent` is the only batch there is in
+        pieces that may be stored as they are. Batches with a claim are appended
+        once, however often they come; one that was appended before gets the offset of then.
+        Raises `ShuttingDown`, what a claim is refused for, or what the write raised. To stop
+        waiting does not withdraw the records.
+        """
+        if not batches:
+            return {}
+        if claims.by_partition:
+            await self._sequences.in_turn(topic, claims.by_partition)
+        views = await self._views_in_turn(topic, batches, waits_for_all=waits_for_all)
+        if self._closing:
+            raise ShuttingDown("this gateway is shutting down; send it to another")
+        known: dict[int, int] = {}
+        if claims.by_partition:
+            known = already_written(topic, views, claims.by_partition)
+            batches = {p: batch for p, batch in batches.items() if p not in known}
+            if not batches:
+                return known
+        append = Append(0, asyncio.get_running_loop().create_future(), known)
+        buffer = self._open or self._open_buffer()
+        record_bytes = size_bytes / sum(batch.num_rows for batch in batches.values())
+        touched: set[LaneBuffer] = set()
+        for partition, batch in batches.items():
+            number, local = topic.lane_of(partition)
+            waits = waits_for_all or len(views[number].head.replicas) == 1
+            key = topic.topic_id, number, claims.fence, waits
+            waiting = buffer.lanes.get(key)
+            if waiting is None:
+                lane = self._lanes.lane(topic.topic_id, number)
+                waiting = buffer.lanes[key] = LaneBuffer(
+                    topic, number, lane, views[number], claims.fence, waits
+                )
+            claim = claims.by_partition.get(partition)
+            waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim, sent)
+            touched.add(waiting)
+        append.lanes_left = len(touched)
+        buffer.size_bytes += size_bytes
+        is_full = any(waiting.is_full for waiting in touched)
+        if is_full or buffer.size_bytes >= self._limits.batch_bytes_max:
+            self._seal()
+            self._take_off()
+        try:
+            # Shielded, because the flush goes on for the others when one caller hangs up.
+            return await asyncio.shield(append.done)
+        except asyncio.CancelledError:
+            append.done.add_done_callback(drop_error)
+            raise
+
+    async def stage(
+        self, appends: Sequence[tuple[Topic, Mapping[int, pa.RecordBatch]]], size_bytes: int
+    ) -> list[LaneRuns]:
+        """Write all records as one object, and commit nothing: nobody can see them yet.
+
+        Raises what the write raised. What is never committed is an orphan for the sweeper.
+        """
+        buffers: dict[tuple[bytes, int], LaneBuffer] = {}
+        for topic, batches in appends:
+            views = await self._views(topic, batches, waits_for_all=True)
+            for partition, batch in batches.items():
+                number, local = topic.lane_of(partition)
+                key = topic.topic_id, number
+                if key not in buffers:
+                    lane = self._lanes.lane(*key)
+                    buffers[key] = LaneBuffer(topic, number, lane, views[number])
+                buffers[key].add(local, batch, None, batch.nbytes, None)
+        if not buffers:
+            return []
+        lanes = list(buffers.values())
+        written = await self._writer.write(lanes, size_bytes, is_staged=True)
+        pairs = zip(lanes, written.segment.runs, strict=True)
+        found = await asyncio.gather(*(written.placed(waiting, run) for waiting, run in pairs))
+        self._writer.leave_behind(written)
+        for waiting, placed in zip(lanes, found, strict=True):
+            if placed.failed:
+                # The commit is for later, but who comes next shall not wait for them again.
+                waiting.lane.distrust(placed.failed, waiting.view.head.leader_epoch)
+            in_sync = placed.run.zones & waiting.view.head.isr
+            replication.check_in_sync(in_sync, waiting.in_sync_min)
+        return [
+            LaneRuns(*key, (placed.run,), waiting.in_sync_min)
+            for (key, waiting), placed in zip(buffers.items(), found, strict=True)
+        ]
+
+    async def _views_in_turn(
+        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+    ) -> dict[int, LaneView]:
+        """Return what `_views` returns, but not before those who came earlier have it.
+
+        Else an append that waits for the head of one lane would be overtaken in all its others.
+        """
+        before = self._arriving.get(topic.topic_id)
+        turn = self._arriving[topic.topic_id] = asyncio.get_running_loop().create_future()
+        try:
+            # Mostly without any pause.
+            views = await self._views(topic, partitions, waits_for_all=waits_for_all)
+            if before is not None:
+                await asyncio.shield(before)
+            return views
+        finally:
+            if before is None or before.done():
+                self._arrived(topic.topic_id, turn)
+            else:
+                before.add_done_callback(lambda _: self._arrived(topic.topic_id, turn))
+
+    def _arrived(self, topic_id: bytes, turn: "asyncio.Future[None]") -> None:
+        turn.set_result(None)
+        if self._arriving.get(topic_id) is turn:
+            del self._arriving[topic_id]
+
+    async def _views(
+        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+    ) -> dict[int, LaneView]:
+        """Return the head of every lane of `partitions`, reading those not seen lately.
+
+        Raises `NotEnoughReplicas` before anything is written, if that is how it would end.
+        """
+        in_sync_min = int(topic.config["min.insync.replicas"]) if waits_for_all else 1
+        widths: dict[int, int] = {}
+        for partition in partitions:
+            number, local = topic.lane_of(partition)
+            widths[number] = max(local + 1, widths.get(number, 0))
+        lanes = {number: self._lanes.lane(topic.topic_id, number) for number in widths}
+        views: dict[int, LaneView] = {}
+        for number, lane in lanes.items():
+            view = lane.known(VIEW_AGE_MAX_S)
+            # If it is too narrow, the topic was widened after this head was read; if too few
+            # zones are in sync, more may be by now.
+            if (
+                view is not None
+                and widths[number] <= view.head.partition_count
+                and view.head.isr.bit_count() >= in_sync_min
+            ):
+                views[number] = view
+        unknown = [number for number in lanes if number not in views]
+        if unknown:
+            found = await asyncio.gather(*(lanes[number].view(0) for number in unknown))
+            for view in found:
+                replication.check_in_sync(view.head.isr, in_sync_min)
+            views.update(zip(unknown, found, strict=True))
+        return views
+
+    async def aclose(self) -> None:
+        """Write what is held; return when every append has its answer."""
+        self._closing = True
+        self._seal()
+        self._take_off()
+        while self._flights:
+            await asyncio.wait(self._flights)
+        for follow in self._following:
+            follow.cancel()
+
+    def _open_buffer(self) -> _Buffer:
+        loop = asyncio.get_running_loop()
+        self._open = buffer = _Buffer()
+        least_s = self._limits.linger_min_s
+        longest_s = max(self._limits.linger_max_s, least_s)
+        buffer.linger = loop.call_later(longest_s, self._lingered, buffer)
+        if least_s:
+            loop.call_later(least_s, self._gathered, buffer)
+        else:
+            # In the next turn of the loop, so that all that is arriving in this one comes along.
+            loop.call_soon(self._gathered, buffer)
+        return buffer
+
+    def _gathered(self, buffer: _Buffer) -> None:
+        buffer.has_gathered = True
+        self._take_off()
+
+    def _lingered(self, buffer: _Buffer) -> None:
+        # Sealed only when it can leave: a store that is slow for a while would else be followed
+        # by a queue of small batches, each a flight of its own, that it never catches up with.
+        buffer.has_lingered = True
+        self._take_off()
+
+    def _seal(self) -> None:
+        if self._open is not None:
+            if self._open.linger is not None:
+                self._open.linger.cancel()
+            self._sealed.append(self._open)
+            self._open = None
+
+    def _take_off(self) -> None:
+        while len(self._flights) < self._limits.flights_max:
+            if not self._sealed and self._open and self._is_due(self._open):
+                self._seal()
+            if not self._sealed:
+                return
+            buffer = self._sealed.popleft()
+            # The places in the lanes' queues are taken now: arrival decides the order.
+            tickets = [(waiting, waiting.lane.enqueue()) for waiting in buffer.lanes.values()]
+            flight = asyncio.create_task(self._fly(buffer.size_bytes, tickets))
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
+
+    def _is_due(self, buffer: _Buffer) -> bool:
+        return (buffer.has_gathered and not self._flights) or buffer.has_lingered
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        self._take_off()
+
+    async def _fly(self, size_bytes: int, tickets: list[tuple[LaneBuffer, Ticket]]) -> None:
+        """Write the segment, then commit it.
+
+        In that order, so that a crash in between leaves an object that nothing mentions, and
+        nothing else.
+        """
+        try:
+            written = await self._writer.write([waiting for waiting, _ in tickets], size_bytes)
+        except Exception as error:  # noqa: BLE001
+            for waiting, ticket in tickets:
+                ticket.withdraw()
+                waiting.fail(error)
+            return
+        runs = written.segment.runs
+        lanes = [
+            self._land(written, waiting, ticket, run)
+            for (waiting, ticket), run in zip(tickets, runs, strict=True)
+        ]
+        if written.puts is None:
+            for lane in lanes:
+                await lane
+        else:
+            # So that no lane waits for the zones of another.
+            await asyncio.gather(*lanes)
+        await asyncio.wait([ticket.committed for _, ticket in tickets])
+        self._writer.leave_behind(written)
+
+    async def _land(self, written: Written, waiting: LaneBuffer, ticket: Ticket, run: Run) -> None:
+        """Hand a lane's run to its queue as soon as enough zones hold it."""
+        try:
+            placed = await written.placed(waiting, run)
+        except Exception as error:  # noqa: BLE001
+            ticket.withdraw()
+            waiting.fail(error)
+            return
+        # By a callback, so that no lane waits for the others.
+        ticket.committed.add_done_callback(waiting.settled)
+        ticket.ready(waiting.offer(placed, self._write_again))
+        if written.puts is not None and written.puts.running:
+            follow = asyncio.create_task(self._follow(written, waiting, ticket, placed))
+            self._following.add(follow)
+            follow.add_done_callback(self._following.discard)
+
+    async def _follow(
+        self, written: Written, waiting: LaneBuffer, ticket: Ticket, placed: Placed
+    ) -> None:
+        await written.caught_up(waiting)
+        # Of a run that is not in the head there is nothing to tell.
+        await asyncio.wait([ticket.committed])
+        written.tell(waiting, placed)
+
+    async def _write_again(self, waiting: LaneBuffer) -> Placed:
+        written = await self._writer.write([waiting], sum(waiting.sizes.values()))
+        placed = await written.placed(waiting, written.segment.runs[0])
+        self._writer.leave_behind(written)
+        return placed

@@ -1,0 +1,68 @@
+"""Deleting records up to an offset: the log start moves, at whichever gateway one asks."""
+
+from collections.abc import Mapping
+
+from service.log.gateway import Gateway
+from storage import keys
+from storage.errors import Contended, HeadGone, HeadMissing, OffsetOutOfRange, PolicyViolation
+from storage.maintenance import trimming
+from storage.maintenance.trimming import Trimming
+from storage.topics.topics import Topic
+
+
+async def delete_records(
+    gateway: Gateway, topic_name: str, before: Mapping[int, int | None]
+) -> dict[int, int]:
+    """Hide the records before an offset, by partition; None: all that are there now.
+
+    Return where each partition begins then, which may be further on already. Raises
+    `OffsetOutOfRange`, and does nothing, if one of them ends before that; `PolicyViolation` if
+    records of this topic go only by newer ones of their keys.
+    """
+    topic = await gateway.topics.read(topic_name)
+    if not topic.config.is_deleted:
+        raise PolicyViolation(
+            f"topic {topic_name!r} has cleanup.policy=compact: a record goes when there is a newer"
+            " one of its key; to delete records, set cleanup.policy to compact,delete first"
+        )
+    by_lane: dict[int, dict[int, int | None]] = {}
+    for partition, offset in before.items():
+        lane, local = topic.lane_of(partition)
+        by_lane.setdefault(lane, {})[local] = offset
+    # All or nothing as far as can be known: only what another lane is asked for comes later.
+    try:
+        for lane, wanted in by_lane.items():
+            await _check(gateway, topic, lane, wanted)
+        for lane, wanted in by_lane.items():
+            await _delete(gateway, topic, lane, wanted)
+    except HeadGone as error:
+        if (await gateway.topics.read(topic_name)).topic_id == topic.topic_id:
+            raise HeadMissing(topic_name, error.key) from error
+        raise
+    starts: dict[int, int] = {}
+    for partition in before:
+        starts[partition] = (await gateway.partition(topic_name, partition)).log_start_offset
+    return starts
+
+
+async def _check(
+    gateway: Gateway, topic: Topic, number: int, wanted: Mapping[int, int | None]
+) -> None:
+    head = (await gateway.lanes.lane(topic.topic_id, number).view(0)).head
+    for local, offset in wanted.items():
+        if local >= head.partition_count:
+            raise Contended("the partition is just being added; send it again")
+        start, end = head.log_starts[local], head.next_offsets[local]
+        if offset is not None and offset > end:
+            raise OffsetOutOfRange(offset, start, end)
+
+
+async def _delete(
+    gateway: Gateway, topic: Topic, number: int, wanted: Mapping[int, int | None]
+) -> None:
+    plan = Trimming(gateway.catalog).deleting(wanted)
+    key = keys.head(topic.topic_id, number)
+    if await trimming.trim(gateway.metadata, key, plan) is None:
+        raise HeadGone(key)
+    # Whoever asks here from now on sees it.
+    await gateway.lanes.lane(topic.topic_id, number).view(0)

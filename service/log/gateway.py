@@ -1,0 +1,396 @@
+"""The gateway without HTTP: what can be asked of it, in terms of the log.
+
+Routes translate requests into these calls and results into responses. Everything a call needs
+is either in the stores or in its arguments; what is kept in the process (heads, topics,
+slices) may be lost at any moment and only saves reads.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from service.clock import World
+from service.limits.admission import Admission
+from service.limits.heavy_work import HeavyWork
+from service.limits.outgoing import Shares
+from service.log.batcher import Batcher, BatchLimits
+from service.log.fetch_results import FetchResult, Place, Position, Wait, Watch
+from service.log.locating import Located, locate
+from service.log.numbering import Numbered, claims_of
+from service.log.partition_info import PartitionInfo, check_width, partition_info
+from service.log.questions import VIEW_AGE_MAX_S, Question, Questions
+from service.log.rereading import reread
+from service.settings import Settings
+from storage.errors import (
+    HeadGone,
+    HeadMissing,
+    InvalidRecord,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+)
+from storage.formats.partitioner import Keeper, Spreader, assign
+from storage.formats.records import RECORD_SCHEMA
+from storage.formats.slices import Sent
+from storage.lanes.atomic import AtomicCommits
+from storage.lanes.lane import Lane, LaneRuntime, Lanes, LaneView
+from storage.lanes.watch import NEWS_S
+from storage.lanes.windows import WindowPages
+from storage.reading.catalog import ENTRIES_MAX, Catalog
+from storage.reading.reader import Budget, LogReader
+from storage.reading.table_batches import TableBatches
+from storage.stores.metadata import MetadataStore
+from storage.topics.topics import Topic, Topics
+from storage.zones.zones import Zones
+
+T = TypeVar("T")
+
+Wanted: TypeAlias = "int | Sequence[int | None] | pa.Array | None"
+"""One partition for all records, or for each the one it asks for; None: chosen by key."""
+
+
+__all__ = ["FetchResult", "Gateway", "Place", "Position", "Wait", "Wanted", "Watch"]
+
+
+class Gateway:
+    def __init__(
+        self, settings: Settings, zones: Zones, metadata: MetadataStore, world: World
+    ) -> None:
+        self.settings = settings
+        self.world = world
+        self.zones = zones
+        self.metadata = metadata
+        self.admission = Admission(settings.held_bytes_max)
+        self.heavy_work = HeavyWork()
+        self.outgoing = Shares(settings.fetch_held_bytes_max)
+        self.topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
+        batches = TableBatches(metadata)
+        self.catalog = catalog = Catalog(zones, world.new_id, settings.index_cache_bytes, batches)
+        self._lane_runtime = LaneRuntime(
+            metadata=metadata,
+            zones=zones,
+            catalog=catalog,
+            monotonic_s=world.monotonic_s,
+            sleep=world.sleep,
+            random=world.random,
+            poll_interval_s=settings.head_poll_ms / 1000,
+            window_pages=WindowPages(zones, world.new_id, settings.index_cache_bytes // 4),
+            now_ms=world.now_ms,
+            producer_expiration_ms=settings.producer_id_expiration_ms,
+            news_s=0.0 if settings.freezes else NEWS_S,
+        )
+        self.lanes = Lanes(self._lane_runtime)
+        self.atomic = AtomicCommits(self.lanes, self._lane_runtime)
+        self.reader = LogReader(zones, catalog, settings.slice_cache_bytes)
+        self.batcher = Batcher(
+            zones,
+            self.lanes,
+            self.reader,
+            BatchLimits(
+                batch_bytes_max=settings.batch_bytes_max,
+                linger_min_s=settings.linger_min_ms / 1000,
+                linger_max_s=settings.linger_max_ms / 1000,
+                flights_max=settings.flights_max,
+                table_batch_bytes_max=settings.table_batch_bytes_max or 0,
+            ),
+            world.new_id,
+        )
+        self._questions = Questions(self.reader, self.outgoing, self._lane_runtime.releases)
+        self._spreaders: dict[bytes, Spreader] = {}
+        self.draining = asyncio.Event()
+
+    # Producing
+
+    async def produce(
+        self,
+        topic_name: str,
+        batch: pa.RecordBatch,
+        size_bytes: int,
+        wanted: Wanted,
+        numbered: Numbered | None = None,
+        *,
+        waits_for_all: bool = True,
+        sent: Sequence[Sent] = (),
+    ) -> dict[int, tuple[int, int]]:
+        """Append the records; return (base offset, count) by partition, once durable.
+
+        That is in all zones in sync, or else in the one that leads.
+        Records that a producer `numbered` are appended once, however often they are sent.
+        If all go to one partition as they are, they may be stored as they were `sent`.
+        """
+
+        async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
+            parts = self.assigned(topic, batch, wanted, numbered)
+            claims = claims_of(topic, parts, numbered)
+            is_unchanged = len(parts) == 1 and next(iter(parts.values())) is batch
+            bases = await self.batcher.append(
+                topic,
+                parts,
+                size_bytes,
+                claims,
+                waits_for_all=waits_for_all,
+                sent=sent if is_unchanged else (),
+            )
+            return {p: (bases[p], part.num_rows) for p, part in parts.items()}
+
+        with self._lane_runtime.releases.yielding():
+            return await self.with_topic(topic_name, attempt)
+
+    async def produce_later(
+        self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
+    ) -> tuple[dict[int, int], Callable[[], Awaitable[object]]]:
+        """Choose partitions only: return the count by partition, and the append still to do."""
+
+        async def attempt(topic: Topic) -> tuple[Topic, Mapping[int, pa.RecordBatch]]:
+            return topic, self.assigned(topic, batch, wanted)
+
+        topic, parts = await self.with_topic(topic_name, attempt)
+        counts = {p: part.num_rows for p, part in parts.items()}
+        return counts, lambda: self.batcher.append(topic, parts, size_bytes)
+
+    def assigned(
+        self,
+        topic: Topic,
+        batch: pa.RecordBatch,
+        wanted: Wanted,
+        numbered: Numbered | None = None,
+    ) -> Mapping[int, pa.RecordBatch]:
+        """Return the records of each partition of the topic, as they are to be stored."""
+        if topic.config.is_compacted and batch.column(1).null_count:
+            row = batch.column(1).is_null().to_pylist().index(True)
+            raise InvalidRecord(
+                f"records[{row}]: topic {topic.name!r} is compacted, so every record needs a key"
+            )
+        if topic.config.stamps_appends:
+            now = pa.array([self.world.now_ms()] * batch.num_rows, pa.int64())
+            batch = pa.RecordBatch.from_arrays([now, *batch.columns[1:]], schema=RECORD_SCHEMA)
+        if isinstance(wanted, int):
+            topic.check_partition(wanted)
+            return {wanted: batch}
+        if numbered is not None:
+            return assign(batch, wanted, topic.partition_count, Keeper(numbered.producer_id // 2))
+        spreader = self._spreaders.get(topic.topic_id)
+        if spreader is None:
+            # Not all gateways begin with partition 0.
+            cursor = int(self.world.random() * topic.partition_count)
+            spreader = self._spreaders[topic.topic_id] = Spreader(cursor)
+        return assign(batch, wanted, topic.partition_count, spreader)
+
+    async def with_topic(self, name: str, call: Callable[[Topic], Awaitable[T]]) -> T:
+        """Call with the topic; once more if what was known of it turned out to be old."""
+        topic = await self.topics.get(name)
+        try:
+            return await call(topic)
+        except UnknownTopicOrPartition as error:
+            # Deleted, made anew or widened since: nothing was written or read yet.
+            try:
+                now = await self.topics.read(name)
+            except UnknownTopicOrPartition:
+                self.forget(topic.topic_id)
+                raise
+            if isinstance(error, HeadGone) and now.topic_id == topic.topic_id:
+                raise HeadMissing(name, error.key) from error
+            if now == topic:
+                raise
+            if now.topic_id != topic.topic_id:
+                self.forget(topic.topic_id)
+        return await call(now)
+
+    def forget(self, topic_id: bytes) -> None:
+        """Drop what is kept of a topic that was deleted."""
+        self.lanes.forget(topic_id)
+        self._spreaders.pop(topic_id, None)
+
+    # Reading
+
+    async def fetch(
+        self, topic_name: str, partition: int, position: Position, budget: Budget, wait: Wait
+    ) -> FetchResult:
+        """Return records from `position` on; wait for `min_bytes` of them if there are fewer."""
+
+        async def attempt(topic: Topic) -> FetchResult:
+            return await self._fetch(topic, partition, position, budget, wait)
+
+        return await self.with_topic(topic_name, attempt)
+
+    async def _fetch(
+        self, topic: Topic, partition: int, position: Position, budget: Budget, wait: Wait
+    ) -> FetchResult:
+        lane, local = self._lane(topic, partition)
+        began_s = self.world.monotonic_s()
+        offset, view = await self._start(lane, local, position, may_wait=wait.max_wait_s > 0)
+        deadline_s = self.world.monotonic_s() + wait.max_wait_s
+        question = Question(lane, local, offset, budget, wait.min_bytes)
+        answer = self._questions.recent(question, view) if wait.max_wait_s > 0 else None
+        if answer is None and wait.max_wait_s > 0 and self._questions.is_next(lane, local, offset):
+            answer = await self._questions.answer(question, None, began_s, wait.max_wait_s)
+            view = await lane.view(VIEW_AGE_MAX_S)
+        while True:
+            share = self.outgoing.take(budget.bytes_max)
+            if answer is not None and share.size_bytes >= answer.fetched.size_bytes:
+                fetched = answer.fetched
+                view = max(view, answer.view, key=lambda each: each.head.commits)
+            else:
+                affordable = replace(budget, bytes_max=share.size_bytes)
+                read = partial(self.reader.fetch, partition=local, offset=offset, budget=affordable)
+                fetched, view = await reread(lane, view, read)
+                answer = None
+            share.hold(fetched.size_bytes)
+            left_s = deadline_s - self.world.monotonic_s()
+            is_done = (
+                question.is_answered_by(fetched, view) or left_s <= 0 or self.draining.is_set()
+            )
+            is_whole = fetched.end_offset == view.head.next_offsets[local]
+            if is_whole and view.read_began_s <= began_s and (is_done or not lane.is_polled(view)):
+                # Readers stop at the end, so what we call the end must be that of now.
+                view = await lane.view(0)
+                if fetched.end_offset < view.head.next_offsets[local]:
+                    if not fetched.slices:
+                        continue
+                    is_done = True
+            if is_done:
+                return FetchResult(
+                    topic=topic,
+                    partition=partition,
+                    fetched=fetched,
+                    high_watermark=view.head.next_offsets[local],
+                    log_start_offset=view.head.log_starts[local],
+                    watch=(lane, view, local),
+                    share=share,
+                    answer=answer,
+                )
+            # What waits for more must not keep what there was.
+            del share, fetched
+            answer = await self._questions.answer(question, view, began_s, left_s)
+            view = await lane.view(VIEW_AGE_MAX_S)
+
+    async def _start(
+        self, lane: Lane, local: int, position: Position, *, may_wait: bool
+    ) -> tuple[int, LaneView]:
+        if position.offset is not None:
+            view = await lane.view(VIEW_AGE_MAX_S)
+            if local >= view.head.partition_count or (
+                position.offset >= view.head.next_offsets[local]
+                and not (
+                    may_wait
+                    and position.offset == view.head.next_offsets[local]
+                    and lane.is_polled(view)
+                )
+            ):
+                # At what we took for the end, only a look at the head tells what is new. Who may
+                # wait there can leave that to the poll of those who wait already.
+                view = await lane.view(0)
+            check_width(view.head, local)
+            return position.offset, view
+        view = await lane.view(0)
+        check_width(view.head, local)
+        at = "earliest" if position.at is None else position.at
+        (offset, _), view = await self._resolve(lane, view, local, at)
+        return offset, view
+
+    async def _resolve(
+        self, lane: Lane, view: LaneView, local: int, at: Place
+    ) -> tuple[tuple[int, int], LaneView]:
+        match at:
+            case "earliest":
+                return (view.head.log_starts[local], -1), view
+            case "latest":
+                return (view.head.next_offsets[local], -1), view
+            case _:
+                read = partial(self.reader.offset_at, partition=local, timestamp_ms=at)
+                return await reread(lane, view, read)
+
+    async def offset_at(self, topic_name: str, partition: int, at: Place) -> tuple[int, int]:
+        """Return the offset at a moment, and the timestamp of its record (-1: none)."""
+
+        async def attempt(topic: Topic) -> tuple[int, int]:
+            lane, local = self._lane(topic, partition)
+            view = await lane.view(0)
+            check_width(view.head, local)
+            found, _ = await self._resolve(lane, view, local, at)
+            return found
+
+        return await self.with_topic(topic_name, attempt)
+
+    async def locate(
+        self,
+        topic_name: str,
+        partition: int,
+        offset: int | None,
+        end: int | None,
+        limit: int = ENTRIES_MAX,
+    ) -> Located:
+        """Return index entries that hold `offset` to `end`, at most `limit`."""
+
+        async def attempt(topic: Topic) -> Located:
+            lane, local = self._lane(topic, partition)
+            view = await lane.view(0)
+            check_width(view.head, local)
+            read = partial(locate, self.reader, local=local, offset=offset, end=end, limit=limit)
+            found, _ = await reread(lane, view, read)
+            return found
+
+        if end is not None and offset is not None and end < offset:
+            raise InvalidRequest(f"end: {end} is before offset {offset}")
+        return await self.with_topic(topic_name, attempt)
+
+    async def changed(self, watched: Sequence[Watch], timeout_s: float) -> None:
+        """Return when any of the partitions moved, or after `timeout_s`."""
+        waiter = asyncio.get_running_loop().create_future()
+        try:
+            if all(lane.watch(waiter, view, local) for lane, view, local in watched):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(timeout_s):
+                        await waiter
+        finally:
+            for lane, _, local in watched:
+                lane.unwatch(waiter, local)
+
+    async def partition(self, topic_name: str, partition: int) -> PartitionInfo:
+        """Return where one partition begins and ends now."""
+
+        async def attempt(topic: Topic) -> PartitionInfo:
+            lane, local = self._lane(topic, partition)
+            view = await lane.view(0)
+            check_width(view.head, local)
+            return partition_info(partition, local, view.head)
+
+        return await self.with_topic(topic_name, attempt)
+
+    async def partitions(self, topic_name: str) -> list[PartitionInfo]:
+        async def attempt(topic: Topic) -> list[PartitionInfo]:
+            views = await asyncio.gather(
+                *(self.lanes.lane(topic.topic_id, number).view(0) for number in topic.lanes)
+            )
+            infos = []
+            for partition in range(topic.partition_count):
+                number, local = topic.lane_of(partition)
+                check_width(views[number].head, local)
+                infos.append(partition_info(partition, local, views[number].head))
+            return infos
+
+        return await self.with_topic(topic_name, attempt)
+
+    def _lane(self, topic: Topic, partition: int) -> tuple[Lane, int]:
+        number, local = topic.lane_of(partition)
+        return self.lanes.lane(topic.topic_id, number), local
+
+    # Life
+
+    def drain(self) -> None:
+        """Begin to stop: those who wait for records are answered with what there is."""
+        self.draining.set()
+        self._questions.is_draining = True
+        self.lanes.wake_all()
+
+    async def aclose(self) -> None:
+        """Answer every append, then release the stores."""
+        self.drain()
+        await self.batcher.aclose()
+        await self._lane_runtime.aclose()
+        await self.metadata.close()
+        await self.zones.close()

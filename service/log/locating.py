@@ -1,0 +1,51 @@
+"""Where records of a partition are stored, for clients that read them past the gateway."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from storage.formats.entries import Entry, Kind
+from storage.head.head import Head
+from storage.reading.fetched import Data
+from storage.reading.reader import LogReader, SliceKey
+
+TABLE_BYTES_MAX: Final = 1024 * 1024
+"""About as many bytes of slices in the table one answer holds: they have no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    entries: list[Entry]
+    next_offset: int
+    """Where to ask on; behind `end`, or the end of the log, if there is no more."""
+    head: Head
+    local: int
+    """The partition within its lane."""
+    in_table: Mapping[SliceKey, Data]
+    """The bytes of those slices that are not in a bucket yet."""
+
+
+async def locate(
+    reader: LogReader, head: Head, *, local: int, offset: int | None, end: int | None, limit: int
+) -> Located:
+    """Return where the records from `offset` to `end` are, by default all; of `limit` entries.
+
+    Raises `ObjectMissing` if the head is older than what happened to them.
+    """
+    start = head.log_starts[local] if offset is None else offset
+    stop = head.next_offsets[local] if end is None else end
+    entries, next_offset = await reader.locate(head, local, start, stop, limit)
+    kept = _within(entries)
+    if len(kept) < len(entries):
+        entries, next_offset = kept, kept[-1].end_offset
+    return Located(entries, next_offset, head, local, await reader.in_table(head, entries))
+
+
+def _within(entries: list[Entry]) -> list[Entry]:
+    """Return the entries from the first on whose bytes in the table fit, at least one."""
+    size_bytes = 0
+    for number, entry in enumerate(entries):
+        size_bytes += entry.length if entry.kind == Kind.TABLE else 0
+        if number and size_bytes > TABLE_BYTES_MAX:
+            return entries[:number]
+    return entries

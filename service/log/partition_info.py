@@ -1,0 +1,41 @@
+"""What the head of a lane says of one partition."""
+
+from dataclasses import dataclass
+
+from storage.errors import Contended
+from storage.head import replication
+from storage.head.head import Head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    partition: int
+    leader: str | None
+    leader_epoch: int
+    replicas: list[str]
+    isr: list[str]
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+
+
+def partition_info(partition: int, local: int, head: Head) -> PartitionInfo:
+    """Return what there is to say of `partition`, which is `local` in its lane."""
+    order = replication.turned(head, local)
+    in_sync = [number for number in order if head.isr >> number & 1]
+    return PartitionInfo(
+        partition=partition,
+        leader=head.zones[in_sync[0]] if in_sync else None,
+        leader_epoch=head.leader_epoch,
+        replicas=[head.zones[number] for number in order],
+        isr=[head.zones[number] for number in in_sync],
+        log_start_offset=head.log_starts[local],
+        high_watermark=head.next_offsets[local],
+        size_bytes=head.sizes[local],
+    )
+
+
+def check_width(head: Head, local: int) -> None:
+    """Raise `Contended` if the head has no place yet for a partition that the topic has."""
+    if local >= head.partition_count:
+        raise Contended("the partition is just being added; send it again")

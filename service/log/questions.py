@@ -1,0 +1,219 @@
+"""Readers who wait for the same records are one question, and get one answer.
+
+A question is a place in a partition and how much is wanted there. However many wait for it, the
+partition is watched once, read once when it has moved, and encoded once for each form in which
+the records are wanted. The answer is handed out a few at a time (storage/lanes/releases.py).
+
+- Who hangs up, or has waited long enough, leaves; the others stay. With the last one the
+  question ends.
+- While an answer is handed out, those who come back for what follows in the partition wait until
+  it is, and then share the next one: or else each would find another end, and need its own read.
+  One who comes too late for that gets it nevertheless, for a moment (`recent`).
+- Nothing else is shared: each has its own time limit, its own share of what may be on its way to
+  readers, its own identifier. Where the common answer does not fit, and whenever something went
+  wrong, each looks by itself, and is told in its own right.
+- An answer names the end of the log, which must not be older than any request it is for.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from service.limits.outgoing import Share, Shares
+from service.log.rereading import reread
+from storage.errors import RiachoError
+from storage.lanes.lane import Lane, LaneView
+from storage.lanes.releases import PER_TURN, Releases
+from storage.lanes.watch import POLLER
+from storage.reading.fetched import Budget, Fetched
+from storage.reading.reader import LogReader
+from storage.tasks import shared
+
+if TYPE_CHECKING:
+    from service.http.answer_size import Body
+
+VIEW_AGE_MAX_S: Final = 1.0
+"""Records below a known end are served without asking whether the head moved, for this long:
+what is committed does not change, but a topic may be deleted and its log start may move."""
+
+RETURN_S_MAX: Final = 0.1
+"""So long, at most, the next answer waits for those who got the last one to come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    lane: Lane
+    partition: int
+    """Within the lane."""
+    offset: int
+    budget: Budget
+    min_bytes: int
+
+    def is_answered_by(self, fetched: Fetched, view: LaneView) -> bool:
+        """Whether nothing is gained by waiting for more."""
+        return (
+            fetched.size_bytes >= self.min_bytes
+            or fetched.end_offset < view.head.next_offsets[self.partition]
+            or fetched.record_count >= self.budget.records_max
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What was read once for all who asked."""
+
+    fetched: Fetched
+    view: LaneView
+    share: Share
+    """Of the records themselves, as long as anyone refers to them."""
+    _bodies: "dict[Hashable, asyncio.Task[Body]]" = field(default_factory=dict)
+
+    async def body(self, form: Hashable, encode: "Callable[[], Awaitable[Body]]") -> "Body":
+        """Return what `encode` makes of it, once for each form."""
+        encoding = self._bodies.get(form)
+        if encoding is None:
+            encoding = self._bodies[form] = shared(_awaited(encode))
+        return encoding.result() if encoding.done() else await asyncio.shield(encoding)
+
+
+async def _awaited(encode: "Callable[[], Awaitable[Body]]") -> "Body":
+    return await encode()
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A question while it waits for its answer."""
+
+    waiters: "dict[asyncio.Future[Answer | None], None]" = field(default_factory=dict)
+    began_s: float = 0.0
+    """When the last of the requests began that it is asked for."""
+    task: "asyncio.Task[None] | None" = None
+
+
+class Questions:
+    def __init__(self, reader: LogReader, outgoing: Shares, releases: Releases) -> None:
+        self._reader = reader
+        self._outgoing = outgoing
+        self._releases = releases
+        self._asked: dict[Question, _Asked] = {}
+        self._handing_out: dict[tuple[Lane, int], tuple[int, asyncio.Future[None]]] = {}
+        """By partition: where the answer ends that many get now, and when they have got it."""
+        self._recent: dict[Question, Answer] = {}
+        self.is_draining = False
+        """Nobody shall wait any more: set it, and wake all lanes."""
+
+    def recent(self, question: Question, view: LaneView) -> Answer | None:
+        """Return an answer that many got a moment ago, if `view` still has its records."""
+        answer = self._recent.get(question)
+        if answer is None or view.head.log_starts[question.partition] > question.offset:
+            return None
+        return answer
+
+    def is_next(self, lane: Lane, partition: int, offset: int) -> bool:
+        """Whether `offset` follows an answer that is being handed out: wait for the next one."""
+        handing_out = self._handing_out.get((lane, partition))
+        return handing_out is not None and offset >= handing_out[0]
+
+    async def answer(
+        self, question: Question, since: LaneView | None, began_s: float, timeout_s: float
+    ) -> Answer | None:
+        """Return the answer as soon as there is more than in `since`, for a request of `began_s`.
+
+        Without `since` as soon as there is anything. None: the time is over, or something else
+        happened; the caller looks by itself.
+        """
+        asked = self._asked.get(question)
+        if asked is None:
+            asked = self._asked[question] = _Asked()
+            asked.task = shared(self._find(question, asked, since))
+            asked.task.set_name(POLLER)
+        asked.began_s = max(asked.began_s, began_s)
+        waiter: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        asked.waiters[waiter] = None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    return await waiter
+            return None
+        finally:
+            asked.waiters.pop(waiter, None)
+            if not asked.waiters and self._asked.get(question) is asked:
+                self._close(question, asked)
+                assert asked.task is not None, question
+                asked.task.cancel()
+
+    def _close(self, question: Question, asked: _Asked) -> None:
+        """Let those who ask from now on ask anew."""
+        if self._asked.get(question) is asked:
+            del self._asked[question]
+
+    async def _find(self, question: Question, asked: _Asked, since: LaneView | None) -> None:
+        answer: Answer | None = None
+        try:
+            # Those who wait look by themselves if this fails, and each is told why.
+            with suppress(RiachoError):
+                answer = await self._read(question, asked, since)
+        finally:
+            self._close(question, asked)
+            waiters = list(asked.waiters)
+            if answer is not None and len(waiters) > PER_TURN:
+                self._note(question, answer, waiters)
+            self._releases.release(waiters, answer)
+
+    def _note(
+        self, question: Question, answer: Answer, waiters: "list[asyncio.Future[Answer | None]]"
+    ) -> None:
+        """Remember that the answer is being handed out, until those who got it may be back."""
+        place, loop = (question.lane, question.partition), asyncio.get_running_loop()
+        last, began_s = loop.create_future(), loop.time()
+        waiters.append(last)
+        noted = answer.fetched.end_offset, loop.create_future()
+        self._handing_out[place] = noted
+        self._recent[question] = answer
+        loop.call_later(VIEW_AGE_MAX_S, self._forget, question, answer)
+
+        def end() -> None:
+            noted[1].set_result(None)
+            if self._handing_out.get(place) is noted:
+                del self._handing_out[place]
+
+        # Readers on this machine take about as long to come back as they took to be answered.
+        last.add_done_callback(
+            lambda _: loop.call_later(min(RETURN_S_MAX, loop.time() - began_s), end)
+        )
+
+    def _forget(self, question: Question, answer: Answer) -> None:
+        if self._recent.get(question) is answer:
+            del self._recent[question]
+
+    async def _read(self, question: Question, asked: _Asked, since: LaneView | None) -> Answer:
+        lane, local, view = question.lane, question.partition, since
+        while True:
+            if view is not None:
+                await lane.changed(view, None, local)
+            handing_out = self._handing_out.get((lane, local))
+            if handing_out is not None and not self.is_draining:
+                await asyncio.wait([handing_out[1]])
+            view = await lane.view(VIEW_AGE_MAX_S)
+            share = self._outgoing.take(question.budget.bytes_max)
+            budget = replace(question.budget, bytes_max=share.size_bytes)
+            read = partial(
+                self._reader.fetch, partition=local, offset=question.offset, budget=budget
+            )
+            fetched, view = await reread(lane, view, read)
+            share.hold(fetched.size_bytes)
+            # At the end of a gateway, all get what there is.
+            if self.is_draining or question.is_answered_by(fetched, view):
+                break
+        self._close(question, asked)
+        is_whole = fetched.end_offset == view.head.next_offsets[local]
+        if is_whole and view.read_began_s <= asked.began_s:
+            # Readers stop at the end, so what we call the end must be that of now.
+            view = await lane.view(0)
+        return Answer(fetched, view, share)
+
+
+__all__ = ["VIEW_AGE_MAX_S", "Answer", "Question", "Questions"]

@@ -1,0 +1,140 @@
+"""Requests of one idempotent producer, in turn.
+
+A producer with several requests in the air sends them over several connections, and one may
+overtake another on the way. Refusing it costs a round trip and a retry, so one that comes too
+early waits a moment for those before it. Nothing depends on this for correctness: the commit
+judges every sequence against the head.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from storage.errors import OutOfOrderSequence
+from storage.head.producers import SEQUENCES, Claim, judge
+from storage.lanes.lane import Lanes, LaneView
+from storage.topics.topics import Topic
+
+WAIT_S: Final = 0.2
+"""So long an early request waits for those before it."""
+
+LOOK_EVERY_S: Final = 0.05
+"""How often one that waits looks whether they came to another gateway."""
+
+PRODUCERS_KEPT_MAX: Final = 20_000
+
+NOTHING_SEEN: Final = -1
+"""Before every epoch."""
+
+_Key: TypeAlias = tuple[bytes, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Arrived:
+    """How far the requests of a producer for one partition have come to this gateway."""
+
+    epoch: int
+    next_sequence: int
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def move(self, epoch: int, next_sequence: int) -> None:
+        self.epoch, self.next_sequence = epoch, next_sequence
+        self.moved.set()
+        self.moved = asyncio.Event()
+
+
+class Sequences:
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._arrived: OrderedDict[_Key, _Arrived] = OrderedDict()
+
+    async def in_turn(self, topic: Topic, claims: Mapping[int, Claim]) -> None:
+        """Return when requests before these have arrived, or after a moment."""
+        arrived = {
+            partition: self._kept((topic.topic_id, partition, claim.producer_id))
+            for partition, claim in claims.items()
+        }
+        early = [p for p, claim in claims.items() if _is_early(claim, arrived[p])]
+        if early:
+            await asyncio.gather(*(self._catch_up(topic, p, claims[p], arrived[p]) for p in early))
+        # All at once, after the wait: else who comes behind in one partition would overtake
+        # what still waits for another.
+        for partition, claim in claims.items():
+            if not _is_behind(claim, arrived[partition]):
+                following = (claim.sequence + claim.record_count) % SEQUENCES
+                arrived[partition].move(claim.epoch, following)
+
+    async def _catch_up(
+        self, topic: Topic, partition: int, claim: Claim, arrived: _Arrived
+    ) -> None:
+        """Wait until the claim is not early any more, but not for long."""
+        number, _ = topic.lane_of(partition)
+        lane = self._lanes.lane(topic.topic_id, number)
+        for _ in range(int(WAIT_S / LOOK_EVERY_S)):
+            _look(arrived, lane.known(LOOK_EVERY_S) or await lane.view(0), claim)
+            if not _is_early(claim, arrived):
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await arrived.moved.wait()
+            if not _is_early(claim, arrived):
+                return
+
+    def _kept(self, key: _Key) -> _Arrived:
+        arrived = self._arrived.get(key)
+        if arrived is None:
+            arrived = self._arrived[key] = _Arrived(NOTHING_SEEN, 0)
+        self._arrived.move_to_end(key)
+        if len(self._arrived) > PRODUCERS_KEPT_MAX:
+            self._arrived.popitem(last=False)
+        return arrived
+
+
+def _look(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
+    """Take over what the head knows of the producer, if that is more."""
+    window = view.windows.get(claim.key)
+    if window is None:
+        if view.head.producer_pages:
+            # It may be in a page. Waiting is not worth looking there.
+            arrived.move(claim.epoch, claim.sequence)
+        return
+    ahead = (window.next_sequence - arrived.next_sequence) % SEQUENCES
+    is_same = window.epoch == arrived.epoch
+    if window.epoch > arrived.epoch or (is_same and 0 < ahead < SEQUENCES // 2):
+        arrived.move(window.epoch, window.next_sequence)
+
+
+def already_written(
+    topic: Topic, views: Mapping[int, LaneView], claims: Mapping[int, Claim]
+) -> dict[int, int]:
+    """Return the offsets of those batches that a known head says were written before.
+
+    Raises `InvalidProducerEpoch` or `DuplicateSequence` if it can tell so already.
+    """
+    found: dict[int, int] = {}
+    for partition, claim in claims.items():
+        number, _ = topic.lane_of(partition)
+        window = views[number].windows.get(claim.key)
+        verdict = None if window is None else judge(window, claim)
+        if isinstance(verdict, int):
+            found[partition] = verdict
+        elif verdict is not None and not isinstance(verdict, OutOfOrderSequence):
+            # What looks like a gap may have been filled since.
+            raise verdict
+    return found
+
+
+def _is_early(claim: Claim, arrived: _Arrived) -> bool:
+    if claim.epoch != arrived.epoch:
+        return claim.epoch > arrived.epoch and claim.sequence != 0
+    return 0 < (claim.sequence - arrived.next_sequence) % SEQUENCES < SEQUENCES // 2
+
+
+def _is_behind(claim: Claim, arrived: _Arrived) -> bool:
+    behind = (arrived.next_sequence - claim.sequence) % SEQUENCES
+    return claim.epoch < arrived.epoch or (
+        claim.epoch == arrived.epoch and 0 < behind < SEQUENCES // 2
+    )

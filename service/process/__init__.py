@@ -1,0 +1,1 @@
+"""What a gateway does as a process: logs, memory, version, watching its stores."""

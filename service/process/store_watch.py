@@ -1,0 +1,79 @@
+"""Whether this gateway can write, and finding out by itself when it can again.
+
+A gateway whose disk is full, or that has no descriptors left, says at `/ready` that it is not ready
+(`obstacle`), and is sent no requests then. So it must try for itself: as long as a store is in
+trouble (`storage/stores/trouble.py`), something small is written to it every now and then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from service.clock import World
+from storage import keys
+from storage.errors import RiachoError
+from storage.stores.metadata import MetadataStore
+from storage.stores.trouble import MayFail
+from storage.zones.zones import Zones
+
+PROBED_EVERY_S: Final = 2.0
+PROBE_S_MAX: Final = 10.0
+PROBE_BYTES: Final = 64 * 1024
+"""Not just a few: those may fit where nothing else does."""
+
+
+def obstacle(zones: Zones, metadata: MetadataStore) -> str:
+    """Return why writes fail here: the table takes none, or no zone does. Nothing if they work.
+
+    One zone that takes them is enough: the others leave the ISR.
+    """
+    if table := reason_of(metadata):
+        return table
+    reasons = [reason_of(zones.store(name)) for name in zones.names]
+    return reasons[0] if all(reasons) else ""
+
+
+def reason_of(store: object) -> str:
+    return store.trouble.reason if isinstance(store, MayFail) else ""
+
+
+class StoreWatch:
+    """Writes to stores that are in trouble until one write is done."""
+
+    def __init__(
+        self,
+        zones: Zones,
+        metadata: MetadataStore,
+        beat: Callable[[], Awaitable[None]],
+        world: World,
+    ) -> None:
+        """`beat` writes to the table what would be written there anyway."""
+        self._zones = zones
+        self._metadata = metadata
+        self._beat = beat
+        self._world = world
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self._world.sleep(PROBED_EVERY_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Try once to write to each store that is in trouble."""
+        if reason_of(self._metadata):
+            with suppress(RiachoError, TimeoutError):
+                async with asyncio.timeout(PROBE_S_MAX):
+                    await self._beat()
+        for name in self._zones.names:
+            if reason_of(self._zones.store(name)):
+                with suppress(RiachoError, TimeoutError):
+                    async with asyncio.timeout(PROBE_S_MAX):
+                        await self._probe(name)
+
+    async def _probe(self, name: str) -> None:
+        store, probe = self._zones.store(name), self._world.new_id().hex()
+        key = keys.zone_probe(probe)
+        await store.put(key, [bytes(PROBE_BYTES)])
+        await store.delete([key])

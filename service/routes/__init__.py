@@ -1,0 +1,1 @@
+"""Every HTTP route. A route translates; it does not decide."""

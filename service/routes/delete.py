@@ -1,0 +1,102 @@
+"""Routes that delete records up to an offset, of one partition or of several."""
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from service.http.requests import OFFSET_MAX, Query, parse_integer
+from service.limits.record_limits import PARTITION_MAX
+from service.log.delete_records import delete_records
+from service.log.gateway import Gateway
+from service.routes.openapi.document import parameter
+from service.routes.topics import PartitionNumber, TopicName
+from storage.errors import InvalidRequest
+from storage.topics.topics import PARTITIONS_MAX
+
+LATEST: Final = -1
+"""Kafka's number for all records that are there."""
+
+_BEFORE: Final = {"type": "string", "pattern": "^(latest|-1|[0-9]{1,18})$"}
+
+
+class LogStart(BaseModel):
+    partition: int
+    log_start_offset: int = Field(description="the first offset that can still be read")
+
+
+class LogStarts(BaseModel):
+    partitions: list[LogStart]
+
+
+class DeletionUpTo(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    partition: Annotated[StrictInt, Field(ge=0, le=PARTITION_MAX)]
+    before_offset: Annotated[StrictInt, Field(ge=LATEST, le=OFFSET_MAX)] | Literal["latest"] = (
+        Field(description="the first offset to keep; latest, or -1: none of those that are there")
+    )
+
+
+class Deletions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: Annotated[list[DeletionUpTo], Field(min_length=1, max_length=PARTITIONS_MAX)]
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Return the routes that move log starts."""
+    routes = APIRouter(prefix="/v1/topics", tags=["records"])
+
+    @routes.delete(
+        "/{topic}/partitions/{partition}/records",
+        openapi_extra={
+            "parameters": [
+                {
+                    **parameter("query", "before_offset", _BEFORE, "the first offset to keep"),
+                    "required": True,
+                }
+            ]
+        },
+    )
+    async def delete_records_of_partition(
+        topic: TopicName, partition: PartitionNumber, request: Request
+    ) -> LogStart:
+        """Delete the records before an offset, or all that are there (`latest`)."""
+        text = Query(request, ["before_offset"]).text("before_offset")
+        starts = await delete_records(gateway, topic, {partition: _parse(text)})
+        return LogStart(partition=partition, log_start_offset=starts[partition])
+
+    @routes.post("/{topic}/delete-records")
+    async def delete_records_of_partitions(
+        topic: TopicName, deletions: Deletions, request: Request
+    ) -> LogStarts:
+        """Delete the records before an offset in each of several partitions."""
+        Query(request, ())
+        before: dict[int, int | None] = {}
+        for each in deletions.partitions:
+            if each.partition in before:
+                raise InvalidRequest(f"partitions: {each.partition} is named twice")
+            is_all = each.before_offset in ("latest", LATEST)
+            before[each.partition] = None if is_all else int(each.before_offset)
+        starts = await delete_records(gateway, topic, before)
+        return LogStarts(
+            partitions=[LogStart(partition=p, log_start_offset=starts[p]) for p in before]
+        )
+
+    return routes
+
+
+def _parse(text: str | None) -> int | None:
+    if text is None:
+        raise InvalidRequest(
+            "query: before_offset is missing; give the first offset to keep, or latest"
+        )
+    if text == "latest":
+        return None
+    offset = parse_integer("before_offset", text)
+    if not LATEST <= offset <= OFFSET_MAX:
+        raise InvalidRequest(
+            f"query: before_offset must be from 0 to {OFFSET_MAX} or latest, not {text}"
+        )
+    return None if offset == LATEST else offset

@@ -1,0 +1,184 @@
+"""`GET …/records` and `POST /v1/fetch`: from offsets to bodies."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from service.http.access_log import request_id_of
+from service.http.answer_size import Body, body_of, fitted, with_rest
+from service.http.bodies.arrow_fetch import arrow_body
+from service.http.bodies.json_fetch import ndjson_pieces
+from service.http.hosted import wait_s
+from service.http.json_requests import read_json
+from service.http.methods import is_head
+from service.http.metrics import Metrics
+from service.http.records_response import RecordsResponse
+from service.http.requests import (
+    ARROW,
+    JSON,
+    NDJSON,
+    OFFSET_MAX,
+    SSE,
+    Query,
+    accepted,
+    parse_event_id,
+    partition_of,
+)
+from service.log.gateway import FetchResult, Gateway, Position, Wait
+from service.routes.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
+from service.routes.tail import limits_of, tail
+from storage.errors import InvalidRequest
+from storage.reading.reader import Budget
+
+PARAMETERS: Final = (
+    "offset",
+    "at",
+    "max_records",
+    "max_bytes",
+    "min_bytes",
+    "max_wait_ms",
+    "value_format",
+    "offsets",
+)
+
+_FETCH_BODY: Final = msgspec.json.Decoder(FetchBody)
+
+
+class FetchRoutes:
+    def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+        self._several = MultiFetch(gateway, metrics)
+
+    async def one(self, request: Request) -> Response:
+        """Fetch records of one partition, or tail it as server-sent events."""
+        media_type = accepted(request.headers, (JSON, NDJSON, ARROW, SSE))
+        query = Query(request, PARAMETERS)
+        topic, partition = request.path_params["topic"], partition_of(request)
+        if media_type == SSE:
+            return await self._tail(request, query, topic, partition)
+        budget, wait = self._budget(query), self._wait(request, query)
+        value_format, form = query.value_format(), query.offsets_form()
+        result = await self._gateway.fetch(topic, partition, query.position(), budget, wait)
+
+        async def arrow(bytes_max: int) -> Body:
+            return await arrow_body(result.fetched, bytes_max, form)
+
+        def encoded(bytes_max: int) -> Body:
+            batches = result.fetched.batches(bytes_max)
+            if media_type == NDJSON:
+                pieces = ndjson_pieces(batches, value_format=value_format)
+            else:
+                pieces = fetched_json(result, batches, value_format)
+            return body_of(result, batches, pieces)
+
+        async def text(bytes_max: int) -> Body:
+            size_bytes = min(bytes_max, result.fetched.memory_bytes)
+            return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
+
+        encode = arrow if media_type == ARROW else text
+        return await self._answer(result, media_type, encode, (media_type, value_format, form))
+
+    def _budget(self, query: Query) -> Budget:
+        settings = self._gateway.settings
+        return Budget(
+            records_max=query.up_to(
+                "max_records", settings.fetch_records_default, settings.fetch_records_max
+            ),
+            bytes_max=query.up_to(
+                "max_bytes", settings.fetch_bytes_default, settings.fetch_bytes_max
+            ),
+        )
+
+    def _wait(self, request: Request, query: Query) -> Wait:
+        longest = self._gateway.settings.wait_ms_max
+        wanted_s = (query.integer("max_wait_ms", 0, longest) or 0) / 1000
+        return Wait(
+            min_bytes=query.up_to("min_bytes", 1, OFFSET_MAX, low=0),
+            max_wait_s=wait_s(request, wanted_s, self._gateway.world.monotonic_s()),
+        )
+
+    async def _answer(
+        self,
+        result: FetchResult,
+        media_type: str,
+        encode: Callable[[int], Awaitable[Body]],
+        form: Hashable,
+    ) -> Response:
+        share = result.share if result.answer is None else result.answer.share
+        fits = partial(
+            fitted, encode, share.size_bytes, self._gateway.settings.answer_bytes_max, result
+        )
+        if result.answer is None:
+            found = await fits()
+        else:
+            found = await result.answer.body(form, fits)
+            if media_type == JSON:
+                # The records are those of others, too; the end of the log is that of now.
+                found = with_rest(found, fetched_rest(result, found.next_offset))
+        self._metrics.fetched(found.record_count, found.body_bytes)
+        headers = _headers(result, found.next_offset)
+        return RecordsResponse(found.pieces, media_type, [result.share], headers)
+
+    async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
+        position = query.position()
+        last = request.headers.get("last-event-id")
+        if last is not None:
+            position = Position(offset=parse_event_id(last) + 1)
+        budget = self._budget(query)
+        stop_after = query.integer("max_records", 1, OFFSET_MAX)
+        value_format = query.value_format()
+        # The first look happens here, so that a bad request is refused by its status.
+        first = await self._gateway.fetch(topic, partition, position, budget, Wait())
+        events = tail(
+            self._gateway,
+            first,
+            budget,
+            value_format,
+            stop_after,
+            limits_of(request, self._gateway),
+        )
+        if is_head(request):
+            events = _nothing()
+        return StreamingResponse(
+            events,
+            media_type=SSE,
+            # Proxies must neither keep nor gather what they pass on.
+            headers={"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"},
+        )
+
+    async def many(self, request: Request) -> Response:
+        """Fetch from several partitions with one wait and one budget of bytes."""
+        Query(request, ())
+        body = await read_json(request, self._gateway, _FETCH_BODY)
+        settings = self._gateway.settings
+        if not 1 <= len(body.partitions) <= settings.fetch_partitions_max:
+            raise InvalidRequest(
+                f"partitions: ask for 1 to {settings.fetch_partitions_max},"
+                f" not {len(body.partitions)}"
+            )
+        if body.max_wait_ms > settings.wait_ms_max:
+            raise InvalidRequest(
+                f"max_wait_ms: must be from 0 to {settings.wait_ms_max}, not {body.max_wait_ms}"
+            )
+        wanted_s = wait_s(request, body.max_wait_ms / 1000, self._gateway.world.monotonic_s())
+        body.max_wait_ms = int(wanted_s * 1000)
+        items, shares = await self._several.fetch(body, request_id_of(request))
+        return RecordsResponse([b'{"partitions":', *items, b"}"], JSON, shares)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield
+
+
+def _headers(result: FetchResult, next_offset: int) -> dict[str, str]:
+    return {
+        "riacho-next-offset": str(next_offset),
+        "riacho-high-watermark": str(result.high_watermark),
+        "riacho-log-start-offset": str(result.log_start_offset),
+    }

@@ -1,0 +1,354 @@
+"""Routes about consumer groups. A route translates; it does not decide."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.groups.assignors import TopicPartition
+from service.groups.coordinator import (
+    SESSION_TIMEOUT_MS_DEFAULT,
+    Beat,
+    Coordinator,
+    check_generation,
+)
+from service.groups.offsets import Commit, Committer, Offsets
+from service.groups.progress import Progress, Reset, ResetTo
+from service.groups.state import Group, Member
+from service.http.access_log import request_id_of
+from service.http.hosted import wait_s
+from service.http.json_requests import read_json
+from service.http.records_response import RecordsResponse
+from service.http.requests import JSON, OFFSET_MAX, Query, ValueFormat
+from service.limits.outgoing import Share
+from service.log.gateway import Gateway, Position
+from service.routes.multi_fetch import FetchBody, MultiFetch, Wanted
+from storage.errors import InvalidRequest, UnknownGroup
+from storage.reading.fetched import Data
+
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=OFFSET_MAX)]
+_Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+POLL_WAIT_SHARE: Final = 3
+"""A poll waits at most this part of the session timeout, since it beats only when it begins."""
+
+
+class Place(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    partition: _Partition
+
+    def pair(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class Spot(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    partition: _Partition
+    offset: _Offset
+
+
+class JoinBody(msgspec.Struct, forbid_unknown_fields=True):
+    topics: list[str] = []
+    topics_pattern: str | None = None
+    session_timeout_ms: int = SESSION_TIMEOUT_MS_DEFAULT
+    assignor: str | None = None
+    instance_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    client_id: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class BeatBody(msgspec.Struct, forbid_unknown_fields=True):
+    generation: _Generation
+    owned: list[Place] | None = None
+
+
+class PollBody(msgspec.Struct, forbid_unknown_fields=True):
+    generation: _Generation
+    owned: list[Place] | None = None
+    positions: list[Spot] = []
+    auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
+    max_records: _Count | None = None
+    max_bytes: _Count | None = None
+    min_bytes: _Offset = 1
+    max_wait_ms: _Offset = 0
+    value_format: ValueFormat = "text"
+
+
+class CommitOffset(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    partition: _Partition
+    offset: _Offset
+    metadata: str | None = None
+
+
+class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
+    offsets: list[CommitOffset]
+    generation: _Generation | None = None
+    member_id: str | None = None
+
+
+def offsets_of(body: CommitBody, place: str = "") -> tuple[list[Commit], Committer | None]:
+    """Return what is to be committed and by whom, or raise `InvalidRequest` about `place`."""
+    committer = None
+    if body.member_id is not None or body.generation is not None:
+        if body.member_id is None or body.generation is None:
+            raise InvalidRequest(f"{place}give generation and member_id together, or neither")
+        committer = Committer(member_id=body.member_id, generation=body.generation)
+    commits = [
+        Commit(
+            topic=one.topic,
+            partition=one.partition,
+            offset=one.offset,
+            metadata=one.metadata or "",
+        )
+        for one in body.offsets
+    ]
+    return commits, committer
+
+
+class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
+    to: ResetTo
+    timestamp: _Offset | None = None
+    offset: _Offset | None = None
+    shift: int | None = None
+    topics: list[str] = []
+    partitions: list[Place] = []
+    dry_run: bool = False
+
+
+_JOIN: Final = msgspec.json.Decoder(JoinBody)
+_BEAT: Final = msgspec.json.Decoder(BeatBody)
+_POLL: Final = msgspec.json.Decoder(PollBody)
+_COMMIT: Final = msgspec.json.Decoder(CommitBody)
+_RESET: Final = msgspec.json.Decoder(ResetBody)
+
+
+class GroupRoutes:
+    def __init__(
+        self,
+        gateway: Gateway,
+        coordinator: Coordinator,
+        offsets: Offsets,
+        several: MultiFetch,
+    ) -> None:
+        self._gateway = gateway
+        self._coordinator = coordinator
+        self._offsets = offsets
+        self._several = several
+        self._progress = Progress(gateway, coordinator, offsets)
+
+    async def join(self, request: Request) -> Response:
+        """Become a member of a group, which is made by its first member."""
+        Query(request, ())
+        body = await read_json(request, self._gateway, _JOIN)
+        member = Member(
+            topics=tuple(dict.fromkeys(body.topics)),
+            pattern=body.topics_pattern,
+            instance_id=body.instance_id,
+            session_timeout_ms=body.session_timeout_ms,
+            client=body.client_id,
+        )
+        beat = await self._coordinator.join(_group(request), member, body.assignor)
+        return _answer({"member_id": beat.member_id, **_beat(beat)})
+
+    async def heartbeat(self, request: Request) -> Response:
+        """Keep the session; learn the generation, what to read and what to give up."""
+        Query(request, ())
+        body = await read_json(request, self._gateway, _BEAT)
+        beat = await self._beat(request, body.generation, body.owned)
+        return _answer(_beat(beat))
+
+    async def poll(self, request: Request) -> Response:
+        """Heartbeat, and fetch what is assigned from where the caller is."""
+        Query(request, ())
+        body = await read_json(request, self._gateway, _POLL)
+        wait_ms_max = self._gateway.settings.wait_ms_max
+        if body.max_wait_ms > wait_ms_max:
+            raise InvalidRequest(f"max_wait_ms: must be from 0 to {wait_ms_max}")
+        group_id = _group(request)
+        beat = await self._beat(request, body.generation, body.owned)
+        check_generation(group_id, body.generation, beat.generation)
+        items: list[Data] = [b"[]"]
+        shares: list[Share] = []
+        wait_ms = min(body.max_wait_ms, beat.session_timeout_ms // POLL_WAIT_SHARE)
+        wait_ms = int(1000 * wait_s(request, wait_ms / 1000, self._gateway.world.monotonic_s()))
+        if beat.assignment:
+            wanted, resets = await self._wanted(group_id, beat.assignment, body)
+            fetch = FetchBody(
+                partitions=wanted,
+                max_records=body.max_records,
+                max_bytes=body.max_bytes,
+                min_bytes=body.min_bytes,
+                max_wait_ms=wait_ms,
+                value_format=body.value_format,
+            )
+            items, shares = await self._several.fetch(fetch, request_id_of(request), resets)
+        elif wait_ms:
+            # Nothing is assigned, and nobody shall ask again in a tight loop.
+            await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
+        head = msgspec.json.encode(_beat(beat))
+        return RecordsResponse([head[:-1], b',"partitions":', *items, b"}"], JSON, shares)
+
+    async def _beat(self, request: Request, generation: int, owned: list[Place] | None) -> Beat:
+        pairs = None if owned is None else [place.pair() for place in owned]
+        return await self._coordinator.heartbeat(
+            _group(request), _member(request), generation, pairs
+        )
+
+    async def _wanted(
+        self, group_id: str, assignment: Sequence[TopicPartition], body: PollBody
+    ) -> tuple[list[Wanted], dict[TopicPartition, Position]]:
+        """Return where to read: the caller's position, else what is committed, else the reset.
+
+        Also where to go on if a committed offset is no longer, or not yet, in the log.
+        """
+        given = {(spot.topic, spot.partition): spot.offset for spot in body.positions}
+        missing = [place for place in assignment if place not in given]
+        committed = await self._offsets.read_some(group_id, missing) if missing else {}
+        reset = None if body.auto_offset_reset == "none" else body.auto_offset_reset
+        # Not always the same partition first: one that is always full would starve the others.
+        turn = int(self._gateway.world.random() * len(assignment))
+        wanted = []
+        for topic, partition in [*assignment[turn:], *assignment[:turn]]:
+            offset = given.get((topic, partition), committed.get((topic, partition)))
+            if offset is None and reset is None:
+                raise InvalidRequest(
+                    f"{topic}/{partition} has no position and no committed offset, and"
+                    " auto_offset_reset is none: give its position"
+                )
+            at = None if offset is not None else reset
+            wanted.append(Wanted(topic=topic, partition=partition, offset=offset, at=at))
+        return wanted, {} if reset is None else dict.fromkeys(committed, Position(at=reset))
+
+    async def leave(self, request: Request) -> Response:
+        """Leave the group; what the member read goes to others at once."""
+        Query(request, ())
+        await self._coordinator.leave(_group(request), _member(request))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def commit(self, request: Request) -> Response:
+        """Record offsets, as a member, or from outside while the group has none."""
+        Query(request, ())
+        body = await read_json(request, self._gateway, _COMMIT)
+        commits, committer = offsets_of(body)
+        await self._offsets.commit(_group(request), commits, committer)
+        return _answer({"offsets": body.offsets})
+
+    async def committed(self, request: Request) -> Response:
+        """Return what the group has committed."""
+        topic = Query(request, ["topic"]).text("topic")
+        found = [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "offset": one.offset,
+                "metadata": one.metadata,
+                "committed_ms": one.committed_ms,
+            }
+            for one in await self._offsets.read(_group(request))
+            if topic is None or one.topic == topic
+        ]
+        return _answer({"offsets": found})
+
+    async def lag(self, request: Request) -> Response:
+        """Return how far behind the group is, in records and seconds."""
+        Query(request, ())
+        lags = await self._progress.lag(_group(request))
+        return _answer(
+            {
+                "group": _group(request),
+                "total_lag": sum(lag.lag for lag in lags),
+                "partitions": lags,
+            }
+        )
+
+    async def reset(self, request: Request) -> Response:
+        """Move committed offsets; with dry_run only say where to."""
+        Query(request, ())
+        body = await read_json(request, self._gateway, _RESET)
+        value = {"timestamp": body.timestamp, "offset": body.offset, "shift": body.shift}
+        if body.to in value and value[body.to] is None:
+            raise InvalidRequest(f"{body.to}: is missing, and to says {body.to!r}")
+        moved = await self._progress.reset(
+            _group(request),
+            Reset(
+                to=body.to,
+                value=value.get(body.to) or 0,
+                topics=body.topics,
+                partitions=[place.pair() for place in body.partitions],
+            ),
+            dry_run=body.dry_run,
+        )
+        return _answer({"dry_run": body.dry_run, "offsets": moved})
+
+    async def list_groups(self, request: Request) -> Response:
+        """List all groups."""
+        Query(request, ())
+        groups = await self._coordinator.all()
+        return _answer({"groups": [_summary(name, group) for name, group in groups.items()]})
+
+    async def describe(self, request: Request) -> Response:
+        """Return a group, its members and what each of them reads."""
+        Query(request, ())
+        known = await self._coordinator.read(_group(request))
+        if known.version is None:
+            raise UnknownGroup(f"there is no group {_group(request)!r}")
+        group = known.group
+        members = [
+            {
+                "member_id": member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client,
+                "topics": list(member.topics),
+                "topics_pattern": member.pattern,
+                "session_timeout_ms": member.session_timeout_ms,
+                "assignment": _places(group.assignment(member_id)),
+                "revoke": _places(group.revocations(member_id)),
+            }
+            for member_id, member in sorted(group.members.items())
+        ]
+        return _answer({**_summary(_group(request), group), "members": members})
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a group that has no members, with all it has committed."""
+        Query(request, ())
+        await self._coordinator.delete(_group(request))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _group(request: Request) -> str:
+    return str(request.path_params["group"])
+
+
+def _member(request: Request) -> str:
+    return str(request.path_params["member"])
+
+
+def _places(places: Sequence[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": partition} for topic, partition in places]
+
+
+def _beat(beat: Beat) -> dict[str, Any]:
+    return {
+        "generation": beat.generation,
+        "assignment": _places(beat.assignment),
+        "revoke": _places(beat.revoke),
+    }
+
+
+def _summary(name: str, group: Group) -> dict[str, Any]:
+    return {
+        "group": name,
+        "state": group.state,
+        "generation": group.generation,
+        "assignor": group.assignor,
+        "member_count": len(group.members),
+    }
+
+
+def _answer(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type=JSON)

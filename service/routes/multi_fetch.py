@@ -1,0 +1,247 @@
+"""Fetching from several partitions with one wait and one budget of bytes."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+from service.http import problems
+from service.http.answer_size import Body, body_of, fitted
+from service.http.bodies.json_fetch import json_pieces
+from service.http.metrics import Metrics
+from service.http.requests import OFFSET_MAX, ValueFormat, parse_place
+from service.limits.outgoing import Share
+from service.log.gateway import FetchResult, Gateway, Position, Wait
+from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, RiachoError
+from storage.reading.fetched import Batches, Budget, Data
+
+FETCHES_AT_ONCE: Final = 16
+"""Partitions of one `POST /v1/fetch` that are read at the same time. More would read beyond
+the budget, fewer would wait for the store more often."""
+
+ITEM_BYTES: Final = 1024
+"""What a partition takes in an answer besides its records, at most: names, offsets, an error."""
+
+NO_RESETS: Final[Mapping[tuple[str, int], Position]] = {}
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=OFFSET_MAX)]
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """One partition of a `POST /v1/fetch`."""
+
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    offset: int | None = None
+    at: int | str | None = None
+    max_bytes: _Count | None = None
+
+    def position(self) -> Position:
+        if self.offset is not None and self.at is not None:
+            raise InvalidRequest("give offset or at, not both")
+        if self.offset is not None:
+            return Position(offset=self.offset)
+        return Position(at=parse_place(str("earliest" if self.at is None else self.at)))
+
+
+class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: list[Wanted]
+    max_records: _Count | None = None
+    max_bytes: _Count | None = None
+    min_bytes: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)] = 1
+    max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)] = 0
+    value_format: ValueFormat = "text"
+
+
+@dataclass(slots=True)
+class _Left:
+    """What an answer still takes."""
+
+    bytes: int
+    records: int
+    room_bytes: int = 0
+    """Of JSON; 0: any size."""
+    is_empty: bool = True
+
+    def take(self, body: Body) -> None:
+        if body.record_count:
+            self.is_empty = False
+            self.bytes -= body.size_bytes
+            self.records -= body.record_count
+            if self.room_bytes:
+                self.room_bytes = max(1, self.room_bytes - body.body_bytes)
+
+
+class MultiFetch:
+    def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+
+    async def fetch(
+        self,
+        body: FetchBody,
+        request_id: str,
+        resets: Mapping[tuple[str, int], Position] = NO_RESETS,
+    ) -> tuple[list[Data], list[Share]]:
+        """Return pieces of the JSON array of what was found, waiting for `min_bytes` of it.
+
+        Where `resets` has a place to go to, an offset out of range is no error. The shares are
+        to be held until the array is sent.
+        """
+        now_s = self._gateway.world.monotonic_s
+        deadline_s = now_s() + body.max_wait_ms / 1000
+        positions: list[Position | None] = [None] * len(body.partitions)
+        while True:
+            results = await self._fetch_each(body, positions, resets)
+            good = [result for result in results if isinstance(result, FetchResult)]
+            for number, result in enumerate(results):
+                if isinstance(result, FetchResult):
+                    # "latest" means the end at the time of the call, not of the last look.
+                    positions[number] = Position(offset=result.fetched.start_offset)
+            left_s = deadline_s - now_s()
+            if (
+                sum(result.fetched.size_bytes for result in good) >= body.min_bytes
+                or len(good) < len(results)
+                or left_s <= 0
+                or self._gateway.draining.is_set()
+            ):
+                items = await self._json(body, results, request_id)
+                return items, [result.share for result in good]
+            await self._gateway.changed([result.watch for result in good], left_s)
+
+    async def _fetch_each(
+        self,
+        body: FetchBody,
+        positions: Sequence[Position | None],
+        resets: Mapping[tuple[str, int], Position],
+    ) -> list[FetchResult | RiachoError]:
+        """Fetch from all partitions, some at a time, until the budget is used up."""
+        settings = self._gateway.settings
+        left = min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+        records = min(
+            body.max_records or settings.fetch_records_default, settings.fetch_records_max
+        )
+        results: list[FetchResult | RiachoError] = []
+        for start in range(0, len(body.partitions), FETCHES_AT_ONCE):
+            wave = await asyncio.gather(
+                *(
+                    self._fetch_one(
+                        wanted,
+                        positions[start + number],
+                        Budget(
+                            records_max=records if left > 0 else 0,
+                            bytes_max=min(left, wanted.max_bytes or left),
+                        ),
+                        resets.get((wanted.topic, wanted.partition)),
+                    )
+                    for number, wanted in enumerate(
+                        body.partitions[start : start + FETCHES_AT_ONCE]
+                    )
+                )
+            )
+            left -= sum(r.fetched.size_bytes for r in wave if isinstance(r, FetchResult))
+            results += wave
+        return results
+
+    async def _fetch_one(
+        self, wanted: Wanted, position: Position | None, budget: Budget, reset: Position | None
+    ) -> FetchResult | RiachoError:
+        try:
+            return await self._gateway.fetch(
+                wanted.topic, wanted.partition, position or wanted.position(), budget, Wait()
+            )
+        except OffsetOutOfRange as error:
+            return error if reset is None else await self._fetch_one(wanted, reset, budget, None)
+        except RiachoError as error:
+            return error
+
+    async def _json(
+        self, body: FetchBody, results: Sequence[FetchResult | RiachoError], request_id: str
+    ) -> list[Data]:
+        settings = self._gateway.settings
+        left = _Left(
+            bytes=min(body.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max),
+            records=min(
+                body.max_records or settings.fetch_records_default, settings.fetch_records_max
+            ),
+        )
+        if settings.answer_bytes_max:
+            left.room_bytes = settings.answer_bytes_max - ITEM_BYTES * len(results)
+        items: list[Data] = []
+        for wanted, result in zip(body.partitions, results, strict=True):
+            place = {"topic": wanted.topic, "partition": wanted.partition}
+            try:
+                if isinstance(result, RiachoError):
+                    raise result
+                found = await self._item(result, wanted, left, body.value_format)
+            except RiachoError as error:
+                document = problems.document(error, request_id)
+                items += [b",", msgspec.json.encode({**place, "error": document})]
+            else:
+                left.take(found)
+                first, *others = found.pieces
+                items += [b",", msgspec.json.encode(place)[:-1], b",", first[1:], *others]
+        pieces = [b"[", *items[1:], b"]"]
+        self._metrics.fetched(0, sum(map(len, pieces)))
+        return pieces
+
+    async def _item(
+        self, result: FetchResult, wanted: Wanted, left: _Left, value_format: ValueFormat
+    ) -> Body:
+        """Return what one partition has, as far as the answer takes it.
+
+        Raises `RecordTooLarge` if not even an answer of its own would take its first record.
+        """
+
+        def encoded(bytes_max: int) -> Body:
+            batches: Batches = []
+            # What will not be sent need not be decoded either.
+            if bytes_max > 0 and left.records > 0:
+                batches = _first_records(result.fetched.batches(bytes_max), left.records)
+            return body_of(result, batches, fetched_json(result, batches, value_format))
+
+        async def encode(bytes_max: int) -> Body:
+            size_bytes = min(bytes_max, result.fetched.memory_bytes)
+            return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
+
+        affordable = min(left.bytes, wanted.max_bytes or left.bytes, result.share.size_bytes)
+        try:
+            return await fitted(encode, affordable, left.room_bytes, result)
+        except RecordTooLarge:
+            if left.is_empty:
+                raise
+            return await encode(0)
+
+
+def _first_records(batches: Batches, count: int) -> Batches:
+    """Return `batches` cut behind `count` records."""
+    cut = []
+    for offsets, batch in batches:
+        if count <= 0:
+            break
+        cut.append((offsets[:count], batch.slice(0, count)))
+        count -= batch.num_rows
+    return cut
+
+
+def fetched_json(result: FetchResult, batches: Batches, value_format: ValueFormat) -> list[Data]:
+    """Return what is, one after the other, the JSON object of what was fetched.
+
+    The last piece is what follows the records.
+    """
+    rest = fetched_rest(result, result.fetched.end_of(batches))
+    return [b'{"records":', *json_pieces(batches, value_format=value_format), rest]
+
+
+def fetched_rest(result: FetchResult, next_offset: int) -> bytes:
+    """Return what follows the records in the JSON of one partition."""
+    rest = msgspec.json.encode(
+        {
+            "next_offset": next_offset,
+            "high_watermark": result.high_watermark,
+            "log_start_offset": result.log_start_offset,
+        }
+    )
+    return b"," + rest[1:]

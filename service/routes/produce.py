@@ -1,0 +1,205 @@
+"""`POST …/records`: from a body to offsets."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.http.bodies.produce import Produced, decode_produce
+from service.http.metrics import Metrics
+from service.http.requests import Query, partition_of, read_body
+from service.limits.admission import Hold
+from service.limits.record_limits import RecordLimits
+from service.log.gateway import Gateway, Wanted
+from service.log.numbering import EPOCH, ID, NOBODY, SEQUENCE, Numbered, Sender, parse_sender
+from service.transactions.fences import Fences
+from service.transactions.staging import Receipt, Staging
+from storage.errors import InvalidAcks, InvalidRequest, RiachoError
+
+log = logging.getLogger("riacho.error")
+
+NO_OFFSET: Final = -1
+"""What `acks=0` is told, as in Kafka, and whoever stages: the offset is not known yet."""
+
+
+class Result(msgspec.Struct, gc=False):
+    partition: int
+    base_offset: int
+    count: int
+
+
+class ProduceRoutes:
+    def __init__(
+        self, gateway: Gateway, staging: Staging, fences: Fences, metrics: Metrics
+    ) -> None:
+        self._gateway = gateway
+        self._staging = staging
+        self._fences = fences
+        self._metrics = metrics
+        self._unacknowledged: set[asyncio.Task[None]] = set()
+
+    async def to_topic(self, request: Request) -> Response:
+        """Produce; each record's partition is given, chosen by its key, or spread."""
+        return await self._produce(request, None)
+
+    async def to_partition(self, request: Request) -> Response:
+        """Produce to one partition."""
+        return await self._produce(request, partition_of(request))
+
+    async def aclose(self) -> None:
+        """Wait for the writes that nobody waits for."""
+        while self._unacknowledged:
+            await asyncio.wait(self._unacknowledged)
+
+    async def _produce(self, request: Request, partition: int | None) -> Response:
+        acks = _acks(Query(request, ["acks"]))
+        sender = parse_sender(request.headers)
+        if acks == "0" and sender is not NOBODY:
+            raise InvalidAcks(
+                "query: acks=0 does not wait, so nothing can be said of a sequence or transaction;"
+                " use acks=all, or leave the producer's headers out"
+            )
+        topic = request.path_params["topic"]
+        numbered = await self._numbered(sender)
+        with self._gateway.admission.hold() as hold:
+            produced, wanted = await self._read(request, topic, partition, hold)
+            batch, sent = produced.batch, produced.sent
+            if acks == "0":
+                return await self._without_ack(topic, batch, wanted, hold)
+            size_bytes = batch.nbytes
+            # What is stored as it was sent is here in both forms.
+            hold.grow_to(size_bytes + sum(len(each.data) for each in sent))
+            name = None
+            if sender.transaction_id is not None:
+                receipt = await self._stage(sender, topic, batch, size_bytes, wanted)
+                results = [Result(p, NO_OFFSET, count) for p, count in receipt.counts.items()]
+                name = receipt.name
+            else:
+                placed = await self._gateway.produce(
+                    topic,
+                    batch,
+                    size_bytes,
+                    wanted,
+                    numbered,
+                    waits_for_all=acks == "all",
+                    sent=sent,
+                )
+                results = [Result(p, base, count) for p, (base, count) in placed.items()]
+        self._metrics.produced(batch.num_rows, size_bytes)
+        return _answer(HTTPStatus.OK, results, name)
+
+    async def _numbered(self, sender: Sender) -> Numbered | None:
+        """Return the numbers of an idempotent producer that exists, outside of a transaction."""
+        if sender.producer is None or sender.transaction_id is not None:
+            return None
+        if sender.sequence is None:
+            raise InvalidRequest(f"headers: {ID} and {EPOCH} need {SEQUENCE} too")
+        producer_id, epoch = sender.producer
+        return Numbered(
+            producer_id=producer_id,
+            epoch=epoch,
+            sequence=sender.sequence,
+            fence=await self._fences.fence(producer_id, epoch),
+        )
+
+    async def _stage(
+        self, sender: Sender, topic: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
+    ) -> Receipt:
+        assert sender.transaction_id is not None
+        return await self._staging.stage(
+            sender.transaction_id,
+            topic,
+            batch,
+            size_bytes,
+            wanted,
+            sender.producer,
+            sender.sequence,
+        )
+
+    async def _read(
+        self, request: Request, topic_name: str, partition: int | None, hold: Hold
+    ) -> tuple[Produced, Wanted]:
+        settings = self._gateway.settings
+        # Unknown topics are refused before anything is read.
+        topic = await self._gateway.topics.get(topic_name)
+        if partition is not None and partition >= topic.partition_count:
+            # Another gateway may have added it since.
+            topic = await self._gateway.topics.read(topic_name)
+            topic.check_partition(partition)
+        body = await read_body(
+            request,
+            hold,
+            self._gateway.heavy_work,
+            request_bytes_max=settings.request_bytes_max,
+            decompressed_bytes_max=settings.decompressed_bytes_max,
+        )
+        limits = RecordLimits(
+            record_bytes_max=topic.config.record_bytes_max,
+            record_count_max=settings.request_records_max,
+            request_bytes_max=settings.decompressed_bytes_max,
+        )
+        content_type = request.headers.get("content-type", "")
+        now_ms = self._gateway.world.now_ms()
+        produced = await self._gateway.heavy_work.convert(
+            len(body), lambda: decode_produce(body, content_type, now_ms=now_ms, limits=limits)
+        )
+        if partition is not None:
+            _check_only(partition, produced.partitions)
+            return produced, partition
+        return produced, produced.partitions
+
+    async def _without_ack(
+        self, topic: str, batch: pa.RecordBatch, wanted: Wanted, hold: Hold
+    ) -> Response:
+        size_bytes = batch.nbytes
+        hold.grow_to(size_bytes)
+        counts, append = await self._gateway.produce_later(topic, batch, size_bytes, wanted)
+        kept = hold.hand_over()
+
+        async def write() -> None:
+            with kept:
+                try:
+                    await append()
+                    self._metrics.produced(batch.num_rows, size_bytes)
+                except RiachoError as error:
+                    log.warning("records sent with acks=0 were lost: %s", error)
+
+        task = asyncio.create_task(write())
+        self._unacknowledged.add(task)
+        task.add_done_callback(self._unacknowledged.discard)
+        return _answer(
+            HTTPStatus.ACCEPTED, [Result(p, NO_OFFSET, count) for p, count in counts.items()]
+        )
+
+
+def _acks(query: Query) -> str:
+    acks = query.text("acks")
+    if acks is None or acks == "-1":
+        return "all"
+    if acks not in {"0", "1", "all"}:
+        raise InvalidAcks(f"query: acks must be 0, 1 or all, not {acks!r}")
+    return acks
+
+
+def _check_only(partition: int, wanted: "Sequence[int | None] | pa.Array | None") -> None:
+    """Raise `InvalidRequest` if a record asks for another partition than `partition`."""
+    if isinstance(wanted, pa.Array):
+        wanted = wanted.to_pylist()
+    for row, other in enumerate(wanted or ()):
+        if other is not None and other != partition:
+            raise InvalidRequest(
+                f"records[{row}].partition: {other}, but the path says {partition}"
+            )
+
+
+def _answer(status: HTTPStatus, results: list[Result], staged: str | None = None) -> Response:
+    body: dict[str, object] = {"results": results}
+    if staged is not None:
+        body["staged"] = staged
+    return Response(msgspec.json.encode(body), status_code=status, media_type="application/json")

@@ -1,0 +1,158 @@
+"""Where records are stored, as the answer that lets a client read the bucket itself.
+
+There may be thousands of ranges in an answer: they are encoded by msgspec, and an object's URL
+is made once. The models are what the OpenAPI document says of them.
+"""
+
+import base64
+from typing import Final, Literal
+
+import msgspec
+from pydantic import BaseModel, Field
+
+from service.log.gateway import Gateway
+from service.log.locating import Located
+from storage import keys
+from storage.formats.entries import Entry, Kind
+from storage.formats.slices import SCHEMA_MESSAGE
+from storage.head.head import Head
+from storage.head.replication import read_names
+from storage.reading.catalog import ENTRIES_MAX
+from storage.reading.fetched import Data
+
+RANGES: Final = ENTRIES_MAX
+"""As many ranges are in an answer unless more are asked for."""
+
+RANGES_MAX: Final = 10_000
+
+SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
+
+Format = Literal["arrow", "parquet"]
+
+
+class StoredRange(BaseModel):
+    base_offset: int = Field(description="first offset that the range covers")
+    end_offset: int
+    count: int = Field(description="of records; less than offsets where some were compacted away")
+    format: Format = Field(
+        description="arrow: one Arrow IPC record-batch message, whose offsets are dense;"
+        " parquet: one row group of a Parquet file with a column offset"
+    )
+    url: str = Field(
+        description="of the object; the Parquet file for parquet; a data: URL (RFC 2397) with the"
+        " bytes themselves if they are in no bucket yet"
+    )
+    start: int = Field(description="first byte of the range")
+    end: int = Field(description="byte behind the range")
+    crc32c: int = Field(description="of the range")
+    min_timestamp: int
+    max_timestamp: int
+    row_group: int | None = Field(None, description="its number in the file; only for parquet")
+    footer_start: int | None = Field(None, description="first byte of the file's footer")
+    footer_end: int | None = Field(None, description="byte behind the footer: the file's size")
+    footer_crc32c: int | None = None
+
+
+class StoredRanges(BaseModel):
+    segments: list[StoredRange]
+    arrow_schema_base64: str = Field(description="message to put in front of arrow ranges")
+    next_offset: int = Field(description="where to ask on; nothing before it is left out")
+    high_watermark: int
+    log_start_offset: int
+
+
+class _Range(msgspec.Struct, gc=False, omit_defaults=True):
+    base_offset: int
+    end_offset: int
+    count: int
+    format: Format
+    url: str
+    start: int
+    end: int
+    crc32c: int
+    min_timestamp: int
+    max_timestamp: int
+    row_group: int | None = None
+    footer_start: int | None = None
+    footer_end: int | None = None
+    footer_crc32c: int | None = None
+
+
+class _Ranges(msgspec.Struct):
+    segments: list[_Range]
+    arrow_schema_base64: str
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+async def located_ranges(
+    gateway: Gateway, place: tuple[str, int], offset: int | None, end: int | None, limit: int
+) -> bytes:
+    """Return the JSON of ranges that hold `offset` to `end`; fewer where that would not fit."""
+    while True:
+        located = await gateway.locate(*place, offset, end, limit)
+        body = await stored_ranges(gateway, located)
+        if limit == 1 or not 0 < gateway.settings.answer_bytes_max < len(body):
+            return body
+        limit //= 2
+
+
+async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
+    """Return the JSON of what was located, with URLs."""
+    head, local = located.head, located.local
+    urls: dict[bytes, str] = {}
+    ranges: list[_Range] = []
+    for entry in located.entries:
+        if entry.kind == Kind.TABLE:
+            data = located.in_table[entry.object_id, entry.position]
+            # The URL is the range.
+            ranges.append(_range(entry._replace(position=0), _data_url(data)))
+            continue
+        if entry.object_id not in urls:
+            urls[entry.object_id] = await _url(gateway, head, entry)
+        ranges.append(_range(entry, urls[entry.object_id]))
+    return msgspec.json.encode(
+        _Ranges(
+            segments=ranges,
+            arrow_schema_base64=SCHEMA_BASE64,
+            next_offset=located.next_offset,
+            high_watermark=head.next_offsets[local],
+            log_start_offset=head.log_starts[local],
+        )
+    )
+
+
+async def _url(gateway: Gateway, head: Head, entry: Entry) -> str:
+    if entry.segment is None:
+        key = keys.hot_segment(entry.object_id)
+    else:
+        key = entry.segment.key(head.topic_id)
+    names = read_names(head, entry.zones, entry.partition)
+    name = min(names, key=gateway.zones.is_avoided)
+    return await gateway.zones.store(name).presign(key, gateway.settings.presign_expires_s)
+
+
+def _data_url(data: Data) -> str:
+    return f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}"
+
+
+def _range(entry: Entry, url: str) -> _Range:
+    found = _Range(
+        base_offset=entry.start_offset,
+        end_offset=entry.end_offset,
+        count=entry.record_count,
+        format="parquet" if entry.kind == Kind.PARQUET else "arrow",
+        url=url,
+        start=entry.position,
+        end=entry.position + entry.length,
+        crc32c=entry.crc,
+        min_timestamp=entry.min_ms,
+        max_timestamp=entry.max_ms,
+    )
+    if entry.segment is not None:
+        found.row_group = entry.row_group
+        found.footer_start = entry.segment.size_bytes - entry.segment.footer_bytes
+        found.footer_end = entry.segment.size_bytes
+        found.footer_crc32c = entry.segment.footer_crc
+    return found

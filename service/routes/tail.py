@@ -1,0 +1,128 @@
+"""Tailing a partition as server-sent events.
+
+id: 41                                   an offset: `Last-Event-ID: 41` resumes at 42
+data: {"offset": 41, ...}
+
+event: heartbeat                         nothing came for a while; not resumable, no id
+data: {"next_offset": 42, "high_watermark": 42}
+
+retry: 100                               first, where a host ends streams early: come back soon
+
+event: error                             the stream ends; the problem document says why
+data: {"code": ...}
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+
+from service.http import problems
+from service.http.answer_size import too_large
+from service.http.bodies.json_fetch import encode_each
+from service.http.hosted import WAIT_UNTIL
+from service.http.requests import ValueFormat
+from service.log.gateway import FetchResult, Gateway, Position, Wait
+from storage.errors import RiachoError
+from storage.reading.reader import Budget
+
+RETRY_MS: Final = 100
+"""Where a tail ends all the time, its reader shall come back at once."""
+
+ROOM_BYTES: Final = 8 * 1024
+"""What an answer needs besides its events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a tail ends though there may be more to come: its reader goes on from the last id."""
+
+    until_s: float | None = None
+    """By the gateway's clock."""
+    bytes_max: int = 0
+    """Where a host gathers it first: as large, and no longer than until there is something to say.
+    0: any size."""
+
+    def has_time(self, gateway: Gateway) -> bool:
+        return self.until_s is None or gateway.world.monotonic_s() < self.until_s
+
+
+def limits_of(request: Request, gateway: Gateway) -> Limits:
+    return Limits(
+        until_s=request.scope.get(WAIT_UNTIL), bytes_max=gateway.settings.answer_bytes_max
+    )
+
+
+async def tail(
+    gateway: Gateway,
+    first: FetchResult,
+    budget: Budget,
+    value_format: ValueFormat,
+    stop_after: int | None,
+    limits: Limits,
+) -> AsyncIterator[bytes]:
+    """Yield events from `first` on, for ever, or until `stop_after` records or `limits`."""
+    left, room = stop_after, limits.bytes_max - ROOM_BYTES
+    topic, partition = first.topic.name, first.partition
+    result = first
+    del first
+    # Something at once, so that the client knows it is connected.
+    yield b"retry: %d\n: tailing\n\n" % RETRY_MS if limits.bytes_max else b": tailing\n\n"
+    while not gateway.draining.is_set():
+        batches = result.fetched.batches(result.share.size_bytes)
+        # Behind the last record there may be offsets that compaction emptied.
+        offset = result.fetched.end_of(batches)
+        events = [
+            b"id: %d\ndata: %b\n\n" % (number, data)
+            for number, data in encode_each(batches, value_format=value_format)
+        ]
+        if left is not None:
+            events = events[:left]
+            left -= len(events)
+        if limits.bytes_max and events:
+            # All that is there now, as far as it fits; the next call goes on from the last id.
+            fitting = _fitting(events, room)
+            if not fitting:
+                yield _event(
+                    "error", problems.document(too_large(result, len(events[0]), room), "")
+                )
+            yield b"".join(fitting)
+            return
+        has_time = limits.has_time(gateway)
+        if events:
+            yield b"".join(events)
+        elif not limits.bytes_max or not has_time:
+            yield _event(
+                "heartbeat", {"next_offset": offset, "high_watermark": result.high_watermark}
+            )
+        if left == 0 or not has_time:
+            return
+        # Sent: what waits for more must not keep what there was.
+        del result, batches, events
+        try:
+            result = await gateway.fetch(
+                topic, partition, Position(offset=offset), budget, _wait(gateway, limits)
+            )
+        except RiachoError as error:
+            yield _event("error", problems.document(error, ""))
+            return
+
+
+def _wait(gateway: Gateway, limits: Limits) -> Wait:
+    longest_s = gateway.settings.sse_heartbeat_s
+    if limits.until_s is not None:
+        longest_s = max(0.0, min(longest_s, limits.until_s - gateway.world.monotonic_s()))
+    return Wait(max_wait_s=longest_s)
+
+
+def _fitting(events: Sequence[bytes], bytes_max: int) -> list[bytes]:
+    """Return the first events, as far as they have `bytes_max` together."""
+    sizes = accumulate(map(len, events))
+    return [event for event, size in zip(events, sizes, strict=True) if size <= bytes_max]
+
+
+def _event(name: str, data: object) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))

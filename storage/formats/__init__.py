@@ -1,0 +1,1 @@
+"""How records, segments and the index look as bytes. Pure: no store is asked."""

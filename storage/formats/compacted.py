@@ -1,0 +1,395 @@
+"""Compacted segments: the records of one partition as a Parquet file that anything reads.
+
+    file       = "PAR1"  row group*  footer
+    footer     = Parquet's own metadata  its length (u32)  "PAR1"
+    row group  = about `ROW_GROUP_BYTES` of records, its column chunks one behind the other
+
+Parquet says where each column is. What it cannot say is in its key-value metadata, as JSON:
+
+    riacho.topic_id      hexadecimal
+    riacho.partition
+    riacho.row_groups    [start offset, end offset, crc32c, bytes, records, min ms, max ms] of each
+
+Row groups tile the offsets that the segment covers, whether there are records for all of them or
+not; so the one to read for an offset is the first that ends behind it. A row group is read whole
+and checked by its CRC32C, or some of its columns, which are checked page by page.
+
+Dictionaries made writing a third slower and files larger; deltas are quicker than plain numbers.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from storage.errors import Corrupt
+from storage.formats.compacted_footer import (
+    PARTITION,
+    ROW_GROUPS,
+    TOPIC_ID,
+    UNREADABLE,
+    Footer,
+    Row,
+    RowGroup,
+    check_row_group,
+    column_ranges,
+    footer_of,
+    parse_footer,
+    spans,
+)
+from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA
+from storage.formats.segment_list import Segment
+from storage.stores.ranges import Range
+
+__all__ = [
+    "ROW_GROUP_BYTES",
+    "SCHEMA",
+    "Footer",
+    "RowGroup",
+    "SegmentWriter",
+    "WrittenSegment",
+    "check_row_group",
+    "column_ranges",
+    "decode_columns",
+    "decode_row_group",
+    "footer_of",
+    "parse_footer",
+    "spans",
+    "to_record_columns",
+]
+
+ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
+"""About this much is in a row group before compression: a random read decodes two at most, and a
+footer of 550 bytes for each still weighs nothing."""
+
+SCHEMA: Final = pa.schema([pa.field("offset", pa.int64(), nullable=False), *RECORD_SCHEMA])
+
+_ROW_BYTES: Final = 16
+"""Offset and timestamp."""
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": False,
+    "write_statistics": ["offset", "timestamp"],
+    "column_encoding": {
+        "offset": "DELTA_BINARY_PACKED",
+        "timestamp": "DELTA_BINARY_PACKED",
+        "key": "PLAIN",
+        "value": "PLAIN",
+    },
+    "write_page_checksum": True,
+    "store_schema": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSegment:
+    """What a segment list says of a file, but for where it is."""
+
+    path: Path
+    partition: int
+    first_offset: int
+    start_offset: int
+    end_offset: int
+    record_count: int
+    size_bytes: int
+    footer_bytes: int
+    footer_crc: int
+    min_ms: int
+    max_ms: int
+
+    def segment(self, *, object_id: bytes, zones: int, written_ms: int) -> Segment:
+        return Segment(
+            object_id=object_id,
+            partition=self.partition,
+            first_offset=self.first_offset,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            record_count=self.record_count,
+            size_bytes=self.size_bytes,
+            footer_bytes=self.footer_bytes,
+            footer_crc=self.footer_crc,
+            min_ms=self.min_ms,
+            max_ms=self.max_ms,
+            zones=zones,
+            written_ms=written_ms,
+        )
+
+
+class SegmentWriter:
+    """Writes one segment to a local file; holds about one row group, beside what it is given."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        topic_id: bytes,
+        partition: int,
+        start_offset: int,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+    ) -> None:
+        """Begin the segment that covers the offsets from `start_offset` on."""
+        self._path = path
+        self._topic_id = topic_id
+        self._partition = partition
+        self._start_offset = start_offset
+        self._row_group_bytes = row_group_bytes
+        self._sink = _Sink(path)
+        self._writer = pq.ParquetWriter(self._sink, SCHEMA, **_OPTIONS)
+        self._rows: list[Row] = []
+        self._first_offset = -1
+        self._last_offset = start_offset - 1
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how large the file is; what is held counts as it is in memory."""
+        return self._sink.position + self._held_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add records, which have `SCHEMA`; their offsets follow those before, and grow."""
+        if not batch.num_rows:
+            return
+        offsets = batch.column(0)
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        assert first > self._last_offset, (first, self._last_offset)
+        assert last - first + 1 >= batch.num_rows, (first, last, batch.num_rows)
+        if self._first_offset < 0:
+            self._first_offset = first
+        self._last_offset = last
+        until = _bytes_before(batch)
+        rows = range(batch.num_rows + 1)
+        start = 0
+        while start < batch.num_rows:
+            room = until(start) + self._row_group_bytes - self._held_bytes
+            # The row with which the row group is full belongs to it.
+            end = min(batch.num_rows, bisect_left(rows, room, start + 1, key=until))
+            self._hold(batch.slice(start, end - start), until(end) - until(start))
+            start = end
+
+    def _hold(self, batch: pa.RecordBatch, size_bytes: int) -> None:
+        self._held.append(batch)
+        self._held_bytes += size_bytes
+        if self._held_bytes >= self._row_group_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches(self._held, SCHEMA)
+        begins = self._sink.begin()
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        span = pc.min_max(table.column(1))
+        self._rows.append(
+            Row(
+                self._rows[-1].end_offset if self._rows else self._start_offset,
+                self._held[-1].column(0)[-1].as_py() + 1,
+                self._sink.crc,
+                self._sink.position - begins,
+                table.num_rows,
+                span["min"].as_py(),
+                span["max"].as_py(),
+            )
+        )
+        self._held = []
+        self._held_bytes = 0
+
+    def close(self, end_offset: int) -> WrittenSegment | None:
+        """Finish the file, which covers the offsets up to `end_offset`; None: it has no records.
+
+        A file without records is removed. What is returned is on its way to the disk and not
+        flushed: the object store that takes it sees to that.
+        """
+        assert end_offset > self._last_offset, (end_offset, self._last_offset)
+        if self._held:
+            self._flush()
+        if not self._rows:
+            self.discard()
+            return None
+        rows = self._rows
+        rows[-1] = msgspec.structs.replace(rows[-1], end_offset=end_offset)
+        self._writer.add_key_value_metadata(
+            {
+                TOPIC_ID: self._topic_id.hex(),
+                PARTITION: str(self._partition),
+                ROW_GROUPS: msgspec.json.encode(rows).decode(),
+            }
+        )
+        footer_begins = self._sink.begin()
+        self._writer.close()
+        self._sink.close()
+        return WrittenSegment(
+            path=self._path,
+            partition=self._partition,
+            first_offset=self._first_offset,
+            start_offset=self._start_offset,
+            end_offset=end_offset,
+            record_count=sum(row.count for row in rows),
+            size_bytes=self._sink.position,
+            footer_bytes=self._sink.position - footer_begins,
+            footer_crc=self._sink.crc,
+            min_ms=min(row.min_ms for row in rows),
+            max_ms=max(row.max_ms for row in rows),
+        )
+
+    def discard(self) -> None:
+        """Remove the file, finished or not."""
+        self._writer.close()
+        self._sink.close()
+        self._path.unlink(missing_ok=True)
+
+
+class _Sink:
+    """A file that knows the checksum of what was written since `begin`."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self.position = 0
+        self.crc = 0
+
+    def begin(self) -> int:
+        self.crc = 0
+        return self.position
+
+    def write(self, data: bytes) -> int:
+        self.crc = crc32c(data, self.crc)
+        self._file.write(data)
+        self.position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.position
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+
+def _bytes_before(batch: pa.RecordBatch) -> Callable[[int], int]:
+    """Return a function that tells how many bytes the rows before a row have, about."""
+    headers = batch.column(4)
+    lists = _starts(headers)
+    fields = headers.values
+    columns = [_starts(batch.column(2)), _starts(batch.column(3))]
+    parts = [_starts(fields.field(0)), _starts(fields.field(1))]
+
+    def before(row: int) -> int:
+        size_bytes = row * _ROW_BYTES + sum(starts[row] - starts[0] for starts in columns)
+        return size_bytes + sum(starts[lists[row]] - starts[lists[0]] for starts in parts)
+
+    return before
+
+
+def _starts(array: pa.Array) -> Sequence[int]:
+    """Return where each value of an array of lists or bytes begins; one more than it has."""
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return (0,)
+    starts = memoryview(buffer).cast("B").cast("i")
+    return starts[array.offset : array.offset + len(array) + 1]
+
+
+def decode_row_group(
+    footer: Footer, number: int, data: bytes, columns: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """Return the records of a row group, whose bytes are `data`, or only some `columns` of them.
+
+    They come in the order of `SCHEMA`. Raises `Corrupt` if the bytes are damaged.
+    """
+    group = footer.row_groups[number]
+    check_row_group(group, data)
+    names = SCHEMA.names if columns is None else columns
+    return _decoded(footer, group, _Pieces([(group.position, group.end)], [data]), names, False)
+
+
+def decode_columns(
+    footer: Footer,
+    number: int,
+    ranges: Sequence[Range],
+    pieces: Sequence[bytes],
+    columns: Sequence[str],
+) -> pa.RecordBatch:
+    """Return some columns of a row group from the `pieces` of the file at `column_ranges`.
+
+    Raises `Corrupt` if they are damaged.
+    """
+    for (start, end), piece in zip(ranges, pieces, strict=True):
+        if len(piece) != end - start:
+            raise Corrupt(f"a segment ends before {end}, in row group {number}")
+    group = footer.row_groups[number]
+    return _decoded(footer, group, _Pieces(ranges, pieces), columns, True)
+
+
+def _decoded(
+    footer: Footer, group: RowGroup, file: "_Pieces", columns: Sequence[str], verify: bool
+) -> pa.RecordBatch:
+    # In the order of the schema, whatever order was asked for: so Parquet returns them.
+    fields = [field for field in SCHEMA if field.name in columns]
+    try:
+        source = pq.ParquetFile(
+            pa.PythonFile(file, mode="r"),
+            metadata=footer.metadata,
+            page_checksum_verification=verify,
+            pre_buffer=False,
+        )
+        table = source.read_row_group(
+            group.number, columns=[field.name for field in fields], use_threads=False
+        )
+        [batch] = table.combine_chunks().to_batches()
+        arrays = [
+            array.cast(HEADERS_TYPE) if field.name == "headers" else array
+            for field, array in zip(fields, batch.columns, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    except UNREADABLE as error:
+        raise Corrupt(f"row group {group.number} of a segment does not decode: {error}") from error
+    if batch.num_rows != group.count:
+        raise Corrupt(f"row group {group.number} has {batch.num_rows} records, not {group.count}")
+    return batch
+
+
+class _Pieces:
+    """Some ranges of a file, which Parquet takes for the file. What is elsewhere is an error."""
+
+    closed = False
+
+    def __init__(self, ranges: Sequence[Range], pieces: Sequence[bytes]) -> None:
+        self._ranges = ranges
+        self._pieces = pieces
+        self._position = 0
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        self._position = position + (self._ranges[-1][1] if whence == 2 else 0)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, count: int) -> memoryview:
+        begins = self._position
+        for (start, end), piece in zip(self._ranges, self._pieces, strict=True):
+            if start <= begins and begins + count <= end:
+                self._position += count
+                return memoryview(piece)[begins - start : begins - start + count]
+        raise OSError(f"there is nothing at {begins}")
+
+    def close(self) -> None:
+        pass
+
+
+def to_record_columns(batch: pa.RecordBatch) -> tuple[pa.Int64Array, pa.RecordBatch]:
+    """Return the offsets of a batch with `SCHEMA`, and its records without."""
+    return batch.column(0), pa.RecordBatch.from_arrays(batch.columns[1:], schema=RECORD_SCHEMA)

@@ -1,0 +1,59 @@
+"""Index entries: where the records of one stretch of a partition are."""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from storage.formats.segment_list import Segment
+
+
+class Kind(IntEnum):
+    """How the bytes an entry points to are encoded. Numbers are stored: never reuse one."""
+
+    ARROW = 0
+    PARQUET = 1
+    TABLE = 2
+    """An Arrow slice in the metadata table (storage/reading/table_batches.py); only in a head."""
+
+
+class Entry(NamedTuple):
+    """Some bytes of an object, and the offsets and timestamps of the records in them.
+
+    Entries of a partition are ordered by `end_offset` and looked up by ceiling: the entry
+    for an offset is the first one that ends behind it.
+
+    A slice is an entry of a page or of the head. A row group of a compacted segment is found
+    in the segment's own footer; it knows its `segment`, and some of the offsets it covers may
+    have no record.
+    """
+
+    partition: int
+    """Within the lane."""
+    end_offset: int
+    record_count: int
+    kind: int
+    object_id: bytes
+    position: int
+    length: int
+    min_ms: int
+    max_ms: int
+    crc: int
+    zones: int
+
+    segment: Segment | None = None
+    """Of a row group; the rest of the fields are not stored in pages."""
+    row_group: int = -1
+    covers_from: int = -1
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that this covers; whether it has a record is another question."""
+        return self.covers_from if self.segment is not None else self.base_offset
+
+    @property
+    def base_offset(self) -> int:
+        """The first offset; for a slice, whose offsets are dense."""
+        return self.end_offset - self.record_count
+
+
+STORED_FIELDS: Final = Entry._fields.index("segment")
+"""As many fields of an entry are stored in a page."""

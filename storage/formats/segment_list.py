@@ -1,0 +1,84 @@
+"""Compacted segments of one partition, as the index lists them.
+
+    root ── covers       by partition: from which offset on the pages and the head are asked
+         └─ compacted    by partition: a `.segments` object, which lists what is below that
+
+Below `covers` only these segments count. What pages still say of offsets there is void, and the
+hot segments it names may be swept once nothing else refers to them. It never reaches into the
+runs of the head, since what is to be compacted goes into the index first: who only tails the
+log need not know the root.
+
+A segment covers the offsets from `start_offset` to `end_offset`. Not all of them need to have a
+record: compaction by key removes some. Segments follow each other without overlap, and a stretch
+that none of them covers has no records at all.
+
+Where the row groups of a segment are is said by its own footer, whose place and checksum are
+here. Fields are only ever added at the end, with a default.
+"""
+
+from typing import Final
+
+import msgspec
+
+from storage import keys
+from storage.formats import frames
+
+_MAGIC: Final = b"RSL1"
+
+
+class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    object_id: bytes
+    partition: int
+    """Of the topic, not of the lane. Part of its key."""
+    first_offset: int
+    """Of its first record. Part of its key."""
+    start_offset: int
+    end_offset: int
+    record_count: int
+    """At least one: a stretch without records needs no segment."""
+    size_bytes: int
+    footer_bytes: int
+    """As many bytes at its end are the footer, its length and the magic word included."""
+    footer_crc: int
+    min_ms: int
+    max_ms: int
+    zones: int
+    """Bit mask over the head's `zones`: which of them held it when it was committed."""
+    written_ms: int
+    tombstones: int = 0
+    """How many of its records have a key and no value."""
+
+    def key(self, topic_id: bytes) -> str:
+        return keys.compacted_segment(topic_id, self.partition, self.first_offset, self.object_id)
+
+
+class Cleaned(msgspec.Struct, array_like=True, frozen=True):
+    """Everything before `end_offset` went through a compaction by key at `at_ms` or before."""
+
+    end_offset: int
+    at_ms: int
+
+
+class SegmentList(msgspec.Struct, array_like=True, frozen=True):
+    segments: tuple[Segment, ...] = ()
+    """In the order of their offsets."""
+    cleaned: tuple[Cleaned, ...] = ()
+    """By end offset, which grows with the time. A tombstone may go `delete.retention.ms` after
+    the first that includes it, so only the last of those that are so old is kept."""
+
+    @property
+    def clean_end(self) -> int:
+        """Up to where every key was seen by a compaction by key."""
+        return self.cleaned[-1].end_offset if self.cleaned else 0
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(SegmentList)
+
+
+def encode(segments: SegmentList) -> bytes:
+    return frames.seal(_MAGIC, msgspec.msgpack.encode(segments))
+
+
+def decode(data: bytes) -> SegmentList:
+    """Return the list, or raise `Corrupt` if `data` is not what `encode` gave."""
+    return frames.unpack(_MAGIC, data, _DECODER, "a list of segments")

@@ -1,0 +1,1 @@
+"""The head of a lane, and how it changes. Mostly pure."""

@@ -1,0 +1,334 @@
+"""Which zones hold a lane, which of them lead, and how that changes. Pure, over the head.
+
+    replicas   the zones that shall hold the lane, in the order in which they would lead
+    ISR        those that do hold everything that was committed, and that `acks=all` waits for
+    leader     of a partition: its replicas, turned by its number in the lane, first in the ISR
+
+Leaders are derived and never stored, so they spread over the zones by themselves and return to
+where they belong as soon as the zone is back in the ISR: there is nothing to balance.
+
+- A zone leaves the ISR when it fails, and `leader_epoch` goes up. The last zones never leave:
+  whichever of them comes back first still holds everything.
+- A zone comes back in only if all that the head mentions is known to be there (`Held`).
+- Replicas are reassigned by putting the new set in front; what stands behind it leaves once the
+  new set is in sync.
+- An unclean election makes a zone lead that misses something. Nothing is cut off: the order of
+  records is in the table, so what only absent zones hold keeps its offsets, cannot be read, and
+  can be again if one of them returns.
+
+Masks are bits over the head's `zones`. Every change counts as a commit, because readers tell
+new heads from old ones by that.
+"""
+
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from storage.errors import NotEnoughReplicas
+from storage.formats.entries import Kind
+from storage.head.head import Head, Run, all_entries
+from storage.keys import ID_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where to write."""
+
+    required: int
+    """The ISR: a commit for `acks=all` waits for these."""
+    hopeful: int
+    """Replicas that catch up. They get what is new, but nobody waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What was seen to be in a zone, whole."""
+
+    indexes: Container[bytes]
+    """Roots and pages of producers, together with everything that they mention."""
+    objects: Container[bytes]
+    """Segments."""
+    trusted_from: int = 0
+    """The zones in a run are believed from this one on (counted over the life of the lane). They
+    are not before, if the zone has lost what it held."""
+    out_of_reach: Container[bytes] = ()
+    """Segments that it lacks, and that need not be there while those in sync lack them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets of a partition (within the lane) that no zone at hand holds."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def place(topic_id: bytes, lane: int, factor: int, zones: Sequence[str]) -> tuple[str, ...]:
+    """Return the zones of a new lane, the first to lead in front.
+
+    Lanes of a topic begin one zone further each, and topics anywhere; so sets and leaders are
+    even, and depend on nothing that could change.
+    """
+    start = int.from_bytes(topic_id[ID_BYTES // 2 :]) + lane
+    return tuple(zones[(start + n) % len(zones)] for n in range(factor))
+
+
+def zone_names(head: Head, mask: int) -> list[str]:
+    """Return the names of the zones in `mask`, replicas in their order first."""
+    ordered = [*head.replicas, *(n for n in range(len(head.zones)) if n not in head.replicas)]
+    return [head.zones[number] for number in ordered if mask >> number & 1]
+
+
+def mask_of(head: Head, names: Collection[str]) -> int:
+    """Return the mask of those of the named zones that the head knows."""
+    return sum(1 << number for number, name in enumerate(head.zones) if name in names)
+
+
+def replica_mask(head: Head) -> int:
+    return sum(1 << number for number in head.replicas)
+
+
+def targets(head: Head) -> Targets:
+    return Targets(required=head.isr, hopeful=replica_mask(head) & ~head.isr)
+
+
+def turned(head: Head, partition: int) -> list[int]:
+    """Return the replicas in the order in which they would lead the partition of the lane."""
+    turn = partition % len(head.replicas)
+    return [*head.replicas[turn:], *head.replicas[:turn]]
+
+
+def leader(head: Head, partition: int) -> int | None:
+    """Return the zone that leads the partition of the lane, if any can."""
+    return next((number for number in turned(head, partition) if head.isr >> number & 1), None)
+
+
+def leaders(head: Head) -> list[int | None]:
+    """Return the leader of every partition of the lane."""
+    by_turn = [leader(head, turn) for turn in range(len(head.replicas))]
+    return [by_turn[p % len(by_turn)] for p in range(head.partition_count)]
+
+
+def read_names(head: Head, mask: int, partition: int = 0) -> list[str]:
+    """Return every zone that may hold what was written to `mask`, the likeliest first.
+
+    `mask` is where it was when it was committed. Zones that came in sync later hold it too,
+    though an immutable index page does not say so; and any zone may by chance.
+    """
+    order = turned(head, partition)
+    order += [n for n in range(len(head.zones)) if n not in head.replicas]
+    # Sorting is stable, so among equals the leader and those next in line come first.
+    order.sort(key=lambda n: (not mask >> n & 1, not head.isr >> n & 1))
+    return [head.zones[number] for number in order]
+
+
+def in_sync_count(mask: int) -> int:
+    return mask.bit_count()
+
+
+def check_in_sync(mask: int, in_sync_min: int) -> None:
+    """Raise `NotEnoughReplicas` unless `mask` has `min.insync.replicas` zones."""
+    if mask.bit_count() < in_sync_min:
+        raise NotEnoughReplicas(
+            f"{mask.bit_count()} zones are in sync, min.insync.replicas demands {in_sync_min};"
+            " send it again when more are, or with acks=1"
+        )
+
+
+def is_under_replicated(head: Head, factor: int) -> bool:
+    """Whether one of the replicas that the lane shall have is not in sync."""
+    wanted = sum(1 << number for number in head.replicas[:factor])
+    return bool(wanted & ~head.isr)
+
+
+def is_offline(head: Head, alive: int) -> bool:
+    """Whether none of the zones in sync is among `alive`: nothing can be written."""
+    return not head.isr & alive
+
+
+def without_zones(head: Head, mask: int) -> Head:
+    """Return the head after the zones in `mask` left the ISR; `head` itself if none was in it.
+
+    Raises `NotEnoughReplicas` if none would be left.
+    """
+    leaving = head.isr & mask
+    if not leaving:
+        return head
+    if leaving == head.isr:
+        raise NotEnoughReplicas("none of the zones in sync can be reached; nothing can be written")
+    return _changed(head, isr=head.isr & ~leaving, leader_epoch=head.leader_epoch + 1)
+
+
+def lacks(head: Head, zone: int, held: Held) -> bool:
+    """Whether something that the head mentions is not known to be in the zone."""
+    indexes = [*([head.root] if head.root else []), *_producer_pages(head)]
+    if not all(each in held.indexes for each in indexes):
+        return True
+    needed = visible_objects(head)
+    said, trusted = held_by(head), held_by(head, held.trusted_from)
+    return not all(
+        object_id not in needed
+        or object_id in held.objects
+        or trusted.get(object_id, 0) >> zone & 1
+        or (not zones & head.isr and object_id in held.out_of_reach)
+        for object_id, zones in said.items()
+    )
+
+
+def held_by(head: Head, first: int = 0) -> dict[bytes, int]:
+    """Return the zones of each object of the inline runs, from run number `first` on.
+
+    Runs are counted over the life of the lane. An object that was committed in parts has a run for
+    each of them, and one run may name zones that another does not: the object is in all of them.
+    """
+    found: dict[bytes, int] = {}
+    for number, run in enumerate(head.runs, head.run_count - len(head.runs)):
+        if number >= first and run.kind != Kind.TABLE:
+            found[run.object_id] = found.get(run.object_id, 0) | run.zones
+    return found
+
+
+def visible_objects(head: Head) -> frozenset[bytes]:
+    """Return the objects of inline runs that hold anything from their log starts on.
+
+    The others are not copied any more: nobody will ever read them.
+    """
+    return frozenset(
+        entry.object_id
+        for entry in all_entries(head)
+        if entry.end_offset > head.log_starts[entry.partition]
+    )
+
+
+def with_zone(head: Head, zone: int, held: Held) -> Head:
+    """Return the head with a replica back in the ISR, which is known to lack nothing.
+
+    Runs of which nothing can be read any more count as if it held them. The epoch goes up only if a
+    partition has another leader now. Whoever writes with an older head is stopped by the head's
+    version, not by the epoch.
+    """
+    assert zone in head.replicas, (zone, head.replicas)
+    assert not lacks(head, zone, held), (head.topic_id, head.lane, zone)
+    # What none of those in sync holds may be out of reach; all else is there now.
+    copies = {name: 1 << zone for name, zones in held_by(head).items() if zones & head.isr}
+    new = _changed(head, isr=head.isr | 1 << zone, runs=_with_copies(head, copies))
+    if leaders(new) == leaders(head):
+        return new
+    return msgspec.structs.replace(new, leader_epoch=head.leader_epoch + 1)
+
+
+def incomplete(head: Head) -> frozenset[bytes]:
+    """Return the objects that zones in sync do not hold yet: those written with `acks=1`."""
+    return frozenset(name for name, zones in held_by(head).items() if head.isr & ~zones)
+
+
+def complete_runs(head: Head) -> int:
+    """Return how many runs, from the oldest on, every zone in sync holds that ever may.
+
+    One that is still on its way to some of them keeps its place in the head, where it is seen.
+    One that only zones outside the ISR hold would stay for good, so it counts as well: when such
+    a zone comes back, the others get it from there (storage/resync/resync.py).
+    """
+    held = held_by(head)
+    for number, run in enumerate(head.runs):
+        zones = held.get(run.object_id, run.zones)
+        if head.isr & zones and head.isr & ~zones:
+            return number
+    return len(head.runs)
+
+
+def without_laggards(head: Head) -> Head:
+    """Return the head without the zones that its oldest run did not reach, if it reached any."""
+    if complete_runs(head):
+        return head
+    return without_zones(head, head.isr & ~held_by(head)[head.runs[0].object_id])
+
+
+def with_copies(head: Head, copies: Mapping[bytes, int]) -> Head:
+    """Return the head whose inline runs say that their objects are in further zones too."""
+    runs = _with_copies(head, copies)
+    return head if runs == head.runs else _changed(head, runs=runs)
+
+
+def _with_copies(head: Head, copies: Mapping[bytes, int]) -> tuple[Run, ...]:
+    return tuple(_with_copy(run, copies.get(run.object_id, 0)) for run in head.runs)
+
+
+def _with_copy(run: Run, mask: int) -> Run:
+    return msgspec.structs.replace(run, zones=run.zones | mask) if mask & ~run.zones else run
+
+
+def reassigned(head: Head, names: Sequence[str]) -> Head:
+    """Return the head whose replicas shall be `names`, in that order.
+
+    The old ones stay behind them until `settled`. Asking for what is already so gives `head`.
+    """
+    zones = (*head.zones, *(name for name in names if name not in head.zones))
+    wanted = tuple(zones.index(name) for name in names)
+    old = tuple(n for n in head.replicas if n not in wanted and head.isr >> n & 1)
+    if (wanted + old, zones) == (head.replicas, head.zones):
+        return head
+    return _changed(head, zones=zones, replicas=wanted + old, leader_epoch=head.leader_epoch + 1)
+
+
+def with_factor(head: Head, factor: int, names: Sequence[str]) -> Head:
+    """Return the head with `factor` replicas: those it has, and more of `names` if needed."""
+    wanted = [head.zones[number] for number in head.replicas[:factor]]
+    others = [n for n in place(head.topic_id, head.lane, len(names), names) if n not in wanted]
+    return reassigned(head, wanted + others[: factor - len(wanted)])
+
+
+def is_reassigning(head: Head, factor: int) -> bool:
+    return len(head.replicas) > factor
+
+
+def settled(head: Head, factor: int) -> Head:
+    """Return the head without replicas that were replaced, or `head` if it is too early."""
+    kept = head.replicas[:factor]
+    mask = sum(1 << number for number in kept)
+    is_safe = not mask & ~head.isr and all(zones & mask for zones in held_by(head).values())
+    if not is_reassigning(head, factor) or not is_safe:
+        return head
+    return _changed(head, replicas=kept, isr=mask, leader_epoch=head.leader_epoch + 1)
+
+
+def elected(head: Head, alive: int) -> Head:
+    """Return the head after an unclean election among the replicas in `alive`.
+
+    Only for a lane that is offline. The one that misses the fewest recent objects wins, and is the
+    whole ISR; the others catch up, from it and from whoever else has something. Raises
+    `NotEnoughReplicas` if there is nobody to elect.
+    """
+    assert is_offline(head, alive), (head.isr, alive)
+    candidates = [number for number in head.replicas if alive >> number & 1]
+    if not candidates:
+        raise NotEnoughReplicas("no replica can be reached, so none can be elected")
+    masks = held_by(head).values()
+    winner = max(candidates, key=lambda n: sum(mask >> n & 1 for mask in masks))
+    return _changed(head, isr=1 << winner, leader_epoch=head.leader_epoch + 1)
+
+
+def lost(head: Head, alive: int) -> list[Lost]:
+    """Return what of the inline runs only zones outside `alive` hold, neighbours joined."""
+    found: list[Lost] = []
+    held = held_by(head)
+    for entry in all_entries(head):
+        if held.get(entry.object_id, entry.zones) & alive:
+            continue
+        if found and (found[-1].partition, found[-1].end) == (entry.partition, entry.base_offset):
+            found[-1] = Lost(entry.partition, found[-1].start, entry.end_offset)
+        else:
+            found.append(Lost(entry.partition, entry.base_offset, entry.end_offset))
+    return found
+
+
+def _producer_pages(head: Head) -> list[bytes]:
+    return [page.object_id for page in head.producer_pages]
+
+
+def _changed(head: Head, **fields: Any) -> Head:
+    new: Head = msgspec.structs.replace(head, commits=head.commits + 1, **fields)
+    return new

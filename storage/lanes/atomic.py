@@ -1,0 +1,228 @@
+"""Committing to many lanes at once: all or nothing.
+
+Runs of any number of lanes, and whatever else must change with them (group offsets, the item of
+a transaction), become visible by one metadata transaction over the heads and those items.
+Before it, nothing was in the log; after it, everything is.
+
+The order is that of arrival here too: a place is taken in the queue of every lane at once, so
+that two of these meet in all lanes in the same order and never wait for each other in a ring.
+
+What goes wrong is dealt with as for one lane (commits.py). Whatever has an item of its
+own in the transaction finds there whether an unanswered attempt has happened.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TypeAlias
+
+from storage.errors import (
+    MetadataConflict,
+    OutcomeUnknown,
+    RiachoError,
+    TransactionTooLarge,
+    UnknownTopicOrPartition,
+)
+from storage.head import head as heads
+from storage.head import replication
+from storage.head.head import Head, Run
+from storage.lanes.commits import Bases as RunBases
+from storage.lanes.commits import told
+from storage.lanes.lane import Lane, LaneRuntime, Lanes, LaneView
+from storage.lanes.watch import COMMIT_S_MAX
+from storage.stores.dated import DatedConflict
+from storage.stores.metadata import TRANSACT_OPS_MAX, VALUE_BYTES_MAX, Op, Put
+
+LaneKey: TypeAlias = tuple[bytes, int]
+Bases: TypeAlias = Mapping[LaneKey, list[RunBases]]
+"""By topic id and lane: for each run, the first offset of each partition within the lane."""
+
+Plan: TypeAlias = Callable[[Bases], Awaitable[Sequence[Op]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRuns:
+    """What is staged for one lane, in the order of arrival."""
+
+    topic_id: bytes
+    lane: int
+    runs: tuple[Run, ...]
+    in_sync_min: int = 1
+    """So many zones must be in sync when it is committed."""
+    is_old: bool = False
+    """Whether it was written so long ago that zones may have lost it (`TRUSTED_S`)."""
+
+    @property
+    def key(self) -> LaneKey:
+        return self.topic_id, self.lane
+
+
+def joined(staged: Sequence[LaneRuns]) -> list[LaneRuns]:
+    """Return `staged` with one item for each lane."""
+    parts: dict[LaneKey, LaneRuns] = {}
+    for each in staged:
+        before = parts.get(each.key)
+        if before is not None:
+            each = replace(
+                each,
+                runs=before.runs + each.runs,
+                in_sync_min=max(before.in_sync_min, each.in_sync_min),
+                is_old=before.is_old or each.is_old,
+            )
+        parts[each.key] = each
+    return list(parts.values())
+
+
+class AtomicCommits:
+    def __init__(self, lanes: Lanes, runtime: LaneRuntime) -> None:
+        self._lanes = lanes
+        self._runtime = runtime
+
+    async def commit(self, staged: Sequence[LaneRuns], plan: Plan) -> Bases:
+        """Append all that is staged and do what `plan` returns, or nothing of it.
+
+        `plan` is called in every attempt, after the heads were read: it reads its own items
+        and returns what is to be done with them, or raises to end it all, because it must not
+        be done or was done already.
+
+        Raises `TransactionTooLarge`, `Contended`, `UnknownTopicOrPartition` if a topic is gone,
+        what `plan` and the stores raise, and `OutcomeUnknown`.
+        """
+        parts = joined(staged)
+        check_width(len(parts))
+        lanes = [self._lanes.lane(*part.key) for part in parts]
+        # All at once, with no pause in between: see above.
+        turns = [lane.take_turn() for lane in lanes]
+        try:
+            for turn in turns:
+                await turn.reached
+            return await self._commit(lanes, parts, plan)
+        finally:
+            for turn in turns:
+                turn.give_back()
+
+    async def _commit(self, lanes: Sequence[Lane], parts: list[LaneRuns], plan: Plan) -> Bases:
+        doubt: list[LaneView] | None = None
+        try:
+            give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
+            views = [await _view(lane, part) for lane, part in zip(lanes, parts, strict=True)]
+            for attempt in count():
+                try:
+                    return await self._try(lanes, views, parts, plan)
+                except DatedConflict as conflict:
+                    pairs = zip(lanes, views, strict=True)
+                    views = [lane.adopted(view, conflict) for lane, view in pairs]
+                except MetadataConflict:
+                    pass  # Met by `plan`, with items of its own.
+                except OutcomeUnknown:
+                    doubt = views
+                    views = [await lane.view(0) for lane in lanes]
+                if doubt is not None:
+                    has_landed = await _has_landed(lanes, parts, doubt, views)
+                    if has_landed:
+                        return _bases(parts, [view.head for view in doubt])
+                    if has_landed is False:
+                        doubt = None
+                await self._runtime.next_attempt(attempt, give_up_s)
+            raise AssertionError("attempts end by an error")
+        except RiachoError as error:
+            if doubt is not None and isinstance(error, UnknownTopicOrPartition):
+                raise OutcomeUnknown(f"{error}; in the others it may have happened") from error
+            raise told(error, is_in_doubt=doubt is not None) from error
+
+    async def _try(
+        self,
+        lanes: Sequence[Lane],
+        views: Sequence[LaneView],
+        parts: list[LaneRuns],
+        plan: Plan,
+    ) -> Bases:
+        before = []
+        for number, (lane, view) in enumerate(zip(lanes, views, strict=True)):
+            head, parts[number] = await self._covering(lane, view, parts[number])
+            before.append(head)
+        news = [heads.append(h, part.runs) for h, part in zip(before, parts, strict=True)]
+        puts: list[Op] = []
+        for lane, view, new in zip(lanes, views, news, strict=True):
+            value = heads.encode(new)
+            if len(value) > VALUE_BYTES_MAX:
+                raise TransactionTooLarge(
+                    f"these are {len(new.runs)} writes to one lane, more than can be committed at"
+                    " once; use fewer and larger requests, or smaller transactions"
+                )
+            puts.append(Put(lane.key, value, view.version))
+        bases = _bases(parts, before)
+        ops = [*puts, *await plan(bases)]
+        check_ops_count(len(puts), len(ops))
+        if not ops:
+            return bases
+        versions, began_s = await self._runtime.dated.transact(ops)
+        for lane, old, new in zip(lanes, before, news, strict=True):
+            lane.committed(old, LaneView(new, versions[lane.key], began_s))
+        return bases
+
+    async def _covering(self, lane: Lane, view: LaneView, part: LaneRuns) -> tuple[Head, LaneRuns]:
+        """Return the head to append to, and `part` with every run in all its zones in sync.
+
+        One that does not take them leaves the ISR. Raises `NotEnoughReplicas` if the rest is
+        too few.
+        """
+        head = await lane.ready(view.head)
+        runs = []
+        for run in part.runs:
+            whole, missing = await lane.covered(head, run, is_old=part.is_old)
+            if missing:
+                lane.distrust(missing, view.head.leader_epoch)
+                head = replication.without_zones(head, missing)
+            runs.append(whole)
+        await lane.check_in_sync(view, head, part.in_sync_min)
+        return head, replace(part, runs=tuple(runs))
+
+
+async def _view(lane: Lane, part: LaneRuns) -> LaneView:
+    view = lane.known(COMMIT_S_MAX)
+    if view is None or view.head.isr.bit_count() < part.in_sync_min:
+        # More zones may be in sync by now.
+        return await lane.view(0)
+    return view
+
+
+async def _has_landed(
+    lanes: Sequence[Lane],
+    parts: Sequence[LaneRuns],
+    doubt: Sequence[LaneView],
+    views: Sequence[LaneView],
+) -> bool | None:
+    """Whether an attempt on `doubt` has happened by the time of `views`; None: it still may.
+
+    Any lane that changed since tells, as the attempt was conditional on all of them. It need
+    not be the first: the attempt may have landed while the heads were read one by one.
+    """
+    for lane, part, old, now in zip(lanes, parts, doubt, views, strict=True):
+        if old.version != now.version:
+            return await lane.landed(old.head, part.runs, now.head)
+    return None
+
+
+def check_width(lane_count: int, other_ops: int = 0) -> None:
+    """Raise `TransactionTooLarge` if so many lanes and other items do not fit into one."""
+    check_ops_count(lane_count, lane_count + other_ops)
+
+
+def check_ops_count(lane_count: int, op_count: int) -> None:
+    if op_count > TRANSACT_OPS_MAX:
+        raise TransactionTooLarge(
+            f"{lane_count} lanes and {op_count - lane_count} other items would be committed"
+            f" together, and the metadata table can change {TRANSACT_OPS_MAX} items at once; use"
+            " fewer partitions in one transaction, or topics with a larger lane.partitions"
+        )
+
+
+def _bases(parts: Sequence[LaneRuns], before: Sequence[Head]) -> Bases:
+    return {
+        part.key: heads.base_offsets(head, part.runs)
+        for part, head in zip(parts, before, strict=True)
+    }
+
+
+__all__ = ["AtomicCommits", "Bases", "LaneRuns", "check_width", "joined"]

@@ -1,0 +1,96 @@
+"""From record batches to one hot segment and the runs that commit it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from storage.formats import segments, slices
+from storage.formats.slices import Codec, Sent, Slice
+from storage.head.head import Run, RunSlice
+from storage.stores.objects import Piece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePart:
+    """What one lane contributes to a segment."""
+
+    topic_id: bytes
+    first_partition: int
+    """The topic's number of the lane's first partition."""
+    codec: Codec
+    zones: int
+    batches: "Sequence[tuple[int, Sequence[pa.RecordBatch | Sent], int]]"
+    """For each partition (within the lane), its record batches in order, and about their size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltSegment:
+    pieces: list[Piece]
+    runs: list[Run]
+    """One for each part, in the same order."""
+    stored: list[tuple[int, memoryview]]
+    """Position and bytes of every slice."""
+
+
+def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
+    """Return the segment that holds `parts`; the slices of a part lie next to each other."""
+    runs: list[Run] = []
+    rows: list[tuple[bytes, int, Slice]] = []
+    stored: list[tuple[int, memoryview]] = []
+    position = segments.FIRST_POSITION
+    for part in parts:
+        encoded = _encode(part)
+        runs.append(_run(object_id, position, part, encoded))
+        for partition, piece in encoded:
+            rows.append((part.topic_id, part.first_partition + partition, piece))
+            stored.append((position, piece.data))
+            position += len(piece.data)
+    return BuiltSegment(pieces=segments.encode(rows), runs=runs, stored=stored)
+
+
+def _encode(part: LanePart) -> list[tuple[int, Slice]]:
+    """Return the slices of each partition in order; what was sent as one is one already."""
+    found: list[tuple[int, Slice | None]] = []
+    batches: list[pa.RecordBatch] = []
+    for partition, waiting, size_bytes in part.batches:
+        for is_sent, group in groupby(waiting, lambda each: _is_slice(each, part.codec)):
+            if is_sent:
+                found += [(partition, each.stored()) for each in group]
+                continue
+            plain = [each.batch if isinstance(each, Sent) else each for each in group]
+            joined = plain[0] if len(plain) == 1 else pa.concat_batches(plain)
+            size_bytes = size_bytes if len(plain) == len(waiting) else joined.nbytes
+            cut = [*slices.cut(joined, size_bytes)]
+            batches += cut
+            found += [(partition, None)] * len(cut)
+    encoded = iter(slices.encode(batches, part.codec) if batches else ())
+    return [(partition, next(encoded) if each is None else each) for partition, each in found]
+
+
+def _is_slice(each: "pa.RecordBatch | Sent", codec: Codec) -> bool:
+    return isinstance(each, Sent) and each.codec == codec
+
+
+def _run(
+    object_id: bytes, position: int, part: LanePart, encoded: Sequence[tuple[int, Slice]]
+) -> Run:
+    base_ms = min(piece.min_ms for _, piece in encoded)
+    return Run(
+        object_id=object_id,
+        position=position,
+        base_ms=base_ms,
+        slices=tuple(
+            RunSlice(
+                partition,
+                piece.count,
+                len(piece.data),
+                piece.min_ms - base_ms,
+                piece.max_ms - piece.min_ms,
+                piece.crc,
+            )
+            for partition, piece in encoded
+        ),
+        zones=part.zones,
+    )

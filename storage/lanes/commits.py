@@ -1,0 +1,400 @@
+"""Committing to a head: one compare-and-set, and certainty about what became of it.
+
+What can go wrong, and what is done:
+
+- *Someone else committed first.* The conflict carries the new head; append to that one.
+- *No answer.* The write may have happened. If it did, our first slice sits exactly where the
+  old head ended, because the write was conditional on that head; so one look at that offset
+  tells. Until it has been told, nothing is reported: neither an error nor an offset.
+- *A late duplicate.* Every attempt is conditional on one version of the head, so at most one
+  of them lands. After an unanswered attempt every later conflict is checked for it.
+- *The head is gone.* The topic was deleted, and nothing can be appended to it any more.
+- *Some of it must not be appended.* Batches of idempotent producers are judged against the
+  head they would be appended to. Records of one that is a duplicate, or comes too early, lie
+  in the same slices as others', so the rest is written anew without them: rare, and exact.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, TypeAlias
+
+import msgspec
+
+from storage import keys
+from storage.errors import (
+    MetadataConflict,
+    NotEnoughReplicas,
+    ObjectMissing,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    RiachoError,
+    StoreUnavailable,
+    UnknownTopicOrPartition,
+)
+from storage.formats import segments
+from storage.formats.entries import Entry, Kind
+from storage.head import head as heads
+from storage.head import producers, replication
+from storage.head.head import Head, Run
+from storage.head.producers import Claim, Key, Verdict, Window
+from storage.lanes.replica_news import Followers
+from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S, Rolls
+from storage.lanes.turns import Crowd
+from storage.lanes.watch import LaneRuntime, LaneView, WatchedHead
+from storage.lanes.windows import Spills
+from storage.stores.dated import DatedConflict
+from storage.stores.metadata import Check, Put
+
+COPY_S_MAX: Final = 10.0
+"""How long a commit waits for a zone that came in sync to take what it lacks."""
+
+Bases: TypeAlias = dict[int, int]
+"""The first offset of every partition (within the lane) of a run."""
+
+_Doubt: TypeAlias = tuple[LaneView, list[Run]]
+"""What an attempt that was not answered was made on, and with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A run whose object is durable, and the claims of the idempotent batches in it."""
+
+    run: Run | None
+    """None: nothing is left of it."""
+    claims: tuple[Claim, ...] = ()
+    without: "Callable[[Mapping[int, Verdict]], Awaitable[Offer]] | None" = None
+    """Tells why these claims are not appended, and returns what is left, written anew."""
+    checks: tuple[Check, ...] = ()
+    """What else must hold at the moment of the commit; `Fenced` if it does not."""
+    failed: int = 0
+    """Zones that did not take the object, or took too long: not in sync any more."""
+    awaited: int = 0
+    """Zones that will get it later: the lane will be told of them (`learn`)."""
+    in_sync_min: int = 1
+    """So many zones must be in sync."""
+
+
+class Fenced(Exception):
+    """A check of an offer did not hold. Nothing was committed."""
+
+    def __init__(self, failed: frozenset[str]) -> None:
+        super().__init__(f"changed: {', '.join(sorted(failed))}")
+        self.keys = failed
+
+
+class CommittingHead(WatchedHead):
+    """The head of one lane, and how this process changes it."""
+
+    def __init__(self, key: str, runtime: LaneRuntime) -> None:
+        super().__init__(key, runtime)
+        self._rolls = Rolls(runtime, self._commit_idle, self.distrust)
+        self._spills = Spills(runtime, runtime.window_pages, self._commit_idle, self.distrust)
+        self._followers = Followers(runtime, self._commit_idle)
+        self._crowd = Crowd(runtime)
+
+    @property
+    def is_committing(self) -> bool:
+        raise NotImplementedError
+
+    async def commit(self, runs: Sequence[Run], born_s: float) -> list[Bases]:
+        """Append `runs`, as `commit_offers` does."""
+        return await self.commit_offers([Offer(run) for run in runs], born_s)
+
+    async def commit_offers(self, offers: list[Offer], born_s: float) -> list[Bases]:
+        """Append what may be appended of `offers`; return the first offsets of each.
+
+        Those with claims that may not are replaced in the list by what is left of them.
+        `born_s` is when the oldest of their objects began. Raises `Contended` if others were
+        always faster, `UnknownTopicOrPartition` if the topic is gone, `Fenced` if a check of
+        an offer did not hold, what the stores raised, or `OutcomeUnknown` if an attempt was
+        not answered and may still count.
+        """
+        # One time for all attempts: what was admitted once is so again, against the same head.
+        minute = producers.minute_of(self._runtime.now_ms())
+        doubt: _Doubt | None = None
+        try:
+            view = self._view or await self._fresh()
+            began_s = self._runtime.monotonic_s()
+            if await self._crowd.queue():
+                view = await self._fresh()
+            for attempt in count():
+                view, changed = await self._admitted(view, offers, minute)
+                fenced: frozenset[str] = frozenset()
+                try:
+                    return _by_offer(offers, await self._try(view, offers, changed, born_s))
+                except DatedConflict as conflict:
+                    fenced = _failed_checks(offers, conflict)
+                    view = self.adopted(view, conflict)
+                except OutcomeUnknown:
+                    doubt = view, _runs(offers)
+                    view = await self._fresh()
+                doubt, bases = await self._cleared(doubt, view)
+                if bases is None and not fenced and await self._crowd.lost(attempt, began_s):
+                    view = await self._fresh()
+                    doubt, bases = await self._cleared(doubt, view)
+                if bases is not None:
+                    return _by_offer(offers, bases)
+                if fenced:
+                    # An unanswered attempt had the same check, so it cannot land any more.
+                    raise Fenced(fenced)
+            raise AssertionError("attempts end by an error")
+        except RiachoError as error:
+            raise told(error, is_in_doubt=doubt is not None) from error
+
+    async def _cleared(
+        self, doubt: "_Doubt | None", view: LaneView
+    ) -> "tuple[_Doubt | None, list[Bases] | None]":
+        """Return the doubt if it is still one, and the first offsets if the attempt has landed."""
+        if doubt is None or doubt[0].version == view.version:
+            return doubt, None
+        if await self.landed(doubt[0].head, doubt[1], view.head):
+            return doubt, heads.base_offsets(doubt[0].head, doubt[1])
+        # Its version of the head is gone, so it cannot land any more either.
+        return None, None
+
+    async def _admitted(
+        self, view: LaneView, offers: list[Offer], minute: int
+    ) -> tuple[LaneView, dict[Key, Window]]:
+        """Rewrite offers in place until every claim comes next; return the windows to change."""
+        is_fresh = False
+        while any(offer.claims for offer in offers):
+            verdicts, changed = await self._judged(view, offers, minute)
+            if not any(verdicts):
+                return view, changed
+            if not is_fresh and _has_gap(verdicts):
+                # Another process may have filled it since we last looked.
+                view, is_fresh = await self._fresh(), True
+                continue
+            for number, rejected in enumerate(verdicts):
+                if rejected:
+                    without = offers[number].without
+                    assert without is not None, "claims need someone who can do without them"
+                    offers[number] = await without(rejected)
+        return view, {}
+
+    async def _judged(
+        self, view: LaneView, offers: Sequence[Offer], minute: int
+    ) -> tuple[list[dict[int, Verdict]], dict[Key, Window]]:
+        head = view.head
+        wanted = {claim.key for offer in offers for claim in offer.claims}
+        known = {key: view.windows[key] for key in wanted if key in view.windows}
+        if head.producer_pages and len(known) < len(wanted):
+            elsewhere = wanted - known.keys()
+            known |= await self._runtime.window_pages.find(head, elsewhere)
+        kept = producers.unexpired(known.values(), minute, self._runtime.producer_expiration_ms)
+        bases = _by_offer(offers, heads.base_offsets(head, _runs(offers)))
+        return producers.settle(kept, [offer.claims for offer in offers], bases, minute)
+
+    async def _try(
+        self, view: LaneView, offers: Sequence[Offer], changed: Mapping[Key, Window], born_s: float
+    ) -> list[Bases]:
+        runs = _runs(offers)
+        if not runs:
+            return []
+        head = await self.ready(view.head)
+        began_s = self._runtime.monotonic_s()
+        if began_s - born_s > FLIGHT_MAX_S:
+            raise too_late()
+        is_old = began_s - born_s > TRUSTED_S
+        head, runs = await self._replicated(head, view, offers, is_old=is_old)
+        new = heads.append(head, runs)
+        if changed:
+            new = heads.with_windows(new, changed)
+        checks = {check.key: check for offer in offers for check in offer.checks}
+        put = Put(self.key, heads.encode(new), view.version)
+        versions, sent_s = await self._runtime.dated.transact([put, *checks.values()])
+        self._crowd.won()
+        self.committed(head, LaneView(new, versions[self.key], sent_s))
+        return heads.base_offsets(head, runs)
+
+    async def _replicated(
+        self, head: Head, view: LaneView, offers: Sequence[Offer], *, is_old: bool
+    ) -> tuple[Head, list[Run]]:
+        """Return the head without zones that failed, and the runs as the rest holds them.
+
+        Raises `NotEnoughReplicas` if the rest is too few.
+        """
+        runs: list[Run] = []
+        in_sync_min = 1
+        for offer in offers:
+            run = offer.run
+            if run is None:
+                continue
+            if head.isr & ~run.zones & offer.failed:
+                head = replication.without_zones(head, ~run.zones & offer.failed)
+            run, missing = await self.covered(head, run, offer.awaited, is_old=is_old)
+            if missing:
+                head = replication.without_zones(head, missing)
+            if not run.zones & head.isr:
+                raise NotEnoughReplicas("the zones it was written to left the ISR; send it again")
+            in_sync_min = max(in_sync_min, offer.in_sync_min)
+            runs.append(run)
+        await self.check_in_sync(view, head, in_sync_min)
+        return head, runs
+
+    async def check_in_sync(self, view: LaneView, head: Head, in_sync_min: int) -> None:
+        """Raise `NotEnoughReplicas` if `head`, which follows `view`, has too few zones in sync.
+
+        Zones that left since `view` are written first, else the controller cannot let them in.
+        """
+        if head.isr.bit_count() < in_sync_min and head.isr != view.head.isr:
+            with suppress(RiachoError):
+                await self._put(view, head)
+        replication.check_in_sync(head.isr, in_sync_min)
+
+    async def covered(
+        self, head: Head, run: Run, awaited: int = 0, *, is_old: bool = False
+    ) -> tuple[Run, int]:
+        """Return `run` with its object in all zones in sync, and those that do not take it.
+
+        Where it is written is decided before it is committed, and a zone may have come in sync
+        in between: it must hold everything. Those that are `awaited` get it anyway. If it
+        `is_old`, zones are asked whether they still have it.
+        """
+        if is_old and head.isr.bit_count() > 1 and run.kind != Kind.TABLE:
+            run = await self._found(head, run)
+        missing = head.isr & ~run.zones & ~awaited
+        if not missing:
+            return run, 0
+        zones = self._runtime.zones
+        key = keys.hot_segment(run.object_id)
+        body = await zones.get_as(key, replication.read_names(head, run.zones), segments.verified)
+        puts = zones.start(key, [body], replication.zone_names(head, missing))
+        await puts.wait(timeout_s=COPY_S_MAX)
+        zones.leave_behind(puts)
+        done = replication.mask_of(head, puts.done)
+        return msgspec.structs.replace(run, zones=run.zones | done), missing & ~done
+
+    async def _found(self, head: Head, run: Run) -> Run:
+        """Return `run` in those zones in sync that have not lost its object meanwhile."""
+        key = keys.hot_segment(run.object_id)
+        names = replication.zone_names(head, run.zones & head.isr)
+        looks = [asyncio.create_task(self._runtime.zones.store(n).size(key)) for n in names]
+        _, slow = await asyncio.wait(looks, timeout=COPY_S_MAX) if looks else ((), ())
+        for look in slow:
+            look.cancel()
+        # One that does not answer is not known to have lost it.
+        there = [n for n, look in zip(names, looks, strict=True) if not _is_missing(look)]
+        return msgspec.structs.replace(run, zones=replication.mask_of(head, there))
+
+    async def landed(self, old: Head, runs: Sequence[Run], now: Head) -> bool:
+        """Whether an unanswered attempt to append `runs` to `old` is part of `now`."""
+        piece = runs[0].slices[0]
+        base = old.next_offsets[piece.partition]
+        if now.next_offsets[piece.partition] <= base:
+            return False
+        found = await self._runtime.catalog.after(now, piece.partition, base)
+        if not found or found[0].kind == Kind.PARQUET or found[0].base_offset != base:
+            raise OutcomeUnknown("the log was rewritten before the commit could be recognised")
+        if found[0].object_id == runs[0].object_id:
+            return True
+        is_rolled = base < heads.inline_start(now, piece.partition)
+        may_have_moved = runs[0].kind == Kind.TABLE and is_rolled
+        return may_have_moved and await self._has_moved(found[0], runs[0])
+
+    async def _has_moved(self, found: Entry, run: Run) -> bool:
+        """Whether what a roll lists now in the place of a run of the table is that run, moved."""
+        piece = run.slices[0]
+        if (found.record_count, found.length, found.crc) != (piece.count, piece.length, piece.crc):
+            return False
+        batches = self._runtime.catalog.batches
+        assert batches is not None, run
+        if await batches.is_there(run.object_id):
+            # Somebody else may have written the same bytes; or it was not removed yet.
+            raise OutcomeUnknown("the log was rolled before the commit could be recognised")
+        # Only who moved it removes it.
+        return True
+
+    async def ready(self, head: Head) -> Head:
+        """Return `head` as it may be appended to: with room, if it had too little."""
+        # First who leaves: they need not hold what is rolled.
+        head = await self._rolls.ready(self._followers.applied(head))
+        return self._followers.applied(await self._spills.ready(head))
+
+    def committed(self, before: Head, view: LaneView) -> None:
+        """Take note of a commit by this process."""
+        self._know(view)
+        self._followers.committed(view.head)
+        self._rolls.committed(view.head)
+        self._rolls.begin_if_large(before, view.head)
+        self._spills.begin_if_large(before, view.head)
+
+    async def _commit_idle(self) -> bool:
+        """Write what is finished though nobody appends; False: that must be tried again."""
+        view = self._view
+        if view is None or self.is_committing:
+            return True  # A commit that is under way takes it along, or is refused for it.
+        head = self._rolls.applied(self._followers.applied(view.head))
+        head = self._spills.applied(head)
+        if head is not view.head:
+            try:
+                await self._put(view, head)
+            except RiachoError:
+                return False
+        return True
+
+    async def _put(self, view: LaneView, head: Head) -> None:
+        """Put `head`, with nothing appended, in the place of `view`."""
+        new = heads.append(head, [])
+        put = Put(self.key, heads.encode(new), view.version)
+        versions, began_s = await self._runtime.dated.transact([put])
+        self._know(LaneView(new, versions[self.key], began_s))
+        self._followers.committed(new)
+        self._rolls.committed(new)
+
+    def learn(self, object_id: bytes, held: int, failed: int) -> None:
+        """Take note of what became of a run's object in zones that its commit did not wait for."""
+        self._followers.learn(object_id, held, failed)
+
+    def distrust(self, failed: int, leader_epoch: int) -> None:
+        """Take note of zones in sync that failed with what is not committed; see `Followers`."""
+        self._followers.distrust(failed, leader_epoch)
+
+
+def _is_missing(look: "asyncio.Task[int]") -> bool:
+    if not look.done() or look.cancelled():
+        return False
+    return isinstance(look.exception(), ObjectMissing)
+
+
+def _runs(offers: Sequence[Offer]) -> list[Run]:
+    return [offer.run for offer in offers if offer.run is not None]
+
+
+def _failed_checks(offers: Sequence[Offer], conflict: MetadataConflict) -> frozenset[str]:
+    """Return the keys of those checks of `offers` that did not hold."""
+    failed = set()
+    for check in [check for offer in offers for check in offer.checks]:
+        if check.key in conflict.current:
+            current = conflict.current[check.key]
+            if (None if current is None else current.version) != check.expected:
+                failed.add(check.key)
+    return frozenset(failed)
+
+
+def _has_gap(verdicts: Sequence[Mapping[int, Verdict]]) -> bool:
+    return any(
+        isinstance(verdict, OutOfOrderSequence)
+        for rejected in verdicts
+        for verdict in rejected.values()
+    )
+
+
+def _by_offer(offers: Sequence[Offer], bases: Sequence[Bases]) -> list[Bases]:
+    """Return the bases of every offer; none for those of which nothing was left."""
+    given = iter(bases)
+    return [{} if offer.run is None else next(given) for offer in offers]
+
+
+def told(error: RiachoError, *, is_in_doubt: bool) -> RiachoError:
+    """Return what a caller may be told of `error`, if an attempt may have landed or not."""
+    if not is_in_doubt or isinstance(error, (UnknownTopicOrPartition, OutcomeUnknown)):
+        return error
+    return OutcomeUnknown(f"the commit was sent, its outcome is unknown: {error}")
+
+
+def too_late() -> RiachoError:
+    return StoreUnavailable("the write took too long and was given up")

@@ -1,0 +1,277 @@
+"""Lanes at work: the order of commits.
+
+Commits of this process to one lane happen in the order in which they were enqueued, which is
+the order of arrival; those that are ready together share one compare-and-set. Whoever commits
+to several lanes at once takes a *turn* in each: from the moment all are reached until they are
+given back, nobody else of this process commits to them.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakValueDictionary
+
+from storage import keys
+from storage.errors import (
+    Contended,
+    NotEnoughReplicas,
+    OutcomeUnknown,
+    RiachoError,
+    ShuttingDown,
+)
+from storage.head.head import Run
+from storage.lanes.commits import Bases, CommittingHead, Fenced, Offer, too_late
+from storage.lanes.rolls import FLIGHT_MAX_S
+from storage.lanes.watch import LaneRuntime, LaneView
+from storage.tasks import drop_error
+
+__all__ = ["Lane", "LaneRuntime", "LaneView", "Lanes", "Ticket", "Turn"]
+
+log = logging.getLogger("riacho")
+
+RUNS_PER_COMMIT_MAX: Final = 64
+"""So many flushes share one compare-and-set at most."""
+
+CLAIMS_PER_COMMIT_MAX: Final = 1000
+"""So many batches of idempotent producers share one, as each leaves a window in the head."""
+
+LANES_KEPT_MAX: Final = 16_384
+"""So many lanes are remembered at most: those dealt with last, besides those in use."""
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A place in a lane's queue. Settle it with `ready` or `withdraw`."""
+
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    offer: Offer | None = None
+    born_s: float = 0.0
+    committed: "asyncio.Future[Bases]" = field(init=False)
+    """The first offset of every partition (within the lane) of the run."""
+
+    def __post_init__(self) -> None:
+        self.committed = asyncio.get_running_loop().create_future()
+
+    def ready(self, run: "Run | Offer") -> None:
+        """Say that the run's object is durable: commit it in turn."""
+        self.offer = run if isinstance(run, Offer) else Offer(run)
+        self.settled.set()
+
+    def withdraw(self) -> None:
+        """There is nothing to commit; those behind may go on."""
+        self.committed.cancel()
+        self.settled.set()
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A place in a lane's queue for someone who commits by himself."""
+
+    reached: "asyncio.Future[None]"
+    """Done when all before it are committed."""
+    given_back: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def give_back(self) -> None:
+        if not self.reached.cancel():
+            drop_error(self.reached)
+        self.given_back.set()
+
+
+class Lane(CommittingHead):
+    """One lane, as this process knows it."""
+
+    def __init__(self, topic_id: bytes, lane: int, runtime: LaneRuntime) -> None:
+        super().__init__(keys.head(topic_id, lane), runtime)
+        self._queue: deque[Ticket | Turn] = deque()
+        self._committer: asyncio.Task[None] | None = None
+
+    @property
+    def is_committing(self) -> bool:
+        return self._committer is not None
+
+    def enqueue(self) -> Ticket:
+        """Take the next place in the order of commits."""
+        ticket = Ticket(born_s=self._runtime.monotonic_s())
+        self._add(ticket)
+        return ticket
+
+    def take_turn(self) -> Turn:
+        """Take the next place for a commit that is made elsewhere. Give it back in any case."""
+        turn = Turn(asyncio.get_running_loop().create_future())
+        self._add(turn)
+        return turn
+
+    def _add(self, place: Ticket | Turn) -> None:
+        self._queue.append(place)
+        if self._committer is None:
+            self._committer = self._runtime.spawn(self._commit_queue())
+
+    async def _commit_queue(self) -> None:
+        try:
+            while self._queue:
+                first = self._queue[0]
+                if isinstance(first, Turn):
+                    self._queue.popleft()
+                    if not first.reached.done():
+                        first.reached.set_result(None)
+                    await first.given_back.wait()
+                else:
+                    await first.settled.wait()
+                    await self._commit_tickets(self._take_settled())
+        finally:
+            self._committer = None
+            # Empty, unless this task was cancelled: then nobody shall wait in vain.
+            while self._queue:
+                _give_up(self._queue.popleft())
+
+    def _take_settled(self) -> list[Ticket]:
+        taken: list[Ticket] = []
+        together = _Together()
+        while self._queue and len(taken) < RUNS_PER_COMMIT_MAX:
+            ticket = self._queue[0]
+            if isinstance(ticket, Turn) or not ticket.settled.is_set():
+                break
+            if ticket.offer is not None and not together.takes(ticket.offer):
+                break
+            self._queue.popleft()
+            if ticket.offer is None:
+                continue
+            if self._runtime.monotonic_s() - ticket.born_s > FLIGHT_MAX_S:
+                _fail(ticket, too_late())
+                continue
+            taken.append(ticket)
+        return taken
+
+    async def _commit_tickets(self, tickets: list[Ticket]) -> None:
+        while tickets:
+            offers = [ticket.offer for ticket in tickets if ticket.offer is not None]
+            try:
+                bases = await self.commit_offers(offers, min(t.born_s for t in tickets))
+            except Fenced as fenced:
+                tickets = _unfenced(_left(tickets, offers), fenced)
+            except NotEnoughReplicas as error:
+                # Some may demand less than others, or be in other zones.
+                await self._commit_each(_left(tickets, offers), error)
+                return
+            except BaseException as error:
+                for ticket in tickets:
+                    _fail(ticket, _told(error))
+                if not isinstance(error, Exception):
+                    raise
+                if not isinstance(error, RiachoError):
+                    # A mistake of ours. Those who wait behind must not be stuck because of it.
+                    log.exception("a commit to %s failed", self.key)
+                return
+            else:
+                _land(tickets, bases)
+                return
+
+    async def _commit_each(self, tickets: list[Ticket], error: NotEnoughReplicas) -> None:
+        if len(tickets) == 1:
+            _fail(tickets[0], error)
+            return
+        for ticket in tickets:
+            await self._commit_tickets([ticket])
+
+
+@dataclass(slots=True)
+class _Together:
+    """What those flushes claim and demand that share a commit."""
+
+    claimed: set[tuple[int, int, int]] = field(default_factory=set)
+    expected: dict[str, str | None] = field(default_factory=dict)
+
+    def takes(self, offer: Offer) -> bool:
+        """Take one more, unless it must wait for the commit of those before it."""
+        claims = {(*claim.key, claim.sequence) for claim in offer.claims}
+        if claims & self.claimed:
+            # Copies of one batch: where the first went is known after its commit.
+            return False
+        if self.claimed and len(self.claimed) + len(claims) > CLAIMS_PER_COMMIT_MAX:
+            return False
+        for check in offer.checks:
+            if self.expected.setdefault(check.key, check.expected) != check.expected:
+                # A commit can demand one thing of an item; one of these two is not so.
+                return False
+        self.claimed |= claims
+        return True
+
+
+def _left(tickets: list[Ticket], offers: list[Offer]) -> list[Ticket]:
+    """Return the tickets with what is left of their offers: what was rejected stays so."""
+    for ticket, left in zip(tickets, offers, strict=True):
+        ticket.offer = left
+    return tickets
+
+
+def _unfenced(tickets: list[Ticket], fenced: Fenced) -> list[Ticket]:
+    """Fail the tickets whose checks did not hold; return the others."""
+    left = []
+    for ticket in tickets:
+        checks = () if ticket.offer is None else ticket.offer.checks
+        if any(check.key in fenced.keys for check in checks):
+            _fail(ticket, Contended("the producer changed while this was written; send it again"))
+        else:
+            left.append(ticket)
+    return left
+
+
+def _give_up(place: Ticket | Turn) -> None:
+    error = ShuttingDown("this gateway is shutting down")
+    if isinstance(place, Ticket):
+        _fail(place, error)
+    elif not place.reached.done():
+        place.reached.set_exception(error)
+
+
+def _land(tickets: list[Ticket], bases: list[Bases]) -> None:
+    for ticket, base in zip(tickets, bases, strict=True):
+        if not ticket.committed.done():
+            ticket.committed.set_result(base)
+
+
+def _fail(ticket: Ticket, error: RiachoError) -> None:
+    if not ticket.committed.done():
+        ticket.committed.set_exception(error)
+
+
+def _told(error: BaseException) -> RiachoError:
+    if isinstance(error, RiachoError):
+        return error
+    return OutcomeUnknown(f"the commit was interrupted: {error!r}")
+
+
+class Lanes:
+    """The lanes this process has dealt with, by topic and number.
+
+    As long as anyone holds on to a lane, everyone gets the same one: the order of commits is
+    the order of one queue.
+    """
+
+    def __init__(self, runtime: LaneRuntime, kept_max: int = LANES_KEPT_MAX) -> None:
+        self._runtime = runtime
+        self._kept_max = kept_max
+        self._kept: OrderedDict[tuple[bytes, int], Lane] = OrderedDict()
+        self._alive: WeakValueDictionary[tuple[bytes, int], Lane] = WeakValueDictionary()
+
+    def lane(self, topic_id: bytes, number: int) -> Lane:
+        key = topic_id, number
+        lane = self._kept.get(key) or self._alive.get(key)
+        if lane is None:
+            lane = self._alive[key] = Lane(topic_id, number, self._runtime)
+        self._kept[key] = lane
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._kept_max:
+            self._kept.popitem(last=False)
+        return lane
+
+    def wake_all(self) -> None:
+        for lane in list(self._alive.values()):
+            lane.wake()
+
+    def forget(self, topic_id: bytes) -> None:
+        """Drop what is known of a deleted topic."""
+        for key in [key for key in self._kept if key[0] == topic_id]:
+            del self._kept[key]

@@ -1,0 +1,247 @@
+"""Heads that are watched: what this process knows of them, and who waits for a change.
+
+- A view is never older than its reader allows, and what is known never goes back.
+- Readers share reads; those who wait share one poll for the commits of other processes, and
+  are woken at once by those of this one, if the partition they wait for has moved.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from storage.errors import Contended, HeadGone, RiachoError
+from storage.head import head as heads
+from storage.head.head import Head
+from storage.head.producers import Key, Window
+from storage.lanes.releases import Releases
+from storage.reading.catalog import Catalog
+from storage.stores.dated import CallBegan, DatedConflict, DatedMetadata
+from storage.stores.metadata import MetadataStore, Versioned
+from storage.tasks import shared
+from storage.zones.zones import Zones
+
+if TYPE_CHECKING:
+    from storage.lanes.windows import WindowPages
+
+BACK_OFF_S_MAX: Final = 0.05
+
+NEWS_S: Final = 0.5
+"""News of zones that catch up waits so long for a commit that takes it along."""
+
+POLLER: Final = "riacho.poller"
+"""The name of tasks that only look for commits of others."""
+
+COMMIT_S_MAX: Final = 15.0
+"""How long a commit goes on losing races before it gives up. One of n writers wins each round,
+so a time limit is what a caller feels; a number of attempts would only punish the unlucky."""
+
+
+@dataclass(slots=True, eq=False)
+class LaneView:
+    """A head as it was at some moment, and the version to compare when changing it."""
+
+    head: Head
+    version: str
+    read_began_s: CallBegan
+    """When the call began that read or wrote it: nothing later is known to be in it."""
+    _windows: dict[Key, Window] | None = None
+
+    @property
+    def windows(self) -> dict[Key, Window]:
+        """The windows of producers that are in the head."""
+        if self._windows is None:
+            self._windows = {window.key: window for window in self.head.producers}
+        return self._windows
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneRuntime:
+    """What lanes need from the world around them."""
+
+    metadata: MetadataStore
+    zones: Zones
+    catalog: Catalog
+    monotonic_s: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+    random: Callable[[], float]
+    poll_interval_s: float
+    window_pages: "WindowPages"
+    now_ms: Callable[[], int]
+    producer_expiration_ms: int = 86_400_000
+    """A producer that wrote nothing for so long is forgotten: Kafka's day."""
+    news_s: float = NEWS_S
+    inline_bytes_max: int = field(default_factory=lambda: heads.INLINE_BYTES_MAX)
+    """Runs beyond about this size leave the head, and so do windows of producers."""
+    releases: Releases = field(default_factory=Releases)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def dated(self) -> DatedMetadata:
+        """The metadata table, for those who remember what they read."""
+        return DatedMetadata(self.metadata, self.monotonic_s)
+
+    def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def next_attempt(self, attempt: int, give_up_s: float) -> None:
+        """Wait a little, at random, longer after each lost race, so that writers take turns.
+
+        Raises `Contended` if it is later than `give_up_s`.
+        """
+        if self.monotonic_s() > give_up_s:
+            raise Contended(f"others committed first for {COMMIT_S_MAX:.0f} s; send it again")
+        if attempt > 0:
+            await self.sleep(self.random() * min(BACK_OFF_S_MAX, 0.001 * 2 ** min(attempt, 10)))
+
+    async def aclose(self) -> None:
+        """Stop what runs in the background; a roll that is cut short leaves orphans only."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class WatchedHead:
+    """The head of one lane."""
+
+    def __init__(self, key: str, runtime: LaneRuntime) -> None:
+        self.key = key
+        self._runtime = runtime
+        self._view: LaneView | None = None
+        self._reading: asyncio.Task[LaneView] | None = None
+        self._read_next: asyncio.Task[LaneView] | None = None
+        self._waiters: dict[int | None, dict[asyncio.Future[None], None]] = {}
+        """By partition; None: of any."""
+        self._poller: asyncio.Task[None] | None = None
+
+    async def view(self, age_max_s: float) -> LaneView:
+        """Return the head as it was at most `age_max_s` ago; 0: after this call began."""
+        return self.known(age_max_s) or await self._fresh()
+
+    def known(self, age_max_s: float) -> LaneView | None:
+        """Return the view if it is young enough, without looking."""
+        view = self._view
+        if view and 0 < age_max_s >= self._runtime.monotonic_s() - view.read_began_s:
+            return view
+        return None
+
+    def is_polled(self, view: LaneView) -> bool:
+        """Whether `view` is of the last look of those who wait, who will soon look again."""
+        age_s = self._runtime.monotonic_s() - view.read_began_s
+        return self._poller is not None and 0 < age_s <= self._runtime.poll_interval_s
+
+    async def _fresh(self) -> LaneView:
+        # A read that is under way began before this call did, so it proves nothing about now;
+        # the next one does, and everybody who asks meanwhile shares it.
+        if self._read_next is None:
+            self._read_next = shared(self._read_after(self._reading))
+        return await asyncio.shield(self._read_next)
+
+    async def _read_after(self, previous: asyncio.Task[LaneView] | None) -> LaneView:
+        if previous is not None:
+            await asyncio.wait([previous])
+        self._reading, self._read_next = self._read_next, None
+        return self.adopt(*await self._runtime.dated.get(self.key))
+
+    def adopt(self, item: Versioned | None, began_s: CallBegan) -> LaneView:
+        if item is None:
+            self._view = None
+            self.wake()
+            raise HeadGone(self.key)
+        if self._view and self._view.version == item.version:
+            return self._know(LaneView(self._view.head, item.version, began_s))
+        return self._know(LaneView(heads.decode(item.value, self.key), item.version, began_s))
+
+    def adopted(self, view: LaneView, conflict: DatedConflict) -> LaneView:
+        """Return the head that a conflict found, or `view` if it was not about the head."""
+        if self.key not in conflict.current:
+            return view
+        return self.adopt(conflict.current[self.key], conflict.began_s)
+
+    def _know(self, view: LaneView) -> LaneView:
+        # Answers may overtake each other; what is known never goes back, and neither does its
+        # date: a call that found an older head began before the newer one was written.
+        known = self._view
+        if known is not None:
+            view.read_began_s = max(view.read_began_s, known.read_began_s)
+            if view.head.commits < known.head.commits:
+                known.read_began_s = view.read_began_s
+                return known
+        self._view = view
+        if known is None:
+            self.wake()
+        elif view.head.commits > known.head.commits:
+            self._wake_moved(known.head, view.head)
+        return view
+
+    async def changed(
+        self, since: LaneView, timeout_s: float | None, partition: int | None = None
+    ) -> None:
+        """Return when the head is known to differ from `since`, or after `timeout_s`.
+
+        With a `partition`: when its end or its log start does, or the head is gone.
+        """
+        waiter = asyncio.get_running_loop().create_future()
+        if not self.watch(waiter, since, partition):
+            return
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await waiter
+        finally:
+            self.unwatch(waiter, partition)
+
+    def watch(self, waiter: "asyncio.Future[None]", since: LaneView, partition: int | None) -> bool:
+        """Let `waiter` be done when `changed` would return, until `unwatch`.
+
+        False: it is so already, and nothing was done.
+        """
+        if self._view is None or _has_moved(since.head, self._view.head, partition):
+            return False
+        self._waiters.setdefault(partition, {})[waiter] = None
+        if self._poller is None:
+            self._poller = self._runtime.spawn(self._poll())
+            self._poller.set_name(POLLER)
+        return True
+
+    def unwatch(self, waiter: "asyncio.Future[None]", partition: int | None) -> None:
+        waiters = self._waiters.get(partition, {})
+        waiters.pop(waiter, None)
+        if not waiters:
+            self._waiters.pop(partition, None)
+
+    def wake(self) -> None:
+        """Let those who wait look again, though nothing may have changed."""
+        for waiters in self._waiters.values():
+            self._runtime.releases.release(waiters, None)
+
+    def _wake_moved(self, before: Head, now: Head) -> None:
+        """Let those look again for whom something has changed."""
+        for partition, waiters in self._waiters.items():
+            if _has_moved(before, now, partition):
+                self._runtime.releases.release(waiters, None)
+
+    async def _poll(self) -> None:
+        """Look for commits of other processes, once for all who wait."""
+        try:
+            while self._waiters:
+                await self._runtime.sleep(self._runtime.poll_interval_s)
+                # Whoever waits finds out by its own time limit if the store stays away.
+                with suppress(RiachoError):
+                    await self._fresh()
+        finally:
+            self._poller = None
+
+
+def _has_moved(before: Head, now: Head, partition: int | None) -> bool:
+    """Whether there may be news for those who wait at `partition`; None: in the whole lane."""
+    if partition is None or partition >= min(before.partition_count, now.partition_count):
+        return before.commits != now.commits
+    return (
+        before.next_offsets[partition] != now.next_offsets[partition]
+        or before.log_starts[partition] != now.log_starts[partition]
+    )

@@ -1,0 +1,1 @@
+"""What keeps a log small and whole: retention, trimming, compaction, sweep, fsck."""

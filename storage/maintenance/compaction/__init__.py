@@ -1,0 +1,1 @@
+"""Compaction: plan, read, write Parquet, swap."""

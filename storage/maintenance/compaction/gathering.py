@@ -1,0 +1,127 @@
+"""From plans to units, and from their results back to what a lane's swap needs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.formats.segment_list import Segment
+from storage.maintenance.compaction import plan, units
+from storage.maintenance.compaction.plan import Options, Range, Rewrite
+from storage.maintenance.compaction.summary import Compacted
+from storage.maintenance.compaction.survey import LanePlan
+from storage.maintenance.compaction.swap import Change
+from storage.maintenance.compaction.units import Rewritten, Unit
+
+BUCKETS_MAX: Final = 256
+
+STAY_SHARE: Final = 4
+"""A segment that is a quarter of what a task writes need not be merged with its neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A unit, and who waits for its result."""
+
+    into: "Gathering"
+    partition: int
+    """Within the lane."""
+    number: int
+    size_bytes: int
+    record_count: int
+    unit: Unit
+
+
+class Gathering:
+    """The results of a lane, until all of them are there."""
+
+    def __init__(self, lane: LanePlan) -> None:
+        self.lane = lane
+        self.failures: dict[int, str] = {}
+        """By partition of the lane."""
+        self.is_settled = False
+        self._rewrites = {each.state.partition: each for each in lane.rewrites}
+        self._results: dict[int, list[Rewritten | None]] = {}
+
+    def cut(self, rewrite: Rewrite, size_bytes: int, options: Options) -> list[Piece]:
+        """Return the units of a rewrite, with ranges of about `size_bytes`, and wait for them."""
+        ranges = plan.ranges(rewrite, size_bytes) if rewrite.size_bytes else []
+        partition = rewrite.state.partition
+        self._results[partition] = [None] * len(ranges)
+        lane = units.slim(self.lane.head)
+        buckets = min(len(ranges), BUCKETS_MAX)
+        return [
+            Piece(
+                into=self,
+                partition=partition,
+                number=number,
+                size_bytes=each.size_bytes,
+                record_count=each.record_count,
+                unit=_unit(lane, rewrite, each, number, buckets, options),
+            )
+            for number, each in enumerate(ranges)
+        ]
+
+    def take(self, piece: Piece, result: Rewritten) -> None:
+        self._results[piece.partition][piece.number] = result
+        if result.error:
+            self.failures[piece.partition] = result.error
+
+    def give_up(self, reason: str, partition: int | None = None) -> None:
+        """Call a failure what is not there yet, of one partition or of all."""
+        for each in self._rewrites if partition is None else [partition]:
+            if not self._is_whole(each):
+                self.failures.setdefault(each, reason)
+
+    def _is_whole(self, partition: int) -> bool:
+        return all(each is not None for each in self._results.get(partition, [None]))
+
+    @property
+    def is_complete(self) -> bool:
+        return all(p in self.failures or self._is_whole(p) for p in self._rewrites)
+
+    def changes(self) -> dict[int, Change]:
+        """Return what can be swapped, by partition of the lane."""
+        return {
+            partition: Change(rewrite, self._written(partition))
+            for partition, rewrite in self._rewrites.items()
+            if partition not in self.failures
+        }
+
+    def _found(self, partition: int) -> list[Rewritten]:
+        return [each for each in self._results[partition] if each is not None]
+
+    def _written(self, partition: int) -> tuple[Segment, ...]:
+        return tuple(segment for each in self._found(partition) for segment in each.segments)
+
+    def compacted(self, partition: int) -> Compacted:
+        results = self._found(partition)
+        rewrite = self._rewrites[partition]
+        return Compacted(
+            topic=self.lane.topic.name,
+            partition=rewrite.state.number,
+            kind=rewrite.kind,
+            records_in=sum(each.records_in for each in results),
+            records_out=sum(each.records_out for each in results),
+            bytes_in=sum(each.bytes_in for each in results),
+            bytes_out=sum(each.bytes_out for each in results),
+        )
+
+
+def _unit(
+    lane: bytes, rewrite: Rewrite, part: Range, number: int, buckets: int, options: Options
+) -> Unit:
+    return Unit(
+        lane=lane,
+        partition=rewrite.state.partition,
+        number=rewrite.state.number,
+        is_keyed=rewrite.kind == "keyed",
+        log_start=rewrite.state.log_start,
+        start_offset=part.start_offset,
+        end_offset=part.end_offset,
+        horizon=rewrite.horizon,
+        segment_bytes=rewrite.segment_bytes,
+        stay_bytes_min=min(rewrite.segment_bytes, options.range_bytes_max) // STAY_SHARE,
+        segments=part.segments,
+        hot=part.hot.encode(),
+        range_number=number,
+        bucket_count=buckets,
+    )

@@ -1,0 +1,202 @@
+"""Compacting topics: look at every lane, decide, have the work done, swap, and tell.
+
+    survey    lane by lane: what is due?    from heads and indexes
+    wave      as much of that as plans fit into memory
+    work      units, packed into tasks      by whoever runs them (`Work`)
+    swap      a lane, as soon as all of its units are there
+
+One partition's failure does not stop the others. A lost lease stops everything: what is not
+swapped by then never will be.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from storage.errors import RiachoError
+from storage.leases import LeaseLost
+from storage.maintenance.compaction import plan, units
+from storage.maintenance.compaction.gathering import Gathering, Piece
+from storage.maintenance.compaction.plan import Options, Rewrite
+from storage.maintenance.compaction.summary import Left, Progress, Summary
+from storage.maintenance.compaction.survey import LanePlan, Surveyor
+from storage.maintenance.compaction.swap import Swapper
+from storage.maintenance.compaction.units import Rewritten
+from storage.topics.items import Topic
+
+WAVE_SLICES_MAX: Final = 1_000_000
+"""A wave has plans for so many slices at most, about 100 bytes each."""
+
+
+class Work(Protocol):
+    """Who runs tasks: threads of this process, or Spark."""
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def run(self, payloads: Sequence[bytes]) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield what `tasks.run` returns for each payload, and its position, in any order."""
+
+    def shuffle(self, payloads: Sequence[bytes]) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield what `tasks.gather` returns for each range, and its number, in any order.
+
+        After `tasks.spread` of each payload, by bucket, and `tasks.regroup` of each bucket, by
+        range. Every range has a result.
+        """
+
+
+WorkFor: TypeAlias = Callable[[int], Awaitable[Work]]
+"""Chooses who does so many bytes of work; asked once for each wave."""
+
+
+async def compact(
+    swapper: Swapper,
+    topics: Sequence[Topic],
+    work_for: WorkFor,
+    options: Options,
+    *,
+    monotonic_s: Callable[[], float],
+    progress: Progress | None = None,
+) -> Summary:
+    """Compact what is due of `topics`, and return what became of each partition.
+
+    Raises `LeaseLost` if somebody else took over.
+    """
+    began_s = monotonic_s()
+    job = _Job(swapper, options, progress or Progress())
+    wave: list[LanePlan] = []
+    async for lane in job.surveyor.survey(topics):
+        job.progress.planned(len(lane.rewrites), lane.size_bytes)
+        wave.append(lane)
+        if sum(each.slice_count for each in wave) >= WAVE_SLICES_MAX:
+            await job.work(wave, work_for)
+            wave = []
+    if wave:
+        await job.work(wave, work_for)
+    job.summary.seconds = monotonic_s() - began_s
+    return job.summary
+
+
+async def look(
+    swapper: Swapper, topics: Sequence[Topic], options: Options
+) -> tuple[list[LanePlan], Summary]:
+    """Return what `compact` would do now, and what it would leave. Writes nothing."""
+    job = _Job(swapper, options, Progress(), rolls=False)
+    return [lane async for lane in job.surveyor.survey(topics)], job.summary
+
+
+class _Job:
+    def __init__(
+        self, swapper: Swapper, options: Options, progress: Progress, *, rolls: bool = True
+    ) -> None:
+        self.summary = Summary()
+        self.progress = progress
+        self.surveyor = Surveyor(swapper, options, self._skipped, self._failed, rolls)
+        self._swapper = swapper
+        self._options = options
+
+    def _skipped(self, topic: Topic, partition: int, reason: str) -> None:
+        self.summary.skipped.append(Left(topic.name, partition, reason))
+
+    def _failed(self, topic: Topic, partition: int, reason: str) -> None:
+        self.summary.failed.append(Left(topic.name, partition, reason))
+
+    async def work(self, lanes: Sequence[LanePlan], work_for: WorkFor) -> None:
+        """Do what is planned for `lanes`, and swap each as soon as it is done."""
+        gathering = [Gathering(lane) for lane in lanes]
+        try:
+            await self._work(gathering, await work_for(sum(lane.size_bytes for lane in lanes)))
+        except LeaseLost:
+            raise
+        except RiachoError as error:
+            for each in gathering:
+                each.give_up(f"{error.code}: {error}")
+        for each in gathering:
+            await self._swap(each)
+
+    async def _work(self, gathering: Sequence[Gathering], work: Work) -> None:
+        total = sum(each.lane.size_bytes for each in gathering)
+        pieces: list[Piece] = []
+        large: list[list[Piece]] = []
+        for each in gathering:
+            for rewrite in each.lane.rewrites:
+                size_bytes = self._range_bytes(rewrite, total, work.parallelism)
+                cut = each.cut(rewrite, size_bytes, self._options)
+                if rewrite.kind == "keyed" and len(cut) > 1:
+                    large.append(cut)
+                else:
+                    pieces += cut
+            await self._swap_if_complete(each)
+        await self._run(pieces, work)
+        for cut in large:
+            await self._shuffle(cut, work)
+
+    def _range_bytes(self, rewrite: Rewrite, total: int, parallelism: int) -> int:
+        options = self._options
+        if rewrite.kind == "keyed" and rewrite.size_bytes <= options.range_bytes_max:
+            # To cut it would cost a shuffle, and one worker can do it.
+            return options.range_bytes_max
+        return plan.range_bytes(total, parallelism, rewrite.segment_bytes, options)
+
+    async def _run(self, pieces: Sequence[Piece], work: Work) -> None:
+        sizes = [piece.size_bytes for piece in pieces]
+        packs = plan.packs(sizes, work.parallelism, self._options.range_bytes_max)
+        payloads = [units.encode_units([pieces[n].unit for n in pack]) for pack in packs]
+        if not payloads:
+            return
+        async for number, result in work.run(payloads):
+            for n, each in zip(packs[number], units.decode_rewritten(result), strict=True):
+                await self._take(pieces[n], each)
+
+    async def _shuffle(self, pieces: Sequence[Piece], work: Work) -> None:
+        """Rewrite the ranges of one partition, which need to know of each other's keys."""
+        payloads = [units.encode_units([piece.unit]) for piece in pieces]
+        try:
+            async for number, result in work.shuffle(payloads):
+                [each] = units.decode_rewritten(result)
+                await self._take(pieces[number], each)
+        except LeaseLost:
+            raise
+        except RiachoError as error:
+            pieces[0].into.give_up(f"{error.code}: {error}", pieces[0].partition)
+        pieces[0].into.give_up("a range got lost between workers", pieces[0].partition)
+        await self._swap_if_complete(pieces[0].into)
+
+    async def _take(self, piece: Piece, result: Rewritten) -> None:
+        self.progress.done(piece.record_count, piece.size_bytes)
+        piece.into.take(piece, result)
+        await self._swap_if_complete(piece.into)
+
+    async def _swap_if_complete(self, gathering: Gathering) -> None:
+        if gathering.is_complete:
+            await self._swap(gathering)
+
+    async def _swap(self, gathering: Gathering) -> None:
+        """Make what was written for a lane count, unless that was done already."""
+        if gathering.is_settled:
+            return
+        gathering.is_settled = True
+        lane = gathering.lane
+        for partition, reason in gathering.failures.items():
+            self._failed(lane.topic, lane.first_partition + partition, reason)
+        changes = gathering.changes()
+        if changes:
+            try:
+                swapped = await self._swapper.swap(lane.key, changes)
+            except LeaseLost:
+                raise
+            except RiachoError as error:
+                for partition in changes:
+                    number = lane.first_partition + partition
+                    self._failed(lane.topic, number, f"{error.code}: {error}")
+            else:
+                self._tell(gathering, swapped.applied, swapped.overtaken)
+        self.progress.swapped(len(lane.rewrites))
+
+    def _tell(
+        self, gathering: Gathering, applied: frozenset[int], overtaken: frozenset[int]
+    ) -> None:
+        lane = gathering.lane
+        self.summary.compacted += [gathering.compacted(p) for p in sorted(applied)]
+        for partition in sorted(overtaken):
+            reason = "overtaken: somebody else compacted it meanwhile"
+            self._skipped(lane.topic, lane.first_partition + partition, reason)

@@ -1,0 +1,43 @@
+"""Files into zones: each zone takes it or does not, and none is waited for without end."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from storage.errors import ObjectExists, RiachoError, StoreUnavailable
+from storage.zones.zones import PUT_S_MAX, Zones
+
+BYTES_PER_S_MIN: Final = 1024 * 1024
+"""A zone that is slower than this is as good as away."""
+
+
+async def put_file(
+    zones: Zones,
+    key: str,
+    path: Path,
+    names: Sequence[str],
+    *,
+    size_bytes: int,
+    patience_s: float = PUT_S_MAX,
+) -> tuple[list[str], list[RiachoError]]:
+    """Store the file in every named zone; return those that hold it, and why others do not."""
+    seconds_max = patience_s + size_bytes / BYTES_PER_S_MIN
+    answers = await asyncio.gather(*(_put(zones, name, key, path, seconds_max) for name in names))
+    held = [name for name, error in zip(names, answers, strict=True) if error is None]
+    return held, [error for error in answers if error is not None]
+
+
+async def _put(
+    zones: Zones, name: str, key: str, path: Path, seconds_max: float
+) -> RiachoError | None:
+    try:
+        async with asyncio.timeout(seconds_max):
+            await zones.store(name).put_file(key, path)
+    except ObjectExists:
+        return None  # Keys are made of chance and written once, so that is this very object.
+    except TimeoutError:
+        return StoreUnavailable(f"zone {name} took more than {seconds_max:g} s for {key}")
+    except RiachoError as error:
+        return error
+    return None

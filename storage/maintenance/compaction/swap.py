@@ -1,0 +1,303 @@
+"""Making a compaction count: one compare-and-set of the lane's head, which names a new root.
+
+Before it, nothing mentions what was written; after it, everything does. Appends go on meanwhile
+and change the head every few milliseconds, so the compare-and-set is tried many times. That is
+cheap: the new root is written once, and again only if a roll came in between.
+
+A change counts only if the partition's list and `covers` are still those it was planned from; else
+somebody else compacted it, this one was *overtaken*, and its segments are orphans. A log start may
+have moved, which only makes more of the result dead.
+
+Whatever the new root names must be in every zone in sync. Each of them is asked, because it may
+have come in sync since the segments were written, or lost them: one that lacks any gets copies.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+
+from storage.errors import (
+    Contended,
+    MetadataConflict,
+    NotEnoughReplicas,
+    ObjectMissing,
+    OutcomeUnknown,
+    StoreUnavailable,
+    UnknownTopicOrPartition,
+)
+from storage.formats import index
+from storage.formats.compacted_footer import MAGIC
+from storage.formats.index import Members
+from storage.formats.segment_list import Segment
+from storage.head import head as heads
+from storage.head.changes import Transact, found_instead
+from storage.head.head import Head
+from storage.head.replication import mask_of, read_names, zone_names
+from storage.head.roots import Overtaken, Roll, SavedRoot
+from storage.maintenance.compaction import plan
+from storage.maintenance.compaction.plan import Rewrite
+from storage.maintenance.compaction.puts import put_file
+from storage.reading.catalog import Catalog
+from storage.resync import segment_copies
+from storage.stores.metadata import MetadataStore, Put, Versioned
+from storage.zones.zones import Zones
+
+ATTEMPTS_MAX: Final = 500
+"""A busy lane commits every few milliseconds, and each of those commits is an attempt lost."""
+
+WAIT_S_MAX: Final = 0.01
+"""At random up to here between two attempts, once several were lost."""
+
+SIZE_S_MAX: Final = 10.0
+"""How long a zone is asked whether it holds a segment."""
+
+_IMPATIENT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One partition's part of a swap."""
+
+    rewrite: Rewrite
+    written: tuple[Segment, ...]
+    """In the place of what was rewritten, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    head: Head
+    applied: frozenset[int]
+    """Partitions (within the lane) whose change counts now."""
+    overtaken: frozenset[int]
+    """Those that somebody else changed since the plan was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapper:
+    """What a swap needs besides the changes."""
+
+    catalog: Catalog
+    zones: Zones
+    metadata: MetadataStore
+    transact: Transact
+    """That of the lease, so that whoever lost it changes nothing."""
+    sleep: Callable[[float], Awaitable[None]]
+    random: Callable[[], float]
+
+    async def swap(self, key: str, changes: Mapping[int, Change]) -> Swapped:
+        """Make `changes`, by partition of the lane, count: all that still hold, at once.
+
+        Raises `NotEnoughReplicas` if a zone in sync does not take what it must hold, `Contended`
+        if others were always faster, `UnknownTopicOrPartition` if the lane is gone, and what the
+        stores and `transact` raise. What is raised may have been applied only if it says so.
+        """
+        saved: SavedRoot | None = None
+        in_doubt: list[tuple[SavedRoot, frozenset[int]]] = []
+        item = await self.metadata.get(key)
+        for attempt in range(ATTEMPTS_MAX):
+            head = _decoded(key, item)
+            root = await self.catalog.root(head)
+            for sent, partitions in in_doubt:
+                if await self._landed(head, root, sent, partitions):
+                    return _outcome(head, changes, partitions)
+            valid = {p: change for p, change in changes.items() if _holds(root, p, change)}
+            if not valid:
+                return _outcome(head, changes, frozenset())
+            if saved is None or not saved.fits(head):
+                changes = {**changes, **await self._copied(head, valid)}
+                valid = {p: changes[p] for p in valid}
+                saved = await self._save(head, root, valid)
+            new = await self._changed(head, saved, valid)
+            assert item is not None
+            try:
+                await self.transact([Put(key, heads.encode(new), item.version)])
+            except MetadataConflict as conflict:
+                item = await found_instead(self.metadata, key, conflict)
+                if attempt >= _IMPATIENT:
+                    await self.sleep(self.random() * WAIT_S_MAX)
+            except OutcomeUnknown:
+                in_doubt.append((saved, frozenset(valid)))
+                item = await self._asked(key)
+            else:
+                return _outcome(new, changes, frozenset(valid))
+        raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+
+    async def roll_all(self, key: str) -> Head:
+        """Return the head after its inline runs went into the index, as far as zones hold them.
+
+        Else what was written last could not be compacted. A lane that somebody else rolls is tried
+        again; `Contended` if that goes on and on.
+        """
+        item = await self.metadata.get(key)
+        roll: Roll | None = None
+        for _ in range(ATTEMPTS_MAX):
+            head = _decoded(key, item)
+            try:
+                if roll is None or not roll.is_of(head):
+                    roll = await self._rolled(head)
+            except Overtaken:
+                item = await self.metadata.get(key)
+                continue
+            rolled = None if roll is None else roll.applied_to(head)
+            if roll is None or rolled is None:
+                return head
+            new = heads.append(rolled, [])
+            assert item is not None
+            try:
+                await self.transact([Put(key, heads.encode(new), item.version)])
+            except MetadataConflict as conflict:
+                item = await found_instead(self.metadata, key, conflict)
+            except OutcomeUnknown:
+                item = await self.metadata.get(key)
+            else:
+                await self._remove(roll)
+                return new
+            if item is not None and heads.decode(item.value, key).root == roll.new_root:
+                await self._remove(roll)
+                return heads.decode(item.value, key)
+        raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+
+    async def _rolled(self, head: Head) -> Roll | None:
+        """Return a roll that waits to be committed; None: there is nothing that could be rolled."""
+        try:
+            return await self.catalog.roll(head) if head.runs else None
+        except NotEnoughReplicas:
+            return None
+
+    async def _remove(self, roll: Roll) -> None:
+        """Remove what a roll that counts has moved."""
+        if roll.removals:
+            assert self.catalog.batches is not None
+            await self.catalog.batches.remove(roll.removals)
+
+    async def _landed(
+        self, head: Head, root: Members, sent: SavedRoot, partitions: frozenset[int]
+    ) -> bool:
+        """Whether a root that was sent is in effect, though others may have rolled since."""
+        if head.root == sent.new_root:
+            return True
+        # It is remembered, as it was written by us.
+        ours = await self.catalog.root(msgspec.structs.replace(head, root=sent.new_root))
+        return all(
+            (root.covered(p), root.segment_list(p)) == (ours.covered(p), ours.segment_list(p))
+            for p in partitions
+        )
+
+    async def _asked(self, key: str) -> Versioned | None:
+        """Return the item after a write whose outcome is not known."""
+        try:
+            return await self.metadata.get(key)
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(f"{key} may have been changed, or not: {error}") from error
+
+    async def _save(self, head: Head, root: Members, changes: Mapping[int, Change]) -> SavedRoot:
+        lists = {}
+        for partition, change in changes.items():
+            lists[partition] = plan.applied(
+                change.rewrite, change.written, head.log_starts[partition]
+            )
+            root = index.with_covered(root, partition, change.rewrite.covers)
+        saved = await self.catalog.save_root(head, index.live_members(root, head.log_starts), lists)
+        _check_zones(head, saved.zones, "the index")
+        return saved
+
+    async def _changed(self, head: Head, saved: SavedRoot, changes: Mapping[int, Change]) -> Head:
+        sizes = list(head.sizes)
+        for partition, change in changes.items():
+            gone = change.rewrite.segments
+            start = head.log_starts[partition]
+            hot_bytes = change.rewrite.hot.after(start).size_bytes
+            sizes[partition] -= await self._live_bytes(head, gone, start) + hot_bytes
+            sizes[partition] += await self._live_bytes(head, change.written, start)
+            sizes[partition] = max(0, sizes[partition])
+        return msgspec.structs.replace(
+            head, commits=head.commits + 1, root=saved.new_root, sizes=tuple(sizes)
+        )
+
+    async def _live_bytes(self, head: Head, segments: tuple[Segment, ...], start: int) -> int:
+        """Return how many bytes of row groups are not before the log start."""
+        total = 0
+        for segment in segments:
+            if segment.start_offset >= start:
+                total += segment.size_bytes - segment.footer_bytes - len(MAGIC)
+            elif segment.end_offset > start:
+                groups = (await self.catalog.footer(head, segment)).row_groups
+                total += sum(group.length for group in groups if group.end_offset > start)
+        return total
+
+    async def _copied(self, head: Head, changes: Mapping[int, Change]) -> dict[int, Change]:
+        """Return the changes with their new segments in all zones in sync."""
+        found: dict[int, Change] = {}
+        for partition, change in changes.items():
+            written = []
+            for segment in change.written:
+                if segment not in change.rewrite.segments:
+                    held = await self._holders(head, segment)
+                    segment = msgspec.structs.replace(segment, zones=held)
+                    if head.isr & ~held:
+                        await self._copy(head, partition, segment)
+                        segment = msgspec.structs.replace(segment, zones=held | head.isr)
+                written.append(segment)
+            found[partition] = replace(change, written=tuple(written))
+        return found
+
+    async def _holders(self, head: Head, segment: Segment) -> int:
+        """Return the zones that took the segment, without those in sync that lack it now."""
+        names = zone_names(head, head.isr & segment.zones)
+        if len(names) < 2:
+            # There would be nothing to copy it from.
+            return segment.zones
+        key = segment.key(head.topic_id)
+        there = await asyncio.gather(*(self._has(name, key) for name in names))
+        lacking = [name for name, is_there in zip(names, there, strict=True) if not is_there]
+        return segment.zones & ~mask_of(head, lacking)
+
+    async def _has(self, name: str, key: str) -> bool:
+        try:
+            async with asyncio.timeout(SIZE_S_MAX):
+                await self.zones.store(name).size(key)
+        except ObjectMissing:
+            return False
+        except (StoreUnavailable, TimeoutError):
+            # Not known to have lost it. If it does not take the new root either, that is refused.
+            return True
+        return True
+
+    async def _copy(self, head: Head, partition: int, segment: Segment) -> None:
+        """Bring a segment to the zones in sync that lack it."""
+        key = segment.key(head.topic_id)
+        names = read_names(head, segment.zones, partition)
+        with TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "copy.parquet"
+            await segment_copies.fetch(self.zones, head.topic_id, segment, names, path)
+            missing = zone_names(head, head.isr & ~segment.zones)
+            held, _ = await put_file(self.zones, key, path, missing, size_bytes=segment.size_bytes)
+        _check_zones(head, segment.zones | mask_of(head, held), key)
+
+
+def _decoded(key: str, item: Versioned | None) -> Head:
+    if item is None:
+        raise UnknownTopicOrPartition(f"{key} is gone; its topic was deleted")
+    return heads.decode(item.value, key)
+
+
+def _holds(root: Members, partition: int, change: Change) -> bool:
+    """Whether the partition is still as it was when the change was planned."""
+    state = change.rewrite.state
+    found = root.covered(partition), root.segment_list(partition)
+    return found == (state.covers, state.list_id)
+
+
+def _outcome(head: Head, changes: Mapping[int, Change], applied: frozenset[int]) -> Swapped:
+    return Swapped(head, applied, frozenset(changes) - applied)
+
+
+def _check_zones(head: Head, held: int, what: str) -> None:
+    if head.isr & ~held:
+        names = ", ".join(zone_names(head, head.isr & ~held))
+        raise NotEnoughReplicas(f"zone {names} is in sync, but did not take {what}; try again")

@@ -1,0 +1,287 @@
+"""The work of compaction, as functions of bytes to bytes that run on any machine.
+
+`run` does whole units: it reads, keeps what stays, writes Parquet to a temporary directory and puts
+it into every zone in sync. `spread`, `regroup` and `gather` do the same for ranges of a partition
+that is too large for one worker, with a shuffle in between (keyed.py).
+
+Nothing that they write is mentioned anywhere before somebody swaps it in. So a task may die at
+any point, or run twice: what it leaves are orphans.
+
+Memory: some chunks of input, a row group of output, and for a compaction by key the distinct keys
+of the unit. Disk: one segment, and what the last chunk added.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from storage.errors import RiachoError
+from storage.formats.compacted import SegmentWriter, WrittenSegment
+from storage.formats.segment_list import Segment
+from storage.head.replication import mask_of, zone_names
+from storage.maintenance.compaction import keyed
+from storage.maintenance.compaction.hot import Ints
+from storage.maintenance.compaction.keyed import LastOffsets
+from storage.maintenance.compaction.puts import put_file
+from storage.maintenance.compaction.reading import (
+    CHUNK_BYTES,
+    READS_AT_ONCE_MAX,
+    Decode,
+    Stays,
+    UnitReader,
+    load_slices,
+)
+from storage.maintenance.compaction.units import (
+    Rewritten,
+    Stores,
+    Unit,
+    decode_units,
+    encode_rewritten,
+)
+from storage.tasks import drop_error
+
+_FORESEEN: Final = (RiachoError, OSError, pa.ArrowException)
+"""Stores that fail, a full disk, bytes that cannot be: a unit's own trouble, not that of all."""
+
+
+async def run(stores: Stores, payload: bytes) -> bytes:
+    """Rewrite every unit of the payload; one that fails says why and does not stop the others."""
+    readers = [UnitReader(stores.zones, unit) for unit in decode_units(payload)]
+    results: list[Rewritten] = []
+    with _folder() as folder:
+        for group in _small_together(readers):
+            await _read_together(stores, group)
+            for reader in group:
+                try:
+                    results.append(await _rewrite(stores, reader, None, Path(folder)))
+                except _FORESEEN as error:
+                    results.append(Rewritten(error=f"{type(error).__name__}: {error}"))
+                reader.know({})
+    return encode_rewritten(results)
+
+
+async def spread(stores: Stores, payload: bytes) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Yield the last offset of every key in a range, as rows of `keyed.KEYS`."""
+    [unit] = decode_units(payload)
+    table = await _last_offsets(UnitReader(stores.zones, unit))
+    for batch in keyed.spread(table, unit.range_number, unit.bucket_count):
+        yield batch
+
+
+async def regroup(
+    stores: Stores, group: int, table: pa.Table
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Yield which offsets survive of those that have the same keys, as `keyed.SURVIVORS`."""
+    for batch in await asyncio.to_thread(lambda: list(keyed.regroup(table))):
+        yield batch
+
+
+async def gather(payloads: Sequence[bytes], stores: Stores, group: int, table: pa.Table) -> bytes:
+    """Rewrite the range with the number `group`, of which the offsets in `table` survive."""
+    [unit] = decode_units(payloads[group])
+    assert unit.range_number == group, (unit.range_number, group)
+    wanted = await asyncio.to_thread(keyed.survivors, table)
+    with _folder() as folder:
+        reader = UnitReader(stores.zones, unit)
+        return encode_rewritten([await _rewrite(stores, reader, wanted, Path(folder))])
+
+
+def _folder() -> "TemporaryDirectory[str]":
+    # A thread that is still writing into it when the task is cancelled is no error.
+    return TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True)
+
+
+def _small_together(readers: Sequence[UnitReader]) -> Iterator[list[UnitReader]]:
+    """Yield neighbours whose slices fit into one chunk together, and large ones alone."""
+    group: list[UnitReader] = []
+    filled = 0
+    for reader in readers:
+        size_bytes = reader.hot.size_bytes
+        if group and filled + size_bytes > CHUNK_BYTES:
+            yield group
+            group, filled = [], 0
+        group.append(reader)
+        filled += size_bytes
+    if group:
+        yield group
+
+
+async def _read_together(stores: Stores, group: Sequence[UnitReader]) -> None:
+    """Read the slices of small units at once: partitions of a lane are in the same objects."""
+    if sum(reader.hot.size_bytes for reader in group) > CHUNK_BYTES:
+        return
+    parts = [(reader, reader.hot) for reader in group]
+    try:
+        known = await load_slices(stores.zones, asyncio.Semaphore(READS_AT_ONCE_MAX), parts, {})
+    except RiachoError:
+        # Each unit will read for itself, and the one whose trouble this is will say so.
+        return
+    for reader in group:
+        reader.know(known)
+
+
+async def _last_offsets(reader: UnitReader) -> pa.Table:
+    last = LastOffsets()
+    floor = reader.unit.log_start
+
+    def add(chunk: Decode) -> None:
+        for batch in chunk():
+            last.add(keyed.pairs(batch, floor))
+
+    async with aclosing(reader.keys()) as chunks:
+        async for chunk in chunks:
+            await asyncio.to_thread(add, chunk)
+    return await asyncio.to_thread(last.table)
+
+
+async def _rewrite(
+    stores: Stores, reader: UnitReader, wanted: Ints | None, folder: Path
+) -> Rewritten:
+    """Write the unit anew; `wanted` are the offsets that survive, if that is known already."""
+    unit = reader.unit
+    if unit.is_keyed and wanted is None:
+        wanted = keyed.survivors(await _last_offsets(reader))
+    output = _Output(stores, reader, folder)
+    try:
+        async with aclosing(reader.records(wanted)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Stays):
+                    await output.stay(chunk.segment)
+                else:
+                    await _in_thread(_copy, chunk, output.write, unit, wanted)
+                    await output.upload()
+        await output.finish(unit.end_offset)
+    except BaseException:
+        output.discard()
+        raise
+    return output.result()
+
+
+async def _in_thread(work: Callable[..., None], *args: object) -> None:
+    """Let a thread do `work`. Who is cancelled waits for it: it may be writing to a file."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        drop_error(running)
+        raise
+
+
+def _copy(
+    chunk: Decode, write: Callable[[pa.RecordBatch], None], unit: Unit, wanted: Ints | None
+) -> None:
+    for batch in chunk():
+        write(keyed.kept(batch, wanted, floor=unit.log_start, horizon=unit.horizon))
+
+
+class _Output:
+    """The segments that take the place of a unit."""
+
+    def __init__(self, stores: Stores, reader: UnitReader, folder: Path) -> None:
+        self._stores = stores
+        self._head = reader.head
+        self._unit = reader.unit
+        self._folder = folder
+        self._writer: SegmentWriter | None = None
+        self._tombstones = 0
+        self._position = reader.unit.start_offset
+        """Where the next segment begins."""
+        self._files: list[tuple[WrittenSegment, int]] = []
+        self._segments: list[Segment] = []
+        self._stayed: list[Segment] = []
+        self._records_in = reader.hot.record_count
+        self._records_in += sum(each.record_count for each in self._unit.segments)
+        self._bytes_in = reader.hot.size_bytes
+        self._bytes_in += sum(each.size_bytes for each in self._unit.segments)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add records; a segment that is full is closed, and the next one begins."""
+        rows = batch.num_rows
+        if batch.nbytes > self._unit.segment_bytes:
+            rows = max(1, rows * self._unit.segment_bytes // batch.nbytes)
+        for start in range(0, batch.num_rows, max(1, rows)):
+            self._write(batch.slice(start, rows))
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = SegmentWriter(
+                self._folder / f"{self._unit.number}-{self._position}.parquet",
+                topic_id=self._head.topic_id,
+                partition=self._unit.number,
+                start_offset=self._position,
+            )
+        self._writer.write(batch)
+        self._tombstones += keyed.tombstone_count(batch)
+        if self._writer.size_bytes >= self._unit.segment_bytes:
+            self._close(batch.column("offset")[-1].as_py() + 1)
+
+    def _close(self, end_offset: int) -> None:
+        """End the segment, which covers everything up to `end_offset`."""
+        if self._writer is not None:
+            written = self._writer.close(end_offset)
+            assert written is not None, "a segment is begun by its first record"
+            self._files.append((written, self._tombstones))
+        self._writer, self._tombstones = None, 0
+        self._position = end_offset
+
+    async def stay(self, segment: Segment) -> None:
+        """Let a segment be as it is, among those that are written."""
+        await self.finish(segment.start_offset)
+        self._segments.append(segment)
+        self._stayed.append(segment)
+        self._position = segment.end_offset
+
+    async def finish(self, end_offset: int) -> None:
+        await _in_thread(self._close, end_offset)
+        await self.upload()
+
+    async def upload(self) -> None:
+        """Put what is finished where all that is committed must be."""
+        while self._files:
+            written, tombstones = self._files[0]
+            object_id = self._stores.world.new_id()
+            segment = written.segment(
+                object_id=object_id, zones=0, written_ms=self._stores.world.now_ms()
+            )
+            zones = await self._put(segment.key(self._head.topic_id), written)
+            written.path.unlink()
+            del self._files[0]
+            self._segments.append(
+                msgspec.structs.replace(segment, zones=zones, tombstones=tombstones)
+            )
+
+    async def _put(self, key: str, written: WrittenSegment) -> int:
+        """Store a file in the zones in sync; return which of them hold it, at least one."""
+        names = zone_names(self._head, self._head.isr)
+        held, errors = await put_file(
+            self._stores.zones, key, written.path, names, size_bytes=written.size_bytes
+        )
+        if not held:
+            raise errors[0]
+        return mask_of(self._head, held)
+
+    def discard(self) -> None:
+        """Remove what was not put anywhere."""
+        if self._writer is not None:
+            self._writer.discard()
+        for written, _ in self._files:
+            written.path.unlink(missing_ok=True)
+
+    def result(self) -> Rewritten:
+        new = [each for each in self._segments if each not in self._stayed]
+        stayed_records = sum(each.record_count for each in self._stayed)
+        stayed_bytes = sum(each.size_bytes for each in self._stayed)
+        return Rewritten(
+            segments=tuple(self._segments),
+            records_in=self._records_in - stayed_records,
+            records_out=sum(each.record_count for each in new),
+            bytes_in=self._bytes_in - stayed_bytes,
+            bytes_out=sum(each.size_bytes for each in new),
+        )

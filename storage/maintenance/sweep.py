@@ -1,0 +1,282 @@
+"""Sweeping: which objects nothing refers to, and their removal.
+
+An object is garbage if it is older than anything in flight, and nothing refers to it. It never
+will again: objects are committed within minutes of being written (`FLIGHT_MAX_S`), compactors
+hold a lease that a sweeper must have, and names are never used twice. So it does not matter how
+long a sweep takes, who writes meanwhile, or whether it ends in the middle; it needs no memory of
+its own, and running it again goes on. What it must do is look in this order:
+
+    1. list objects whose age is above the limit when the sweep began
+    2. read transactions: what is staged is referred to by them only, until they commit
+    3. read topics, heads, and what these refer to: what was committed meanwhile is there
+
+If what a lane refers to cannot be read, no zone that may hold something of it is swept. Keys that
+are not like ours are never touched, and neither are the markers of zones.
+
+Memory is bounded by the objects that are looked at, not by references, which only pass by. Too
+many of them are divided by the last digits of their names, and the sweep is done for each part.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+from storage import keys
+from storage.errors import Corrupt, RiachoError, StoreUnavailable
+from storage.head.head import Head
+from storage.resync import inventory
+from storage.stores.objects import ObjectInfo, ObjectStore
+from storage.zones.zones import Zones
+
+CANDIDATES_MAX: Final = 500_000
+"""As many objects are looked at together, about 150 MB; more are divided."""
+
+DIGITS_MAX: Final = 3
+"""Into so many digits at most. 4096 times the number above is for Spark."""
+
+LANES_AT_ONCE: Final = 16
+
+REMOVED_AT_ONCE: Final = 1000
+"""What a bucket deletes with one request."""
+
+Kind = Literal[
+    "hot", "page", "node", "root", "segments", "producers", "parquet", "probe", "marker", "unknown"
+]
+KINDS: Final[tuple[Kind, ...]] = (
+    "hot",
+    "page",
+    "node",
+    "root",
+    "segments",
+    "producers",
+    "parquet",
+    "probe",
+    "marker",
+    "unknown",
+)
+
+_KEY: Final = re.compile(
+    r"(?P<digit>[0-9a-f])/"
+    r"(?:hot/(?P<hot>[0-9a-f]{32})\.seg"
+    r"|index/[0-9a-f]{32}/[0-9]{5}/(?P<index>[0-9a-f]{32})"
+    r"\.(?P<index_kind>page|node|root|segments|producers)"
+    r"|log/[0-9a-f]{32}/[0-9]{5}/[0-9]{20}-(?P<parquet>[0-9a-f]{32})\.parquet"
+    r"|zone/(?P<zone>[0-9a-f]{32})\.(?P<zone_kind>probe|marker))"
+)
+
+
+def parse_key(key: str) -> tuple[Kind, str]:
+    """Return what kind of object the key is of, and its identifier; "unknown": not ours."""
+    found = _KEY.fullmatch(key)
+    if found is None:
+        return "unknown", ""
+    kind = found["index_kind"] or found["zone_kind"]
+    kind = kind or ("hot" if found["hot"] else "parquet")
+    object_id = found["hot"] or found["index"] or found["parquet"] or found["zone"]
+    if object_id[-1] != found["digit"]:
+        return "unknown", ""
+    return cast(Kind, kind), object_id
+
+
+def age_of(info: ObjectInfo, object_id: str) -> int:
+    """Return when the object is from, in ms: the later of what its name and the store say."""
+    return max(int(object_id[:12], 16), info.modified_ms)
+
+
+async def clock_of(store: ObjectStore, probe: str) -> int | None:
+    """Return what time it is by the store's clock, in ms; None if it does not tell.
+
+    `probe` is an identifier that nobody used.
+    """
+    key = keys.zone_probe(probe)
+    await store.put(key, [probe.encode()])
+    try:
+        async for batch in store.list(key):
+            for info in batch:
+                return info.modified_ms or None
+        return None
+    finally:
+        await store.delete([key])
+
+
+@dataclass(slots=True)
+class Count:
+    objects: int = 0
+    size_bytes: int = 0
+
+    def add(self, objects: int, size_bytes: int) -> None:
+        self.objects += objects
+        self.size_bytes += size_bytes
+
+
+@dataclass(slots=True)
+class ZoneTally:
+    """What was found in a zone."""
+
+    seen: Count = field(default_factory=Count)
+    """Everything, ours or not."""
+    orphans: dict[Kind, Count] = field(default_factory=dict)
+    """What nothing refers to."""
+    removed: Count = field(default_factory=Count)
+    unknown: Count = field(default_factory=Count)
+    """Keys that are not like ours."""
+    problem: str = ""
+    """Why the zone was not swept, or not to the end."""
+
+    @property
+    def orphan_count(self) -> int:
+        return sum(count.objects for count in self.orphans.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An object that is old enough to be removed, if nothing refers to it."""
+
+    key: str
+    kind: Kind
+    size_bytes: int
+
+
+class TooMany(Exception):
+    """More candidates than may be looked at together."""
+
+
+async def candidates(
+    store: ObjectStore, prefix: str, suffix: str, cutoff_ms: int, tally: ZoneTally
+) -> AsyncIterator[list[Candidate]]:
+    """Yield the objects below `prefix` that are not younger than `cutoff_ms`.
+
+    Only those whose identifier ends with `suffix`, and only they are counted; of keys that are
+    not like ours those are that only one suffix can stand for.
+    """
+    counts_unknown = not suffix[:-1].strip("0")
+    async for batch in store.list(prefix):
+        found = []
+        for info in batch:
+            kind, object_id = parse_key(info.key)
+            if kind == "unknown":
+                if counts_unknown:
+                    tally.seen.add(1, info.size_bytes)
+                    tally.unknown.add(1, info.size_bytes)
+            elif object_id.endswith(suffix):
+                tally.seen.add(1, info.size_bytes)
+                if kind != "marker" and age_of(info, object_id) <= cutoff_ms:
+                    found.append(Candidate(info.key, kind, info.size_bytes))
+        yield found
+
+
+async def references(zones: Zones, head: Head) -> AsyncIterator[list[str]]:
+    """Yield the keys of everything that the lane refers to.
+
+    Raises `StoreUnavailable` or `Corrupt` if some of it cannot be known.
+    """
+    async for shelf in inventory.walk(zones, head):
+        yield [reference.key for reference in shelf.references]
+
+
+Staged = Callable[[], Awaitable[Iterable[str]]]
+"""Reads what open transactions refer to."""
+
+Heads = Callable[[], AsyncIterator[Head]]
+"""Reads the heads of all topics."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What one look at some or all objects found, by zone."""
+
+    tallies: dict[str, ZoneTally]
+    orphans: dict[str, list[Candidate]]
+
+
+async def find(
+    zones: Zones,
+    names: Iterable[str],
+    suffix: str,
+    cutoff_ms: int,
+    staged: Staged,
+    heads: Heads,
+) -> Found:
+    """Return the garbage of the named zones among objects whose identifier ends with `suffix`.
+
+    A zone that cannot be swept has a problem and no orphans. Raises `TooMany`, and what reading
+    transactions and heads raises.
+    """
+    tallies = {name: ZoneTally() for name in names}
+    left: dict[str, dict[str, Candidate]] = {}
+    for name, tally in tallies.items():
+        room = CANDIDATES_MAX - sum(map(len, left.values()))
+        try:
+            left[name] = await _listed(zones.store(name), suffix, cutoff_ms, tally, room)
+        except StoreUnavailable as error:
+            tally.problem = str(error)
+    _drop(left, await staged())
+
+    async def spare(head: Head) -> None:
+        try:
+            async for keys in references(zones, head):
+                _drop(left, keys)
+        except (StoreUnavailable, Corrupt) as error:
+            # Only these zones can hold what it refers to.
+            for name in head.zones:
+                if left.pop(name, None) is not None:
+                    tallies[name].problem = f"what a lane refers to cannot be read: {error}"
+
+    waiting: list[Head] = []
+    async for head in heads():
+        waiting.append(head)
+        if len(waiting) == LANES_AT_ONCE:
+            await asyncio.gather(*map(spare, waiting))
+            waiting.clear()
+    await asyncio.gather(*map(spare, waiting))
+    return Found(tallies, {name: _counted(tallies[name], found) for name, found in left.items()})
+
+
+async def _listed(
+    store: ObjectStore, suffix: str, cutoff_ms: int, tally: ZoneTally, room: int
+) -> dict[str, Candidate]:
+    found: dict[str, Candidate] = {}
+    prefix = f"{suffix[-1]}/" if suffix else ""
+    async for batch in candidates(store, prefix, suffix, cutoff_ms, tally):
+        found.update({each.key: each for each in batch})
+        if len(found) > room and len(suffix) < DIGITS_MAX:
+            raise TooMany
+    return found
+
+
+def _drop(left: Mapping[str, dict[str, Candidate]], keys: Iterable[str]) -> None:
+    for key in keys:
+        for found in left.values():
+            found.pop(key, None)
+
+
+def _counted(tally: ZoneTally, found: Mapping[str, Candidate]) -> list[Candidate]:
+    for each in found.values():
+        tally.orphans.setdefault(each.kind, Count()).add(1, each.size_bytes)
+    return list(found.values())
+
+
+async def remove(
+    store: ObjectStore,
+    orphans: Sequence[Candidate],
+    tally: ZoneTally,
+    check: Callable[[], Awaitable[None]],
+    removed: Callable[[int, int], None] = lambda _objects, _bytes: None,
+) -> None:
+    """Remove garbage, batch by batch; `check` raises before one if we may not any more.
+
+    A store that fails is the tally's problem: what is left there goes the next time.
+    """
+    for start in range(0, len(orphans), REMOVED_AT_ONCE):
+        batch = orphans[start : start + REMOVED_AT_ONCE]
+        await check()
+        try:
+            await store.delete([each.key for each in batch])
+        except RiachoError as error:
+            tally.problem = str(error)
+            return
+        size_bytes = sum(each.size_bytes for each in batch)
+        tally.removed.add(len(batch), size_bytes)
+        removed(len(batch), size_bytes)

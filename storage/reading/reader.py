@@ -1,0 +1,351 @@
+"""Reading the log: from an offset to stored slices.
+
+A fetch asks the catalog which entries follow an offset, takes as many as its budget allows,
+and reads their bytes: from the slice cache, where this process put what it wrote itself, else
+by range requests, one per object, many at a time, each slice at most once however many readers
+want it; those in the table with one request for all (table_batches.py). Checksums are
+compared when bytes come out of a store, not again when out of the cache.
+
+An entry says which zones held its object when it was committed. Zones that were brought in sync
+later hold it too, so those in the entry are asked first, and the others when these fail: because
+the object is lost or damaged there, or the zone is away or too slow (docs/decisions/0020).
+
+What was compacted is read a row group at a time, decoded in a thread and cut into slices; the
+cache keeps those, so that whoever reads on decodes it once (storage/reading/row_groups.py).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from crc32c import crc32c
+
+from storage import keys
+from storage.errors import Corrupt, OffsetOutOfRange, StoreUnavailable
+from storage.formats.entries import Entry, Kind
+from storage.head.head import Head
+from storage.head.replication import read_names
+from storage.reading import row_groups
+from storage.reading.cache import ByteCache
+from storage.reading.catalog import ENTRIES_MAX, Catalog
+from storage.reading.fetched import Budget, Data, Fetched, StoredSlice, rows_within
+from storage.reading.row_groups import Pieces
+from storage.reading.table_batches import TableBatches
+from storage.tasks import shared
+from storage.zones.zones import Zones
+
+__all__ = ["Budget", "Fetched", "LogReader", "StoredSlice", "rows_within"]
+
+SliceKey = tuple[bytes, int]
+"""Object and position: where a slice or a row group is, and so what it is."""
+
+READS_AT_ONCE_MAX: Final = 32
+
+ROW_GROUPS_AT_ONCE_MAX: Final = 8
+"""So many row groups are read and decoded at a time: each takes some MiB meanwhile."""
+
+FIRST_ENTRIES: Final = 8
+"""As many entries a fetch asks the catalog for at first; four times as many each time after."""
+
+SLICES_MAX: Final = 1024
+"""As many slices a fetch returns at most, about."""
+
+
+class LogReader:
+    def __init__(self, zones: Zones, catalog: Catalog, cache_bytes_max: int) -> None:
+        self._zones = zones
+        self._catalog = catalog
+        self.cache = ByteCache[SliceKey, Data | Pieces](cache_bytes_max, _size_of)
+        self._reading: dict[SliceKey, asyncio.Task[dict[SliceKey, Data]]] = {}
+        self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
+        self._decoding = asyncio.Semaphore(ROW_GROUPS_AT_ONCE_MAX)
+        self.store_reads = 0
+        self.table_reads = 0
+
+    @property
+    def batches(self) -> TableBatches | None:
+        """Where small flushes are, if this process can read the table."""
+        return self._catalog.batches
+
+    def remember(self, object_id: bytes, position: int, data: Data) -> None:
+        """Keep a slice that this process wrote: whoever tails the log wants it next."""
+        # A copy: a view would keep the buffer of the whole segment, and what that grew into.
+        self.cache.put((object_id, position), bytes(data))
+
+    async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
+        """Return records from `offset` on, at least one if the head has any there.
+
+        They end before anything that no zone at hand holds; raises `StoreUnavailable` or
+        `Corrupt` if that comes first, and `OffsetOutOfRange` if `offset` is before the log
+        start or behind the end.
+        """
+        start, end = head.log_starts[partition], head.next_offsets[partition]
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        if offset == end or budget.records_max <= 0:
+            return Fetched(start_offset=offset, end_offset=offset)
+        taken = _Taken(offset, budget)
+        try:
+            await self._take(head, partition, taken, end)
+        except (Corrupt, StoreUnavailable):
+            # Whoever goes on from here will be told.
+            if not taken.slices:
+                raise
+        return Fetched(start_offset=offset, end_offset=taken.position, slices=taken.slices)
+
+    async def _take(self, head: Head, partition: int, taken: "_Taken", end: int) -> None:
+        """Take row groups, one after the other, and then slices, as many as are wanted."""
+        while taken.position < end and not taken.is_full:
+            entries = await self._catalog.after(head, partition, taken.position, FIRST_ENTRIES)
+            if not entries:
+                # Everything from here on was compacted away.
+                taken.position = end
+            elif entries[0].kind != Kind.PARQUET:
+                await self._take_slices(head, partition, taken, entries)
+                return
+            for entry in entries:
+                if not taken.is_full:
+                    taken.take(await self._row_group(head, entry))
+
+    async def _take_slices(
+        self, head: Head, partition: int, taken: "_Taken", first: Sequence[Entry]
+    ) -> None:
+        entries = await self._entries(head, partition, first, taken)
+        try:
+            data = await self._read(head, entries)
+        except (Corrupt, StoreUnavailable):
+            if len(entries) == 1:
+                raise
+            data = await self._read_ahead(head, entries)
+        found = zip(entries, data, strict=False)
+        taken.take([StoredSlice(e.base_offset, e.end_offset, piece) for e, piece in found])
+
+    async def _entries(
+        self, head: Head, partition: int, first: Sequence[Entry], taken: "_Taken"
+    ) -> list[Entry]:
+        """Return the entries from `first` on that the budget allows, at least one."""
+        found = list(first)
+        start, limit = max(taken.position, first[0].base_offset), FIRST_ENTRIES
+        while True:
+            within = _within(found, start, taken.left)
+            position = found[-1].end_offset
+            if (
+                len(within) < len(found)
+                or position >= head.next_offsets[partition]
+                or len(found) >= SLICES_MAX
+            ):
+                return within
+            # Mostly a few slices are all that is wanted; the rest need not be unpacked.
+            limit = min(4 * limit, ENTRIES_MAX)
+            found += await self._catalog.after(head, partition, position, limit)
+
+    async def offset_at(self, head: Head, partition: int, timestamp_ms: int) -> tuple[int, int]:
+        """Return the first offset stamped `timestamp_ms` or later, and its timestamp.
+
+        If there is none: the end of the log, and -1.
+        """
+        offset = head.log_starts[partition]
+        while entry := await self._catalog.since(head, partition, timestamp_ms, offset):
+            if entry.kind == Kind.PARQUET:
+                pieces = await self._row_group(head, entry)
+                found = await asyncio.to_thread(
+                    row_groups.first_since, pieces, timestamp_ms, offset
+                )
+            else:
+                [data] = await self._read(head, [entry])
+                piece = StoredSlice(entry.base_offset, entry.end_offset, data)
+                found = row_groups.first_late(piece, timestamp_ms, offset)
+            if found is not None:
+                return found
+            # Only records before the log start were late enough; at most one entry has such.
+            offset = entry.end_offset
+        return head.next_offsets[partition], -1
+
+    async def locate(
+        self, head: Head, partition: int, offset: int, end: int, limit: int = ENTRIES_MAX
+    ) -> tuple[list[Entry], int]:
+        """Return where the records from `offset` to `end` are stored, and where to go on.
+
+        The last entry may go beyond `end`; see `Catalog.after`.
+        """
+        start, log_end = head.log_starts[partition], head.next_offsets[partition]
+        if not start <= offset <= log_end:
+            raise OffsetOutOfRange(offset, start, log_end)
+        found: list[Entry] = []
+        position, end = offset, min(end, log_end)
+        while position < end and len(found) < limit:
+            entries = await self._catalog.after(head, partition, position, limit - len(found))
+            wanted = [entry for entry in entries if entry.start_offset < end]
+            found += wanted
+            if len(wanted) < len(entries) or not entries:
+                return found, max(end, wanted[-1].end_offset if wanted else position)
+            position = found[-1].end_offset
+        return found, position
+
+    async def in_table(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
+        """Return the bytes of those slices that are in the table, and so have no address."""
+        inside = [entry for entry in entries if entry.kind == Kind.TABLE]
+        found = await self._read(head, inside)
+        return {_key(entry): data for entry, data in zip(inside, found, strict=True)}
+
+    async def _row_group(self, head: Head, entry: Entry) -> Pieces:
+        """Return a row group as slices, read and decoded once for all who want it."""
+
+        async def load() -> Pieces:
+            segment = entry.segment
+            assert segment is not None, entry
+            footer = await self._catalog.footer(head, segment)
+            key = segment.key(head.topic_id)
+            async with self._decoding:
+                [data] = await self._get(head, key, [entry])
+                return await asyncio.to_thread(row_groups.pieces_of, footer, entry.row_group, data)
+
+        found = await self.cache.get_or_load(_key(entry), load)
+        assert isinstance(found, tuple), entry
+        return found
+
+    async def _read(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
+        found = {_key(entry): self.cache.get(_key(entry)) for entry in entries}
+        missing = [entry for entry in entries if found[_key(entry)] is None]
+        if missing:
+            found.update(await self._load(head, missing))
+        data = [found[_key(entry)] for entry in entries]
+        return [piece for piece in data if isinstance(piece, bytes | memoryview)]
+
+    async def _read_ahead(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
+        """Return what comes before that which cannot be had; raise if that is the first."""
+        data = await self._read(head, entries[:1])
+        try:
+            for entry in entries[1:]:
+                data += await self._read(head, [entry])
+        except (Corrupt, StoreUnavailable):
+            # Whoever goes on from here will be told.
+            pass
+        return data
+
+    async def _load(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
+        by_object: dict[bytes, list[Entry]] = {}
+        for entry in entries:
+            if _key(entry) not in self._reading:
+                # What is in the table is had by one request, whatever it belongs to.
+                place = b"" if entry.kind == Kind.TABLE else entry.object_id
+                by_object.setdefault(place, []).append(entry)
+        for group in by_object.values():
+            self._start_reading(head, group)
+        reads = dict.fromkeys(self._reading[_key(entry)] for entry in entries)
+        # Shielded, because others may wait for the same slices by now.
+        results = await asyncio.gather(*(asyncio.shield(read) for read in reads))
+        return {key: data for result in results for key, data in result.items()}
+
+    def _start_reading(self, head: Head, entries: Sequence[Entry]) -> None:
+        """Read slices of one object, for everyone who wants them meanwhile."""
+        read = shared(self._load_object(head, entries))
+        for entry in entries:
+            self._reading[_key(entry)] = read
+
+        def done(_: object) -> None:
+            for entry in entries:
+                del self._reading[_key(entry)]
+
+        read.add_done_callback(done)
+
+    async def _load_object(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
+        try:
+            return await self._load_slices(head, entries)
+        except Corrupt:
+            if len(entries) == 1 or entries[0].kind == Kind.TABLE:
+                raise
+        # No zone holds all of them whole, but each may be whole in some zone.
+        results: dict[SliceKey, Data] = {}
+        for entry in entries:
+            results |= await self._load_slices(head, [entry])
+        return results
+
+    async def _load_slices(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
+        pieces = await self._stored(head, entries)
+        results: dict[SliceKey, Data] = {}
+        for entry, piece in zip(entries, pieces, strict=True):
+            results[_key(entry)] = piece
+            self.cache.put(_key(entry), piece)
+        return results
+
+    async def _stored(self, head: Head, entries: Sequence[Entry]) -> list[bytes]:
+        """Return the bytes of slices, which are in one object or all in the table."""
+        if entries[0].kind != Kind.TABLE:
+            return await self._get(head, keys.hot_segment(entries[0].object_id), entries)
+        assert self.batches is not None, "who reads such a head must be able to read the table"
+        async with self._gate:
+            self.table_reads += 1
+            return await self.batches.read(entries)
+
+    async def _get(self, head: Head, key: str, entries: Sequence[Entry]) -> list[bytes]:
+        """Return the bytes of entries of one object, as they were stored."""
+        ranges = [(entry.position, entry.position + entry.length) for entry in entries]
+        names = read_names(head, entries[0].zones, entries[0].partition)
+
+        def check(pieces: Sequence[bytes]) -> None:
+            for entry, piece in zip(entries, pieces, strict=True):
+                if len(piece) != entry.length or crc32c(piece) != entry.crc:
+                    what = "slice" if entry.segment is None else "row group"
+                    raise Corrupt(f"the {what} at {entry.position} of {key} is damaged")
+
+        async with self._gate:
+            self.store_reads += 1
+            return await self._zones.get_ranges(key, ranges, names, check)
+
+
+class _Taken:
+    """What a fetch has taken so far, and what it may still take."""
+
+    def __init__(self, offset: int, budget: Budget) -> None:
+        self.slices: list[StoredSlice] = []
+        self.position = offset
+        self.left = budget
+        self.is_full = False
+
+    def take(self, pieces: Sequence[StoredSlice]) -> None:
+        """Take of `pieces`, which follow, as many as the budget allows; the first in any case."""
+        for piece in pieces:
+            first, end = piece.rows(self.position, piece.end_offset)
+            if first < end:
+                if self.slices and piece.budget_bytes > self.left.bytes_max:
+                    self.is_full = True
+                    return
+                self.slices.append(piece)
+                wanted = min(end, first + self.left.records_max)
+                self.left = Budget(
+                    records_max=self.left.records_max - (wanted - first),
+                    bytes_max=self.left.bytes_max - piece.budget_bytes,
+                )
+                if wanted < end:
+                    self.position = piece.offsets_of(wanted - 1, wanted)[0] + 1
+                    self.is_full = True
+                    return
+            # Behind its last record there may be nothing left, and nobody shall look again.
+            self.position = max(self.position, piece.end_offset)
+            if self.left.records_max <= 0 or self.left.bytes_max <= 0:
+                self.is_full = True
+                return
+
+
+def _size_of(value: Data | Pieces) -> int:
+    return row_groups.size_of(value) if isinstance(value, tuple) else len(value)
+
+
+def _key(entry: Entry) -> SliceKey:
+    return entry.object_id, entry.position
+
+
+def _within(entries: Sequence[Entry], offset: int, budget: Budget) -> list[Entry]:
+    """Return the entries from the first on that the budget allows, at least one."""
+    taken: list[Entry] = []
+    size_bytes = 0
+    for entry in entries:
+        if taken and (
+            size_bytes + entry.length > budget.bytes_max
+            or entry.base_offset >= offset + budget.records_max
+        ):
+            break
+        taken.append(entry)
+        size_bytes += entry.length
+    return taken

@@ -1,0 +1,1 @@
+"""Bringing a zone up to date, and verifying that zones in sync hold everything."""

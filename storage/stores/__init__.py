@@ -1,0 +1,1 @@
+"""Object stores and metadata tables: the contract, and every backend."""

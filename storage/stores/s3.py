@@ -1,0 +1,385 @@
+"""Objects in S3, or anything that speaks its protocol, through obstore.
+
+obstore carries the data because a request costs it a tenth of the CPU that botocore needs; boto3
+is asked only for credentials that are not in the environment (profiles, SSO, roles).
+
+- Configured by AWS's own variables: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`,
+  `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`,
+  `AWS_PROFILE`, ...
+- A put says `If-None-Match: *`. When its reply is lost, the repetition finds our own object and
+  is refused; so a refusal counts only after the bytes there were read and differ.
+- A large file goes in parts, which S3 joins when all are there. That cannot say `If-None-Match`
+  here, so the key is looked at before; parts that a crash leaves behind are the bucket's to expire.
+- Every attempt has a time limit that grows with its bytes, every call a number of attempts.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import S3Store
+
+from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
+from storage.stores.objects import Body, ObjectInfo, check_key
+from storage.stores.ranges import Range, cut, merged
+
+if TYPE_CHECKING:
+    import boto3
+    from obstore.auth.boto3 import Boto3CredentialProvider
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
+T = TypeVar("T")
+
+CLOSE_S: Final = 0.05
+"""What obstore's threads get to let go, before a process may end."""
+
+CONNECTIONS_MAX: Final = 64
+"""Requests in flight; more wait here rather than in sockets."""
+
+ATTEMPTS_MAX: Final = 4
+ATTEMPT_S: Final = 10.0
+LOOKS_MAX: Final = 2
+"""What is there counts as somebody else's only when it was read twice: an answer may be damaged."""
+
+BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
+"""An attempt may take `ATTEMPT_S` and the time of its bytes at this rate."""
+
+COALESCE_GAP_BYTES_MAX: Final = 512 * 1024
+"""Ranges this close are read together: S3 sends as much in the time a request takes to begin."""
+
+PART_BYTES: Final = 8 * 1024 * 1024
+PARTS_AT_ONCE: Final = 4
+"""So many parts of a file are in memory and on their way."""
+
+ONE_REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Up to here a file is sent as one body, which is all or nothing and never replaces anything."""
+
+DELETE_BATCH_MAX: Final = 1000
+LIST_BATCH_MAX: Final = 1000
+
+_BACKOFF_S: Final = 0.05
+_RETRIES: "Final[RetryConfig]" = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=ATTEMPT_S),
+    "backoff": {
+        "init_backoff": timedelta(seconds=_BACKOFF_S),
+        "max_backoff": timedelta(seconds=1),
+        "base": 2,
+    },
+}
+"""obstore repeats by itself what cannot have had an effect, and what S3 answers with 5xx."""
+
+_CLIENT: "Final[ClientConfig]" = {
+    "connect_timeout": timedelta(seconds=3),
+    "timeout": timedelta(minutes=10),  # The real limits are ours, see `_within`.
+    "pool_idle_timeout": timedelta(seconds=15),  # S3 closes idle connections after about 20.
+    "pool_max_idle_per_host": str(CONNECTIONS_MAX),
+}
+
+_CREDENTIALS_KEPT: Final = timedelta(minutes=5)
+"""botocore hands out credentials that may end in ten minutes, so we ask it again before that."""
+
+_HOPELESS: Final = (PermissionDeniedError, UnauthenticatedError)
+_REGION_DEFAULT: Final = "us-east-1"
+_MESSAGE_CHARS_MAX: Final = 400
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class S3Objects:
+    """An `ObjectStore` in a bucket, below a prefix."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        profile: str | None = None,
+        attempt_s: float = ATTEMPT_S,
+        jitter: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Use `bucket`; nothing is sent before the first call.
+
+        `endpoint`, `region` and `profile` (a name in AWS's own configuration files) are those
+        of the environment unless they are given. Raises `StoreUnavailable` if there are no
+        credentials.
+        """
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._endpoint = endpoint or _endpoint_of_environment()
+        self._store = _connect(bucket, self._endpoint, region, profile)
+        self._attempt_s = attempt_s
+        self._jitter = jitter
+        self._sleep = sleep
+        self._free = asyncio.Semaphore(CONNECTIONS_MAX)
+
+    async def put(self, key: str, body: Body) -> None:
+        path = self._path(key)
+        pieces = [memoryview(piece).cast("B") for piece in body]
+        size_bytes = sum(piece.nbytes for piece in pieces)
+
+        async def attempt() -> bool:
+            # In one request, because only that is all or nothing and asks for no cleaning up.
+            put = partial(obstore.put_async, mode="create", use_multipart=False)
+            try:
+                await self._within(lambda: put(self._store, path, pieces), size_bytes)
+            except AlreadyExistsError:
+                return await self._holds(key, body)
+            return True
+
+        await self._repeat(key, attempt)
+
+    async def put_file(self, key: str, path: Path) -> None:
+        size_bytes = (await asyncio.to_thread(path.stat)).st_size
+        if size_bytes <= ONE_REQUEST_BYTES_MAX:
+            return await self.put(key, [await asyncio.to_thread(path.read_bytes)])
+
+        async def attempt() -> bool:
+            if await self._holds_file(key, path, size_bytes):
+                return True
+            put = partial(
+                obstore.put_async,
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=PARTS_AT_ONCE,
+            )
+            await self._within(lambda: put(self._store, self._path(key), path), size_bytes)
+            return True
+
+        return await self._repeat(key, attempt)
+
+    async def get(self, key: str) -> bytes:
+        path = self._path(key)
+        with self._reporting(key):
+            found = await self._within(lambda: obstore.get_async(self._store, path), 0)
+            return bytes(await self._within(found.bytes_async, found.meta["size"]))
+
+    async def get_ranges(self, key: str, ranges: Sequence[Range]) -> list[bytes]:
+        path = self._path(key)
+        spans = merged([each for each in ranges if each[0] < each[1]], COALESCE_GAP_BYTES_MAX)
+        if not spans:
+            await self._check_size(key, ranges)
+        try:
+            with self._reporting(key):
+                # Not obstore's get_ranges: it panics when a merged range leaves the object.
+                bodies = await asyncio.gather(*(self._get_range(path, span) for span in spans))
+        except StoreUnavailable:
+            # S3 refuses a range that begins behind the end (416), and obstore does not say so.
+            await self._check_size(key, ranges)
+            raise
+        for body, (start, end) in zip(bodies, spans, strict=True):
+            if len(body) < end - start:
+                raise Corrupt(f"{key} ends at {start + len(body)}, before the range asked for")
+        return [cut(spans, bodies, each) if each[0] < each[1] else b"" for each in ranges]
+
+    async def size(self, key: str) -> int:
+        path = self._path(key)
+        with self._reporting(key):
+            found = await self._within(lambda: obstore.head_async(self._store, path), 0)
+        return found["size"]
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        paths = [self._path(key) for key in keys]
+        for start in range(0, len(paths), DELETE_BATCH_MAX):
+            await self._delete(paths[start : start + DELETE_BATCH_MAX])
+
+    async def _delete(self, paths: Sequence[str]) -> None:
+        async def attempt() -> bool:
+            await self._within(lambda: obstore.delete_async(self._store, paths), 0)
+            return True
+
+        await self._repeat("delete", attempt)
+
+    async def _get_range(self, path: str, span: Range) -> bytes:
+        start, end = span
+        get = partial(obstore.get_range_async, start=start, end=end)
+        return bytes(await self._within(lambda: get(self._store, path), end - start))
+
+    async def list(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
+        whole = self._prefix + prefix
+        # obstore lists folders only, so a name that is cut short is compared here.
+        folder = whole.rpartition("/")[0]
+        with self._reporting(f"list {prefix}"):
+            async for batch in obstore.list(self._store, folder, chunk_size=LIST_BATCH_MAX):
+                yield [
+                    ObjectInfo(
+                        key=found["path"].removeprefix(self._prefix),
+                        size_bytes=found["size"],
+                        modified_ms=int(found["last_modified"].timestamp() * 1000),
+                    )
+                    for found in batch
+                    if found["path"].startswith(whole)
+                ]
+
+    async def presign(self, key: str, expires_s: int) -> str:
+        path = self._path(key)
+        with self._reporting(key):
+            return await obstore.sign_async(self._store, "GET", path, timedelta(seconds=expires_s))
+
+    async def close(self) -> None:
+        # obstore closes its connections when the store is collected, and has no other way. Its
+        # threads may still hold on to what they just answered; a process that ends under them
+        # aborts, so they get a moment.
+        await self._sleep(CLOSE_S)
+
+    def _path(self, key: str) -> str:
+        check_key(key)
+        return self._prefix + key
+
+    async def _within(self, request: Callable[[], Awaitable[T]], size_bytes: int) -> T:
+        """Return what `request` does, which obstore starts as soon as it is called."""
+        async with self._free, asyncio.timeout(self._attempt_s + size_bytes / BYTES_PER_S_MIN):
+            return await request()
+
+    async def _repeat(self, what: str, attempt: Callable[[], Awaitable[bool]]) -> None:
+        """Do `attempt` until it returns True. It must be harmless to do once more."""
+        failure = StoreUnavailable(f"{what}: S3 refused it as existing, yet it is not there")
+        for number in range(ATTEMPTS_MAX):
+            if number:
+                await self._sleep(_BACKOFF_S * 2**number * self._jitter())
+            try:
+                with self._reporting(what):
+                    if await attempt():
+                        return
+            except StoreUnavailable as error:
+                if isinstance(error.__cause__, _HOPELESS):
+                    raise
+                failure = error
+        raise failure
+
+    async def _holds(self, key: str, body: Body) -> bool:
+        """Return whether the object is there with these bytes. Raises `ObjectExists` if others."""
+        for _ in range(LOOKS_MAX):
+            try:
+                found = await self.get(key)
+            except ObjectMissing:
+                # Someone's put or delete was in the air (409), or a delete came in between.
+                return False
+            if found == b"".join(body):
+                return True
+        raise ObjectExists(f"{key} holds other bytes")
+
+    async def _holds_file(self, key: str, path: Path, size_bytes: int) -> bool:
+        """Return whether the object is there with the bytes of the file; like `_holds`."""
+        try:
+            is_same = await self.size(key) == size_bytes
+            with path.open("rb") as file:
+                for start in range(0, size_bytes if is_same else 0, PART_BYTES):
+                    span = (start, min(start + PART_BYTES, size_bytes))
+                    [found] = await self.get_ranges(key, [span])
+                    if found != file.read(PART_BYTES):
+                        is_same = False
+                        break
+        except ObjectMissing:
+            return False
+        if not is_same:
+            raise ObjectExists(f"{key} holds other bytes")
+        return True
+
+    async def _check_size(self, key: str, ranges: Sequence[Range]) -> None:
+        size_bytes = await self.size(key)
+        if any(end > size_bytes for _, end in ranges):
+            raise Corrupt(f"{key} ends at {size_bytes}, before the range asked for")
+
+    @contextmanager
+    def _reporting(self, what: str) -> Iterator[None]:
+        """Turn the errors of obstore into ours."""
+        where = f"{what} in s3://{self._bucket}"
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise StoreUnavailable(f"{where}: there is no such bucket; create it") from error
+            raise ObjectMissing(f"there is no object {what} in s3://{self._bucket}") from error
+        except _HOPELESS as error:
+            raise StoreUnavailable(
+                f"{where}: access denied; check the credentials, and that they may s3:GetObject,"
+                f" s3:PutObject, s3:DeleteObject and s3:ListBucket: {_brief(error)}"
+            ) from error
+        except (BaseError, TimeoutError) as error:
+            raise StoreUnavailable(
+                f"{where}: no useful answer from {self._endpoint or 'AWS'}; check the network,"
+                f" AWS_ENDPOINT_URL and AWS_REGION: {_brief(error)}"
+            ) from error
+
+
+def _endpoint_of_environment() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def _connect(bucket: str, endpoint: str | None, region: str | None, profile: str | None) -> S3Store:
+    address = urlsplit(endpoint or "https://")
+    config: S3Config = {
+        "region": region or _region(endpoint, profile),
+        # Hashing the body costs more CPU than sending it, and TLS protects it already.
+        "unsigned_payload": address.scheme == "https" or address.hostname in _LOOPBACK,
+        # AWS prefers buckets in host names; a dot in one does not fit its certificates.
+        "virtual_hosted_style_request": endpoint is None and "." not in bucket,
+    }
+    if endpoint is not None:
+        config["aws_endpoint_url_s3"] = endpoint
+    provider = None
+    if profile or not os.environ.get("AWS_ACCESS_KEY_ID"):
+        provider = _credential_provider(profile)
+    return S3Store(
+        bucket,
+        config=config,
+        client_options={**_CLIENT, "allow_http": address.scheme == "http"},
+        retry_config=_RETRIES,
+        credential_provider=provider,
+    )
+
+
+def _region(endpoint: str | None, profile: str | None) -> str:
+    named = None
+    if not profile:
+        named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if named is None and (profile or endpoint is None):
+        named = _session(profile).region_name
+    return named or _REGION_DEFAULT
+
+
+def _session(profile: str | None) -> "boto3.Session":
+    # A function in Lambda, which has all in its environment, shall not wait for these.
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return boto3.Session(profile_name=profile)
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"AWS profile {profile!r} cannot be used: {error}") from error
+
+
+def _credential_provider(profile: str | None) -> "Boto3CredentialProvider":
+    from botocore.exceptions import BotoCoreError
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider(_session(profile), ttl=_CREDENTIALS_KEPT)
+    except (BotoCoreError, ValueError) as error:
+        raise StoreUnavailable(
+            "no AWS credentials found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
+            f" AWS_PROFILE, or run where a role is attached: {error}"
+        ) from error
+
+
+def _brief(error: Exception) -> str:
+    """Return the part of obstore's message that people can use."""
+    text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
+    return text[:_MESSAGE_CHARS_MAX] or type(error).__name__

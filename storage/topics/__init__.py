@@ -1,0 +1,1 @@
+"""Topics: names, partitions, configuration, and what is left of deleted ones."""

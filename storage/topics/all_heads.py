@@ -1,0 +1,190 @@
+"""The heads of all lanes, and certainty that none of them is missing.
+
+What no head refers to is garbage, so whoever removes garbage must not miss a head: a topic that
+has lost one would lose its records. Heads are written before their topic and removed after it. So
+a lane of a topic that is still there after its head was looked for in vain has lost it.
+
+Where the table can be scanned (`storage/stores/metadata.py:Scannable`), every item is looked at, as
+of one moment: also one whose key is damaged and leads nowhere. Heads without a topic count there as
+well, because the damage may be in the topic's key; unless the topic is known to be gone.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from storage import keys
+from storage.errors import Corrupt, HeadMissing, MetadataDamaged
+from storage.head import head as heads
+from storage.head.head import Head
+from storage.stores.metadata import MetadataStore, Scannable, Scanned, Versioned
+from storage.topics import deleted as gone_topics
+from storage.topics import items as topic_items
+from storage.topics.items import Topic
+
+HEADS_AT_ONCE: Final = 100
+
+COLLECTIONS: Final = frozenset(
+    {
+        "atomic",
+        "batch",
+        "counter",
+        "doctor",
+        "gateway",
+        "gone",
+        "group",
+        "head",
+        "idempotency",
+        "lease",
+        "member",
+        "offset",
+        "producer",
+        "topic",
+        "txn",
+        "verification",
+        "watch",
+        "zone",
+    }
+)
+"""The first parts of all keys (`storage/keys.py`)."""
+
+
+async def every_head(metadata: MetadataStore) -> AsyncIterator[Head]:
+    """Yield the head of every lane of every topic.
+
+    Raises `HeadMissing` or another `Corrupt` if one of them is missing or may be.
+    """
+    found = _scanned(metadata) if isinstance(metadata, Scannable) else _looked_up(metadata)
+    async for head in found:
+        yield head
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a scan has come by so far."""
+
+    topics: list[Topic] = field(default_factory=list)
+    gone: set[bytes] = field(default_factory=set)
+    """Topics that are being made or deleted."""
+    heads: set[str] = field(default_factory=set)
+
+    def add(self, key: str, item: Versioned) -> Head | None:
+        """Take note of an item; return the head that it is, unless its topic is gone."""
+        kind = key.split("/")[0]
+        if kind == "gone":
+            self.gone.add(gone_topics.decode(item.value, key).topic_id)
+        elif kind == "topic":
+            self.topics.append(topic_items.decode(key.removeprefix("topic/"), item))
+        elif kind == "head":
+            self.heads.add(key)
+            head = heads.decode(item.value, key)
+            # Keys come in their order, so all that are gone are known.
+            return None if head.topic_id in self.gone else head
+        return None
+
+
+async def _scanned(metadata: Scannable) -> AsyncIterator[Head]:
+    seen = _Seen()
+    async for some in metadata.every_item():
+        for scanned in some:
+            if scanned.item is None or (problem := problem_of(scanned)):
+                raise MetadataDamaged(scanned.problem or problem)
+            head = seen.add(scanned.key, scanned.item)
+            if head is not None:
+                yield head
+    for topic in seen.topics:
+        for lane in topic.lanes:
+            if (key := keys.head(topic.topic_id, lane)) not in seen.heads:
+                raise HeadMissing(topic.name, key)
+
+
+async def _looked_up(metadata: MetadataStore) -> AsyncIterator[Head]:
+    for topic in await _topics(metadata):
+        for start in range(0, len(topic.lanes), HEADS_AT_ONCE):
+            lanes = topic.lanes[start : start + HEADS_AT_ONCE]
+            names = [keys.head(topic.topic_id, lane) for lane in lanes]
+            found = await metadata.get_many(names)
+            absent = [key for key in names if key not in found]
+            for key in absent:
+                if await is_lost(metadata, topic.name, key):
+                    raise HeadMissing(topic.name, key)
+            for key, item in found.items():
+                yield heads.decode(item.value, key)
+
+
+async def sound_topics(metadata: MetadataStore) -> list[Topic]:
+    """Return all topics; where the table can be scanned, those whose items are not damaged."""
+    if not isinstance(metadata, Scannable):
+        return await _topics(metadata)
+    return [
+        topic_items.decode(scanned.key.removeprefix("topic/"), scanned.item)
+        async for some in metadata.every_item()
+        for scanned in some
+        if scanned.item is not None and scanned.key.startswith("topic/") and not problem_of(scanned)
+    ]
+
+
+async def _topics(metadata: MetadataStore) -> list[Topic]:
+    found: list[Topic] = []
+    after = None
+    while True:
+        page = await metadata.list("topic/", after=after)
+        found += [topic_items.decode(key.removeprefix("topic/"), item) for key, item in page]
+        if len(page) < 1000:
+            return found
+        after = page[-1][0]
+
+
+async def is_lost(metadata: MetadataStore, topic_name: str, key: str) -> bool:
+    """Whether the head at `key`, which was looked for in vain, is missing and not just deleted.
+
+    The lane is one of the topic as that was before the look. The topic is read again here: if it
+    is still there, its heads should be.
+    """
+    item = await metadata.get(keys.topic(topic_name))
+    if item is None:
+        return False
+    topic = topic_items.decode(topic_name, item)
+    return any(keys.head(topic.topic_id, lane) == key for lane in topic.lanes)
+
+
+async def strays(metadata: MetadataStore) -> AsyncIterator[tuple[str, str]]:
+    """Yield the keys of items that are not what or where they should be, and why.
+
+    Nothing if the table cannot be scanned. Raises `MetadataDamaged` if it cannot be read at all.
+    """
+    if not isinstance(metadata, Scannable):
+        return
+    seen, used = _Seen(), dict[str, bytes]()
+    async for some in metadata.every_item():
+        for scanned in some:
+            if scanned.item is None or (problem := problem_of(scanned)):
+                yield scanned.key, scanned.problem or problem
+                continue
+            head = seen.add(scanned.key, scanned.item)
+            # One that never had a record may be left of partitions that were about to be added.
+            if head is not None and (head.runs or head.root):
+                used[scanned.key] = head.topic_id
+    there = {topic.topic_id for topic in seen.topics}
+    for key, topic_id in used.items():
+        if topic_id not in there:
+            yield key, "the head of a lane whose topic is missing; what it refers to is kept"
+
+
+def problem_of(scanned: Scanned) -> str:
+    """Return what is wrong with an item, as far as that can be seen without others; or nothing."""
+    if scanned.item is None:
+        return scanned.problem
+    kind = scanned.key.split("/")[0]
+    if kind not in COLLECTIONS:
+        return f"{scanned.key!r} is not a key of ours: a bit of it may have flipped"
+    try:
+        if kind == "head":
+            heads.decode(scanned.item.value, scanned.key)
+        elif kind == "gone":
+            gone_topics.decode(scanned.item.value, scanned.key)
+        elif kind == "topic":
+            topic_items.decode(scanned.key.removeprefix("topic/"), scanned.item)
+    except Corrupt as error:
+        return f"{scanned.key}: {error}"
+    return ""

@@ -1,0 +1,199 @@
+"""Topic configuration: Kafka's names, one table of what each means and may be.
+
+Values arrive as JSON (numbers, strings, booleans) or as text from a command line, are checked
+here once, and are stored as the text Kafka would show. A key that is not in the table is
+refused, because a setting that is silently ignored is a broken promise.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from storage.errors import InvalidConfig
+from storage.formats.slices import Codec
+
+INT64_MAX: Final = 2**63 - 1
+LANE_PARTITIONS_MAX: Final = 64
+DIGITS_MAX: Final = 20
+
+Parse = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    default: str
+    parse: Parse
+    about: str
+    fixed: bool = False
+    """Can be chosen when the topic is created, and not changed afterwards."""
+
+
+def _integer(low: int, high: int = INT64_MAX) -> Parse:
+    def parse(text: str) -> str:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > DIGITS_MAX:
+            raise ValueError(f"must be a whole number, not {text!r}")
+        number = int(text)
+        if not low <= number <= high:
+            raise ValueError(f"must be from {low} to {high}, not {number}")
+        return str(number)
+
+    return parse
+
+
+def _ratio(text: str) -> str:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"must be a number from 0 to 1, not {text!r}") from None
+    if not 0 <= number <= 1:
+        raise ValueError(f"must be from 0 to 1, not {text}")
+    return text
+
+
+def _choice(*allowed: str) -> Parse:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}, not {text!r}")
+        return text
+
+    return parse
+
+
+def _cleanup_policy(text: str) -> str:
+    parts = [part.strip() for part in text.split(",")]
+    if not parts or len(set(parts)) != len(parts) or not set(parts) <= {"delete", "compact"}:
+        raise ValueError(f"must be delete, compact or compact,delete, not {text!r}")
+    return ",".join(sorted(parts))
+
+
+SETTINGS: Final[dict[str, Setting]] = {
+    "cleanup.policy": Setting("delete", _cleanup_policy, "what happens to old records"),
+    "compression.type": Setting("lz4", _choice("lz4", "zstd", "none"), "codec of new slices"),
+    "delete.retention.ms": Setting("86400000", _integer(0), "how long tombstones live"),
+    "lane.partitions": Setting(
+        "64", _integer(1, LANE_PARTITIONS_MAX), "partitions that commit together", fixed=True
+    ),
+    "max.compaction.lag.ms": Setting(str(INT64_MAX), _integer(1), "compact at the latest then"),
+    "max.message.bytes": Setting("1048588", _integer(0, 2**31 - 1), "largest record"),
+    "message.timestamp.type": Setting(
+        "CreateTime", _choice("CreateTime", "LogAppendTime"), "whose clock stamps records"
+    ),
+    "min.cleanable.dirty.ratio": Setting("0.5", _ratio, "share of new records worth compacting"),
+    "min.compaction.lag.ms": Setting("0", _integer(0), "records younger stay uncompacted"),
+    "min.insync.replicas": Setting("1", _integer(1, 32), "zones that acks=all demands"),
+    "replica.lag.time.max.ms": Setting(
+        "10000", _integer(100, 600_000), "a zone that takes longer is not in sync any more"
+    ),
+    "retention.bytes": Setting("-1", _integer(-1), "size of a partition; -1 is unlimited"),
+    "retention.ms": Setting("604800000", _integer(-1), "age of records; -1 is unlimited"),
+    "segment.bytes": Setting("1073741824", _integer(1024 * 1024), "size of compacted segments"),
+    "segment.ms": Setting("604800000", _integer(1), "age at which slices are compacted"),
+    "unclean.leader.election.enable": Setting(
+        "false", _choice("false", "true"), "whether a zone that misses something may lead"
+    ),
+}
+
+
+def parse_config(given: Mapping[str, object]) -> dict[str, str]:
+    """Return `given` as checked text, or raise `InvalidConfig` naming the key at fault."""
+    return {name: _parse_one(name, value) for name, value in given.items()}
+
+
+def _parse_one(name: str, value: object) -> str:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        near = difflib.get_close_matches(name, SETTINGS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(SETTINGS)}"
+        raise InvalidConfig(f"config: there is no setting {name!r}{hint}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InvalidConfig(f"config: {name} must be text or a number")
+    try:
+        return setting.parse(str(value))
+    except ValueError as error:
+        raise InvalidConfig(f"config: {name} {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings of one topic: what was given, and defaults for the rest."""
+
+    given: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.given.get(name, SETTINGS[name].default)
+
+    def check(self) -> None:
+        """Raise `ValueError` unless all that was given can be used; what is unknown is not."""
+        for name, text in self.given.items():
+            if name in SETTINGS:
+                SETTINGS[name].parse(text)
+
+    def all(self) -> dict[str, str]:
+        return {name: self[name] for name in SETTINGS}
+
+    @property
+    def codec(self) -> Codec:
+        return cast(Codec, self["compression.type"])
+
+    @property
+    def record_bytes_max(self) -> int:
+        return int(self["max.message.bytes"])
+
+    @property
+    def stamps_appends(self) -> bool:
+        return self["message.timestamp.type"] == "LogAppendTime"
+
+    @property
+    def in_sync_min(self) -> int:
+        return int(self["min.insync.replicas"])
+
+    @property
+    def lag_s_max(self) -> float:
+        return int(self["replica.lag.time.max.ms"]) / 1000
+
+    @property
+    def may_elect_unclean(self) -> bool:
+        return self["unclean.leader.election.enable"] == "true"
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self["cleanup.policy"]
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether old records go, by age and by size."""
+        return "delete" in self["cleanup.policy"]
+
+    @property
+    def retention_ms(self) -> int | None:
+        """How old records get; None: as old as they like."""
+        age_ms = int(self["retention.ms"])
+        return None if age_ms < 0 else age_ms
+
+    @property
+    def retention_bytes(self) -> int | None:
+        size_bytes = int(self["retention.bytes"])
+        return None if size_bytes < 0 else size_bytes
+
+    @property
+    def segment_bytes(self) -> int:
+        return int(self["segment.bytes"])
+
+    @property
+    def segment_ms(self) -> int:
+        return int(self["segment.ms"])
+
+    @property
+    def delete_retention_ms(self) -> int:
+        return int(self["delete.retention.ms"])
+
+    @property
+    def compaction_lag_ms(self) -> tuple[int, int]:
+        """How old records must be to be compacted, and when they must be at the latest."""
+        return int(self["min.compaction.lag.ms"]), int(self["max.compaction.lag.ms"])
+
+    @property
+    def dirty_ratio_min(self) -> float:
+        return float(self["min.cleanable.dirty.ratio"])

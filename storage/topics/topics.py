@@ -1,0 +1,393 @@
+"""Topics: names, partitions and configuration, and the heads that come with them.
+
+A topic is one item, and one head for each of its lanes. The order of writes makes a crash
+harmless: heads exist before the item that leads to them, and go after it. Deleting the heads
+is also what stops a gateway that has not yet heard of the deletion: it has nothing left to
+commit to. Heads that a crash leaves behind are found by `storage/topics/deleted.py`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from storage import keys
+from storage.errors import (
+    Contended,
+    HeadGone,
+    HeadMissing,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    MetadataConflict,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
+from storage.head import head as heads
+from storage.head.changes import change_head
+from storage.head.head import Head
+from storage.head.replication import place, reassigned, with_factor
+from storage.stores.dated import CallBegan, DatedMetadata
+from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+from storage.tasks import shared
+from storage.topics import deleted as gone_topics
+from storage.topics.config import SETTINGS, TopicConfig, parse_config
+from storage.topics.deleted import GoneTopic
+from storage.topics.items import (
+    NAME_CHARS_MAX,
+    StoredTopic,
+    Topic,
+    decode,
+    encode,
+    lane_count,
+    lane_width,
+    parse_topic_name,
+)
+
+__all__ = ["NAME_CHARS_MAX", "PARTITIONS_MAX", "Topic", "Topics", "parse_topic_name"]
+
+log = logging.getLogger("riacho")
+
+PARTITIONS_MAX: Final = 10_000
+CHANGE_ATTEMPTS_MAX: Final = 10
+DELETE_WHOLE_ATTEMPTS_MAX: Final = 3
+"""So often a topic and its heads are deleted in one transaction; if commits always come in
+between, the topic goes first and its heads one by one."""
+
+
+class Topics:
+    """The topics of a deployment; what was read within `age_max_s` is not read again."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        zone_names: Sequence[str],
+        new_id: Callable[[], bytes],
+        now_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        age_max_s: float = 1.0,
+    ) -> None:
+        self._metadata = metadata
+        self._dated = DatedMetadata(metadata, monotonic_s)
+        self._zone_names = tuple(zone_names)
+        self._new_id = new_id
+        self._now_ms = now_ms
+        self._monotonic_s = monotonic_s
+        self._age_max_s = age_max_s
+        self._known: dict[str, tuple[Topic, CallBegan]] = {}
+        self._reading: dict[str, tuple[asyncio.Task[Topic], float]] = {}
+
+    async def get(self, name: str) -> Topic:
+        """Return the topic as it was at most `age_max_s` ago.
+
+        Raises `UnknownTopicOrPartition` if there is none.
+        """
+        known = self._known.get(name)
+        if known is not None and self._monotonic_s() - known[1] <= self._age_max_s:
+            return known[0]
+        # One read for all who ask, which also lets them go on in the order in which they came.
+        reading = self._reading.get(name)
+        if reading is None or self._monotonic_s() - reading[1] > self._age_max_s:
+            reading = self._reading[name] = (shared(self.read(name)), self._monotonic_s())
+            reading[0].add_done_callback(lambda task: self._read(name, task))
+        return await asyncio.shield(reading[0])
+
+    def _read(self, name: str, task: "asyncio.Task[Topic]") -> None:
+        if name in self._reading and self._reading[name][0] is task:
+            del self._reading[name]
+
+    async def read(self, name: str) -> Topic:
+        """Return the topic as it is now."""
+        parse_topic_name(name)
+        item, began_s = await self._dated.get(keys.topic(name))
+        if item is None:
+            self._known.pop(name, None)
+            raise UnknownTopicOrPartition(
+                f"there is no topic {name!r}; create it with POST /v1/topics"
+            )
+        return self._know(decode(name, item), began_s)
+
+    def _know(self, topic: Topic, began_s: CallBegan) -> Topic:
+        self._known[topic.name] = (topic, began_s)
+        return topic
+
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
+    async def all(self) -> list[Topic]:
+        found: list[Topic] = []
+        after = None
+        while True:
+            page = await self._metadata.list("topic/", after=after)
+            found += [decode(key.removeprefix("topic/"), item) for key, item in page]
+            if len(page) < 1000:
+                return found
+            after = page[-1][0]
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, object] | None = None,
+    ) -> Topic:
+        """Create a topic. Raises `TopicExists`, or a `Rejected` that says what is wrong."""
+        parse_topic_name(name)
+        settings = TopicConfig(parse_config(config or {}))
+        self._check_shape(partitions, replication_factor, settings)
+        stored = StoredTopic(
+            self._new_id(), partitions, replication_factor, dict(settings.given), self._now_ms()
+        )
+
+        async def attempt() -> Topic:
+            item, began_s = await self._dated.get(keys.topic(name))
+            if item is None:
+                return await self._write(name, stored, None)
+            topic = decode(name, item)
+            if topic.topic_id != stored.topic_id:
+                raise TopicExists(f"topic {name!r} exists already")
+            # An unanswered attempt of ours did it.
+            return self._know(topic, began_s)
+
+        return await self._repeat(name, attempt)
+
+    async def alter(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        config: Mapping[str, object | None] | None = None,
+        replication_factor: int | None = None,
+        replicas: Sequence[str] | None = None,
+    ) -> Topic:
+        """Add partitions and change settings; a setting given as None returns to its default.
+
+        `replicas` names the zones that shall hold the topic, `replication_factor` only how many.
+        The controller copies what is there to new ones; the old ones go when that is done.
+        """
+        if replicas is not None:
+            self._check_replicas(replicas, replication_factor)
+            replication_factor = len(replicas)
+
+        async def attempt() -> Topic:
+            # A repeat is harmless: it only asks for the same state again.
+            topic = await self.read(name)
+            factor = replication_factor or topic.replication_factor
+            count, settings = self._altered(topic, partitions, factor, config or {})
+            stored = StoredTopic(topic.topic_id, count, factor, settings, topic.created_ms)
+            # The item first: what a lane has beyond the item's factor is on its way out.
+            try:
+                altered = await self._write(name, stored, topic)
+            except HeadGone as error:
+                if (await self.read(name)).topic_id == topic.topic_id:
+                    raise HeadMissing(name, error.key) from error
+                raise MetadataConflict({}) from error
+            if replicas is not None or factor != topic.replication_factor:
+                await self._reassign(altered, replicas)
+            return altered
+
+        return await self._repeat(name, attempt)
+
+    async def _reassign(self, topic: Topic, replicas: Sequence[str] | None) -> None:
+        for lane in topic.lanes:
+
+            def moved(head: Head, lane: int = lane) -> Head:
+                if replicas is None:
+                    return with_factor(head, topic.replication_factor, self._zone_names)
+                turn = lane % len(replicas)
+                return reassigned(head, [*replicas[turn:], *replicas[:turn]])
+
+            await change_head(self._metadata, keys.head(topic.topic_id, lane), moved)
+
+    async def delete(self, name: str) -> Topic:
+        """Remove the topic; its objects are swept later."""
+        topic: Topic | None = None
+        attempts = 0
+
+        async def attempt() -> Topic:
+            nonlocal topic, attempts
+            try:
+                found = await self.read(name)
+            except UnknownTopicOrPartition:
+                if topic is None:
+                    raise
+                found = None
+            attempts += 1
+            if topic is None or (found is not None and found.topic_id == topic.topic_id):
+                assert found is not None, name
+                topic = found
+                await self._delete_item(topic, with_heads=attempts <= DELETE_WHOLE_ATTEMPTS_MAX)
+            # Else it is gone, and perhaps made anew: an unanswered attempt of ours did it.
+            self.forget(name)
+            await self._delete_heads(topic)
+            return topic
+
+        return await self._repeat(name, attempt)
+
+    async def _repeat(self, name: str, attempt: Callable[[], Awaitable[Topic]]) -> Topic:
+        """Return what `attempt` returns, after as many as it takes to win and to be sure."""
+        is_in_doubt = False
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            try:
+                return await attempt()
+            except MetadataConflict:
+                continue
+            except OutcomeUnknown:
+                is_in_doubt = True
+            except StoreUnavailable as error:
+                if is_in_doubt:
+                    raise OutcomeUnknown(f"topic {name!r} may have changed: {error}") from error
+                raise
+        if is_in_doubt:
+            raise OutcomeUnknown(f"topic {name!r} may have changed; look before trying again")
+        raise Contended(f"topic {name!r} was changed by others all the time; try again")
+
+    async def _write(self, name: str, stored: StoredTopic, old: Topic | None) -> Topic:
+        """Put the topic in the place of `old`, and before it the heads that it needs."""
+        value, key = encode(stored), keys.topic(name)
+        last: list[Op] = [Put(key, value, None if old is None else old.version)]
+        if old is None and stored.lane_count >= TRANSACT_OPS_MAX:
+            # It takes several transactions, so someone must know of the heads if they are cut off.
+            # Before they are looked for: from now on a sweep removes none of them.
+            last.append(await self._announced(name, stored))
+        made = await self._missing_heads(stored, 0 if old is None else old.partition_count)
+        while len(made) + len(last) > TRANSACT_OPS_MAX:
+            await self._metadata.transact(made[:TRANSACT_OPS_MAX])
+            made = made[TRANSACT_OPS_MAX:]
+        versions, began_s = await self._dated.transact([*made, *last])
+        return self._know(decode(name, Versioned(value, versions[key])), began_s)
+
+    async def _announced(self, name: str, stored: StoredTopic) -> Op:
+        """Note that heads are being made; return the op that ends that, for the topic's own."""
+        key = keys.gone_topic(stored.topic_id)
+        gone = GoneTopic(stored.topic_id, name, stored.lane_count, self._now_ms())
+        item = await self._metadata.get(key)
+        expected = None if item is None else item.version
+        versions = await self._metadata.transact([Put(key, gone_topics.encode(gone), expected)])
+        return Delete(key, versions[key])
+
+    def _check_replicas(self, replicas: Sequence[str], factor: int | None) -> None:
+        for name in replicas:
+            if name not in self._zone_names:
+                known = ", ".join(self._zone_names)
+                raise InvalidRequest(f"replicas: there is no zone {name!r}; there are {known}")
+        if len(set(replicas)) != len(replicas) or not replicas:
+            raise InvalidRequest("replicas: name one zone or more, each once")
+        if factor not in (None, len(replicas)):
+            raise InvalidRequest("replicas: give either the zones or the replication_factor")
+
+    def _check_shape(self, partitions: int, replication_factor: int, settings: TopicConfig) -> None:
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitions(f"partitions must be from 1 to {PARTITIONS_MAX}")
+        if not 1 <= replication_factor <= len(self._zone_names):
+            raise InvalidReplicationFactor(
+                f"replication_factor must be from 1 to {len(self._zone_names)}, the number of"
+                f" zones, not {replication_factor}"
+            )
+        if int(settings["min.insync.replicas"]) > replication_factor:
+            raise InvalidConfig(
+                "config: min.insync.replicas cannot exceed the replication_factor"
+                f" {replication_factor}"
+            )
+
+    def _altered(
+        self,
+        topic: Topic,
+        partitions: int | None,
+        factor: int,
+        changes: Mapping[str, object | None],
+    ) -> tuple[int, dict[str, str]]:
+        given = parse_config({k: v for k, v in changes.items() if v is not None})
+        removed = parse_config(
+            {k: SETTINGS[k].default if k in SETTINGS else "" for k in changes if changes[k] is None}
+        )
+        config = {k: v for k, v in {**topic.config.given, **given}.items() if k not in removed}
+        for name, setting in SETTINGS.items():
+            if setting.fixed and TopicConfig(config)[name] != topic.config[name]:
+                raise InvalidConfig(f"config: {name} cannot be changed after creation")
+        count = topic.partition_count if partitions is None else partitions
+        if count < topic.partition_count:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has {topic.partition_count} partitions;"
+                f" they can only become more, not {count}"
+            )
+        self._check_shape(count, factor, TopicConfig(config))
+        return count, config
+
+    async def _missing_heads(self, stored: StoredTopic, partition_count: int) -> list[Op]:
+        """Return the writes that give every partition behind `partition_count` a place."""
+        if stored.partition_count == partition_count:
+            return []
+        width = int(TopicConfig(stored.config)["lane.partitions"])
+        lanes = range(partition_count // width, lane_count(stored.partition_count, width))
+        items = await self._metadata.get_many([keys.head(stored.topic_id, n) for n in lanes])
+        ops: list[Op] = []
+        for lane in lanes:
+            key = keys.head(stored.topic_id, lane)
+            wide = lane_width(stored.partition_count, width, lane)
+            item = items.get(key)
+            if item is None and lane * width < partition_count:
+                # A new head in its place would say that nothing was ever written.
+                raise HeadGone(key)
+            if item is None:
+                zones = place(stored.topic_id, lane, stored.replication_factor, self._zone_names)
+                head = heads.create(stored.topic_id, lane, wide, zones)
+                ops.append(Put(key, heads.encode(head), None))
+                continue
+            head = heads.decode(item.value, key)
+            if head.partition_count < wide:
+                ops.append(Put(key, heads.encode(heads.widen(head, wide)), item.version))
+        return ops
+
+    async def _delete_item(self, topic: Topic, *, with_heads: bool) -> None:
+        ops: list[Op] = [Delete(keys.topic(topic.name), topic.version)]
+        if with_heads and len(topic.lanes) < TRANSACT_OPS_MAX:
+            ops += await self._head_deletions(topic, topic.lanes)
+        else:
+            gone = GoneTopic(topic.topic_id, topic.name, len(topic.lanes), self._now_ms())
+            ops.append(Put(keys.gone_topic(topic.topic_id), gone_topics.encode(gone), None))
+        await self._metadata.transact(ops)
+
+    async def _delete_heads(self, topic: Topic) -> None:
+        """Remove the heads of a topic that is gone already, as far as the store lets us."""
+        is_done = True
+        try:
+            for start in range(0, len(topic.lanes), TRANSACT_OPS_MAX):
+                lanes = topic.lanes[start : start + TRANSACT_OPS_MAX]
+                if not await self._tried_to_delete(topic, lanes):
+                    for lane in lanes:
+                        is_done &= await self._delete_head(topic, lane)
+            if is_done:
+                await self._forget_gone(topic)
+        except (StoreUnavailable, MetadataConflict, OutcomeUnknown) as error:
+            log.warning("heads of the deleted topic %r were left behind: %s", topic.name, error)
+
+    async def _delete_head(self, topic: Topic, lane: int) -> bool:
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            if await self._tried_to_delete(topic, range(lane, lane + 1)):
+                return True
+        return False
+
+    async def _forget_gone(self, topic: Topic) -> None:
+        key = keys.gone_topic(topic.topic_id)
+        item = await self._metadata.get(key)
+        if item is not None:
+            await self._metadata.transact([Delete(key, item.version)])
+
+    async def _tried_to_delete(self, topic: Topic, lanes: range) -> bool:
+        """Remove heads; return False if commits still come in and one was in between."""
+        ops = await self._head_deletions(topic, lanes)
+        try:
+            if ops:
+                await self._metadata.transact(ops)
+        except (MetadataConflict, OutcomeUnknown):
+            return False
+        return True
+
+    async def _head_deletions(self, topic: Topic, lanes: range) -> list[Op]:
+        items = await self._metadata.get_many([keys.head(topic.topic_id, n) for n in lanes])
+        return [Delete(key, item.version) for key, item in items.items()]

@@ -1,0 +1,339 @@
+"""Zones: the named object stores that hold copies of the data.
+
+- A write goes to several zones at once (`start`), each with a result of its own: whoever waits
+  decides for which of them, and for how long. The others go on by themselves.
+- A read goes to the first zone that is likely to hold the object, and falls over to the next
+  one when that has lost it, holds damaged bytes, is away or takes too long. In the last case both
+  are asked, and the first good answer counts.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final, TypeVar
+
+from storage.errors import (
+    Corrupt,
+    InvalidConfig,
+    ObjectExists,
+    ObjectMissing,
+    RiachoError,
+    StoreUnavailable,
+)
+from storage.stores.objects import Body, ObjectStore
+from storage.tasks import drop_error
+from storage.zones.health import ZoneHealth
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+PUT_S_MAX: Final = 60.0
+"""How long `put` waits for all zones. Stores have limits of their own, but a disk may hang."""
+
+STRAGGLER_S_MAX: Final = 5.0
+"""How long `put_widely` waits for zones that hold up the others."""
+
+READ_S_MAX: Final = 60.0
+"""How long a read that could go to several zones waits for any of them."""
+
+LOOKS_MAX: Final = 3
+"""Bytes that are not those that were written are read again: they may be damaged on their way, and
+only what is damaged where it lies is so every time."""
+
+LEFT_BEHIND_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of writes that nobody waits for any more. Beyond, the oldest are given up: the zone
+lacks them then, and has to be brought up to date like any other that does."""
+
+
+class Puts:
+    """One object on its way to several zones."""
+
+    def __init__(self, tasks: "Mapping[str, asyncio.Task[None]]", size_bytes: int) -> None:
+        self._tasks = tasks
+        self.size_bytes = size_bytes
+
+    @property
+    def done(self) -> list[str]:
+        """The zones that hold it."""
+        return [n for n, t in self._tasks.items() if t.done() and _error(t) is None]
+
+    @property
+    def failed(self) -> dict[str, Exception]:
+        """The zones that refused it, and why. It may be there all the same, whole."""
+        settled = {n: _error(t) for n, t in self._tasks.items() if t.done()}
+        return {name: error for name, error in settled.items() if error is not None}
+
+    @property
+    def running(self) -> list[str]:
+        return [name for name, task in self._tasks.items() if not task.done()]
+
+    async def wait(
+        self, names: Collection[str] | None = None, *, timeout_s: float | None = None
+    ) -> bool:
+        """Return when the named zones (None: all) have settled; False if that took too long."""
+        tasks = [t for n, t in self._tasks.items() if names is None or n in names]
+        waiting = [task for task in tasks if not task.done()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s)
+        return all(task.done() for task in tasks)
+
+    async def wait_any(self) -> None:
+        """Return when one more zone has settled, or all have."""
+        waiting = [task for task in self._tasks.values() if not task.done()]
+        if waiting:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+
+    def cancel(self) -> None:
+        """Give up what is still running. The objects may appear all the same, whole."""
+        for task in self._tasks.values():
+            task.cancel()
+
+
+class Zones:
+    """Every zone of this deployment, by name."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, ObjectStore],
+        *,
+        left_behind_bytes_max: int = LEFT_BEHIND_BYTES_MAX,
+    ) -> None:
+        if not stores:
+            raise InvalidConfig("there must be at least one zone")
+        self._stores = dict(stores)
+        self._left_behind_bytes_max = left_behind_bytes_max
+        self._left_behind: dict[Puts, None] = {}
+        self.health = {name: ZoneHealth() for name in self._stores}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._stores)
+
+    def store(self, name: str) -> ObjectStore:
+        if name not in self._stores:
+            raise StoreUnavailable(f"zone {name!r} is not configured here; see RIACHO_ZONES")
+        return self._stores[name]
+
+    def is_avoided(self, name: str) -> bool:
+        """Whether the zone failed so often lately that it is better left alone."""
+        health = self.health.get(name)
+        return health is None or health.is_avoided(_now_s())
+
+    def start(self, key: str, body: Body, names: Sequence[str]) -> Puts:
+        """Begin to store the object in every named zone."""
+        tasks = {name: asyncio.create_task(self._put(name, key, body)) for name in names}
+        puts = Puts(tasks, sum(map(len, body)) * len(names))
+        for task in tasks.values():
+            task.add_done_callback(drop_error)
+        return puts
+
+    def leave_behind(self, puts: Puts) -> None:
+        """Say that nobody waits for `puts` any more: it goes on as long as there is room."""
+        self._left_behind = {each: None for each in self._left_behind if each.running}
+        self._left_behind[puts] = None
+        held_bytes = sum(each.size_bytes for each in self._left_behind)
+        for each in list(self._left_behind):
+            if held_bytes <= self._left_behind_bytes_max:
+                return
+            held_bytes -= each.size_bytes
+            each.cancel()
+
+    async def put(self, key: str, body: Body, names: Sequence[str]) -> None:
+        """Store the object in every named zone, or raise what the first failing zone raised."""
+        if len(names) == 1:
+            await self._put(names[0], key, body)
+            return
+        puts = self.start(key, body, names)
+        try:
+            async with asyncio.timeout(PUT_S_MAX):
+                while puts.running and not puts.failed:
+                    await puts.wait_any()
+        except TimeoutError:
+            slow = ", ".join(puts.running)
+            raise StoreUnavailable(f"{key}: zone {slow} took more than {PUT_S_MAX:g} s") from None
+        finally:
+            puts.cancel()
+        for error in puts.failed.values():
+            raise error
+
+    async def put_widely(
+        self, key: str, body: Body, required: Sequence[str], hopeful: Sequence[str] = ()
+    ) -> list[str]:
+        """Store the object in all these zones; return those that hold it.
+
+        Nobody waits for the hopeful ones, and for the required ones not for long. Raises what
+        one of those raised if none of them holds it.
+        """
+        if len(required) == 1 and not hopeful:
+            await self._put(required[0], key, body)
+            return list(required)
+        puts = self.start(key, body, [*required, *hopeful])
+        await puts.wait(required, timeout_s=STRAGGLER_S_MAX)
+        self.leave_behind(puts)
+        held = puts.done
+        if any(name in held for name in required):
+            return held
+        for name, error in puts.failed.items():
+            if name in required:
+                raise error
+        raise StoreUnavailable(f"{key}: no zone took it within {STRAGGLER_S_MAX:g} s")
+
+    async def _put(self, name: str, key: str, body: Body) -> None:
+        store = self.store(name)
+        health, began_s = self.health[name], _now_s()
+        try:
+            await store.put(key, body)
+        except ObjectExists:
+            # Keys are made of chance and written once, so that is this very object.
+            pass
+        except RiachoError as error:
+            health.failed(str(error), _now_s())
+            raise
+        health.was_written(_now_s() - began_s)
+
+    async def get(self, key: str, names: Sequence[str]) -> bytes:
+        """Return the object from the first of the named zones that gives it."""
+        return await self.get_as(key, names, _as_it_is)
+
+    async def get_as(self, key: str, names: Sequence[str], decode: Callable[[bytes], T]) -> T:
+        """Return the object, decoded; where `decode` raises `Corrupt`, that of another zone."""
+        return await self._first(key, names, lambda store: store.get(key), decode)
+
+    async def get_ranges(
+        self,
+        key: str,
+        ranges: Sequence[tuple[int, int]],
+        names: Sequence[str],
+        check: Callable[[list[bytes]], None] = lambda _: None,
+    ) -> list[bytes]:
+        """Return the ranges from the first of the named zones that gives them.
+
+        `check` raises `Corrupt` about bytes that are not those that were written.
+        """
+
+        def checked(pieces: list[bytes]) -> list[bytes]:
+            check(pieces)
+            return pieces
+
+        return await self._first(key, names, lambda store: store.get_ranges(key, ranges), checked)
+
+    async def _first(
+        self,
+        key: str,
+        names: Sequence[str],
+        read: Callable[[ObjectStore], Awaitable[T]],
+        decode: Callable[[T], U],
+    ) -> U:
+        if len(names) == 1:
+            return await self._read(names[0], read, decode)
+        # Sorting is stable: those that failed lately are asked last, else the order holds.
+        waiting = deque(sorted(names, key=self.is_avoided))
+        failures: list[RiachoError] = []
+        reading: dict[asyncio.Task[U], str] = {}
+        give_up_s = _now_s() + READ_S_MAX
+        try:
+            while waiting or reading:
+                if waiting:
+                    name = waiting.popleft()
+                    reading[asyncio.create_task(self._read(name, read, decode))] = name
+                found, errors = await self._next_answer(reading, bool(waiting), give_up_s)
+                failures += errors
+                if found is not None:
+                    return found.result()
+                if not errors and _now_s() >= give_up_s:
+                    failures.append(StoreUnavailable(f"no zone gave {key} in {READ_S_MAX:g} s"))
+                    break
+        finally:
+            for task in reading:
+                task.cancel()
+                task.add_done_callback(drop_error)
+        raise _worst(failures) or StoreUnavailable(f"no zone holds {key}")
+
+    async def _next_answer(
+        self, reading: "dict[asyncio.Task[U], str]", may_hedge: bool, give_up_s: float
+    ) -> "tuple[asyncio.Task[U] | None, list[RiachoError]]":
+        """Return a good answer or what went wrong; neither if it is time to ask one more."""
+        if may_hedge:
+            # By what is typical of the one that was asked last; the others had their time.
+            name = list(reading.values())[-1]
+            timeout_s = self.health[name].hedge_s if name in self.health else 0.0
+        else:
+            timeout_s = max(0.0, give_up_s - _now_s())
+        done, _ = await asyncio.wait(
+            reading, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        errors: list[RiachoError] = []
+        for task in done:
+            error = task.exception()
+            if error is None:
+                self._was_overtaken(reading, task)
+                return task, errors
+            del reading[task]
+            if not isinstance(error, Corrupt | StoreUnavailable):
+                raise error
+            errors.append(error)
+        return None, errors
+
+    def _was_overtaken(self, reading: "dict[asyncio.Task[U], str]", by: "asyncio.Task[U]") -> None:
+        """Note who was asked before `by` and is still at it."""
+        for task, name in reading.items():
+            if task is by:
+                return
+            if not task.done() and name in self.health:
+                self.health[name].failed("a read took too long", _now_s())
+
+    async def _read(
+        self,
+        name: str,
+        read: Callable[[ObjectStore], Awaitable[T]],
+        decode: Callable[[T], U],
+    ) -> U:
+        store = self.store(name)
+        health, began_s = self.health[name], _now_s()
+        for look in range(1, LOOKS_MAX + 1):
+            try:
+                result = await read(store)
+                health.was_read(_now_s() - began_s)
+                return decode(result)
+            except ObjectMissing:
+                health.missing += 1
+                raise
+            except Corrupt:
+                if look == LOOKS_MAX:
+                    health.damaged += 1
+                    raise
+            except StoreUnavailable as error:
+                health.failed(str(error), _now_s())
+                raise
+        raise AssertionError("the last look returns or raises")
+
+    async def close(self) -> None:
+        for puts in self._left_behind:
+            puts.cancel()
+        await asyncio.gather(*(store.close() for store in self._stores.values()))
+
+
+def _now_s() -> float:
+    # The loop's clock, which in the simulation is not that of the world outside.
+    return asyncio.get_running_loop().time()
+
+
+def _error(task: "asyncio.Task[None]") -> Exception | None:
+    if task.cancelled():
+        return StoreUnavailable("the write was given up")
+    error = task.exception()
+    assert error is None or isinstance(error, Exception), error
+    return error
+
+
+def _worst(failures: Sequence[RiachoError]) -> RiachoError | None:
+    """Return the error that says the most: only if every zone was asked is an object lost."""
+    for kind in (StoreUnavailable, Corrupt):
+        for failure in failures:
+            if isinstance(failure, kind) and not isinstance(failure, ObjectMissing):
+                return failure
+    return failures[-1] if failures else None
+
+
+def _as_it_is(body: bytes) -> bytes:
+    return body

@@ -1,0 +1,293 @@
+"""S3 when replies are lost, conditions race and credentials are wrong: real servers, bad wires."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from storage.errors import InvalidConfig, ObjectExists, ObjectMissing, StoreUnavailable
+from storage.stores.opening import open_objects
+from storage.stores.s3 import ATTEMPTS_MAX, S3Objects
+from tests.storage.helpers import servers
+from tests.storage.helpers.lossy_proxy import Fault, LossyProxy, answer
+
+pytestmark = [pytest.mark.anyio, pytest.mark.aws]
+
+CONFLICT = answer(409, "<Error><Code>ConditionalRequestConflict</Code></Error>")
+SLOW_DOWN = answer(503, "<Error><Code>SlowDown</Code></Error>")
+INTERNAL = answer(500, "<Error><Code>InternalError</Code></Error>")
+
+
+@pytest.fixture(scope="session")
+def bucket(ministack: str) -> str:
+    name = f"lossy-{secrets.token_hex(4)}"
+    servers.make_bucket(ministack, name)
+    return name
+
+
+@pytest.fixture
+async def proxy(ministack: str) -> AsyncIterator[LossyProxy]:
+    async with LossyProxy(ministack) as running:
+        yield running
+
+
+@pytest.fixture
+async def store(proxy: LossyProxy, bucket: str, aws_environment: None) -> S3Objects:
+    return S3Objects(bucket, secrets.token_hex(8), endpoint=proxy.url, sleep=no_sleep)
+
+
+async def no_sleep(_: float) -> None:
+    pass
+
+
+async def test_a_put_whose_reply_is_lost_succeeds(store: S3Objects, proxy: LossyProxy) -> None:
+    proxy.faults.append(Fault("PUT ", lose_reply=True))
+
+    await store.put("a", [b"once"])
+
+    assert await store.get("a") == b"once"
+    assert proxy.count("PUT ") == 2
+    assert all(b"if-none-match: *" in put.head.lower() for put in proxy.seen if b"PUT " in put.head)
+
+
+async def test_a_lost_reply_does_not_hide_that_another_was_first(
+    store: S3Objects, proxy: LossyProxy
+) -> None:
+    await store.put("a", [b"first"])
+    proxy.faults.append(Fault("PUT ", lose_reply=True))
+
+    with pytest.raises(ObjectExists):
+        await store.put("a", [b"second"])
+
+    assert await store.get("a") == b"first"
+
+
+async def test_a_lost_reply_and_a_damaged_one_do_not_make_a_stranger_of_our_own_object(
+    store: S3Objects, proxy: LossyProxy
+) -> None:
+    damaged = "ETag: x\r\nLast-Modified: Sun, 01 Nov 2026 00:00:00 GMT\r\n"
+    proxy.faults.append(Fault("PUT ", lose_reply=True))
+    proxy.faults.append(Fault("GET ", answer=answer(200, "onc", headers=damaged)))
+
+    await store.put("a", [b"once"])
+
+    assert await store.get("a") == b"once"
+
+
+@pytest.mark.parametrize("reply", [CONFLICT, SLOW_DOWN, INTERNAL])
+async def test_a_put_is_repeated_when_the_store_asks_for_it(
+    store: S3Objects, proxy: LossyProxy, reply: bytes
+) -> None:
+    proxy.faults.append(Fault("PUT ", answer=reply, times=2))
+
+    await store.put("a", [b"body"])
+
+    assert await store.get("a") == b"body"
+    assert proxy.count("PUT ") == 3
+
+
+@pytest.mark.parametrize("reply", [CONFLICT, SLOW_DOWN, INTERNAL])
+async def test_an_error_after_the_write_does_no_harm(
+    store: S3Objects, proxy: LossyProxy, reply: bytes
+) -> None:
+    proxy.faults.append(Fault("PUT ", answer_after=reply))
+
+    await store.put("a", [b"body"])
+
+    assert await store.get("a") == b"body"
+
+
+async def test_a_put_gives_up_on_a_store_that_keeps_failing(
+    store: S3Objects, proxy: LossyProxy
+) -> None:
+    proxy.faults.append(Fault("PUT ", refuse=True, times=-1))
+
+    with pytest.raises(StoreUnavailable, match="AWS_ENDPOINT_URL"):
+        await store.put("a", [b"body"])
+
+    assert proxy.count("PUT ") >= ATTEMPTS_MAX
+    with pytest.raises(ObjectMissing):
+        await store.get("a")
+
+
+async def test_a_put_gives_up_on_a_store_that_refuses_what_is_not_there(
+    store: S3Objects, proxy: LossyProxy
+) -> None:
+    proxy.faults.append(Fault("PUT ", answer=CONFLICT, times=-1))
+
+    with pytest.raises(StoreUnavailable, match="not there"):
+        await store.put("a", [b"body"])
+
+
+async def test_a_store_that_hangs_is_given_up(
+    proxy: LossyProxy, bucket: str, aws_environment: None
+) -> None:
+    store = S3Objects(
+        bucket, secrets.token_hex(8), endpoint=proxy.url, attempt_s=0.05, sleep=no_sleep
+    )
+    proxy.faults.append(Fault("", gate=asyncio.Event(), times=-1))
+
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        await store.put("a", [b"body"])
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        await store.get("a")
+
+    assert proxy.count("PUT ") == ATTEMPTS_MAX
+
+
+@pytest.mark.parametrize("fault", [{"lose_reply": True}, {"answer": SLOW_DOWN}, {"refuse": True}])
+async def test_reads_and_deletes_are_repeated(
+    store: S3Objects, proxy: LossyProxy, fault: dict[str, bool]
+) -> None:
+    await store.put("a", [b"hello"])
+
+    proxy.faults.append(Fault("GET ", **fault))
+    assert await store.get("a") == b"hello"
+    proxy.faults.append(Fault("GET ", **fault))
+    assert await store.get_ranges("a", [(1, 3)]) == [b"el"]
+    proxy.faults.append(Fault("?delete", **fault))
+    await store.delete(["a"])
+    proxy.faults.append(Fault("GET ", **fault))
+    assert [batch async for batch in store.list("") if batch] == []
+
+
+async def test_a_reply_cut_in_the_middle_is_never_taken_for_the_object(
+    store: S3Objects, proxy: LossyProxy
+) -> None:
+    await store.put("a", [b"hello"])
+    short = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: x\r\nLast-Modified: "
+    short += b"Sun, 01 Nov 2026 00:00:00 GMT\r\nConnection: close\r\n\r\nhe"
+    proxy.faults.append(Fault("GET ", answer=short, times=-1))
+
+    with pytest.raises(StoreUnavailable):
+        await store.get("a")
+
+
+@pytest.mark.usefixtures("aws_environment")
+async def test_a_missing_bucket_is_not_a_missing_object(ministack: str) -> None:
+    store = S3Objects("no-such-bucket-here", endpoint=ministack, sleep=no_sleep)
+
+    with pytest.raises(StoreUnavailable, match="no such bucket"):
+        await store.get("a")
+    with pytest.raises(StoreUnavailable, match="no such bucket"):
+        await store.put("a", [b"x"])
+
+
+@pytest.mark.usefixtures("aws_environment")
+async def test_nobody_listening_says_what_to_check() -> None:
+    [port] = servers.free_ports(1)
+    store = S3Objects("bucket", endpoint=f"http://127.0.0.1:{port}", sleep=no_sleep)
+
+    with pytest.raises(StoreUnavailable, match="AWS_ENDPOINT_URL"):
+        await store.get("a")
+
+
+async def test_the_endpoint_comes_from_the_environment(
+    ministack: str, bucket: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", ministack)
+
+    store = S3Objects(bucket, secrets.token_hex(8))
+    await store.put("a", [b"x"])
+
+    assert await store.get("a") == b"x"
+
+
+@pytest.fixture(scope="session")
+def seaweed_bucket(seaweed: str) -> str:
+    name = f"signed-{secrets.token_hex(4)}"
+    servers.make_bucket(seaweed, name)
+    return name
+
+
+async def test_wrong_credentials_are_reported_as_such(
+    seaweed: str, seaweed_bucket: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    store = S3Objects(seaweed_bucket, endpoint=seaweed, sleep=no_sleep)
+
+    with pytest.raises(StoreUnavailable, match="check the credentials"):
+        await store.put("a", [b"x"])
+
+
+async def test_credentials_may_come_from_a_profile(
+    seaweed: str,
+    seaweed_bucket: str,
+    aws_environment: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "credentials").write_text(
+        f"[laptop]\naws_access_key_id = {servers.ACCESS_KEY}\n"
+        f"aws_secret_access_key = {servers.SECRET_KEY}\n"
+    )
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "laptop")
+
+    store = S3Objects(seaweed_bucket, secrets.token_hex(8), endpoint=seaweed)
+    await store.put("a", [b"x"])
+
+    assert await store.get("a") == b"x"
+
+
+async def test_no_credentials_at_all_says_where_to_put_them(
+    aws_environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+    with pytest.raises(StoreUnavailable, match="AWS_PROFILE"):
+        S3Objects("bucket")
+
+
+async def test_a_presigned_url_needs_no_credentials(
+    seaweed: str, seaweed_bucket: str, aws_environment: None
+) -> None:
+    store = S3Objects(seaweed_bucket, "signed", endpoint=seaweed)
+    await store.put("a/b", [b"public for a minute"])
+
+    url = await store.presign("a/b", 60)
+
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(url)).content == b"public for a minute"
+        assert (await client.get(url.replace("a/b", "a/c"))).status_code == 403
+        assert (await client.get(url.partition("?")[0])).status_code == 403
+
+
+async def test_a_url_may_name_another_service_than_the_environment(
+    ministack: str,
+    bucket: str,
+    aws_environment: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "credentials"
+    config.write_text("[elsewhere]\naws_access_key_id = test\naws_secret_access_key = test\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(config))
+    [closed] = servers.free_ports(1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed}")
+    prefix = secrets.token_hex(8)
+    options = f"endpoint={ministack}&region=eu-west-1&profile=elsewhere"
+
+    store = open_objects(f"s3://{bucket}/{prefix}?{options}")
+    await store.put("a", [b"there"])
+
+    assert await S3Objects(bucket, prefix, endpoint=ministack).get("a") == b"there"
+    await store.close()
+
+
+def test_what_a_url_asks_for_must_exist() -> None:
+    for query in ("zone=1", "region", "region=a&&"):
+        with pytest.raises(InvalidConfig, match="endpoint=…, region=…, profile=…"):
+            open_objects(f"s3://bucket/prefix?{query}")
+    with pytest.raises(StoreUnavailable, match="profile 'nobody'"):
+        open_objects("s3://bucket?profile=nobody")
