@@ -141,6 +141,7 @@ class FetchRoutes:
             value_format,
             stop_after,
             limits_of(request, self._gateway),
+            self._metrics.fetched,
         )
         if is_head(request):
             events = _nothing()

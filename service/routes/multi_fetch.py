@@ -170,6 +170,7 @@ class MultiFetch:
         if settings.answer_bytes_max:
             left.room_bytes = settings.answer_bytes_max - ITEM_BYTES * len(results)
         items: list[Data] = []
+        record_count = 0
         for wanted, result in zip(body.partitions, results, strict=True):
             place = {"topic": wanted.topic, "partition": wanted.partition}
             try:
@@ -181,10 +182,11 @@ class MultiFetch:
                 items += [b",", msgspec.json.encode({**place, "error": document})]
             else:
                 left.take(found)
+                record_count += found.record_count
                 first, *others = found.pieces
                 items += [b",", msgspec.json.encode(place)[:-1], b",", first[1:], *others]
         pieces = [b"[", *items[1:], b"]"]
-        self._metrics.fetched(0, sum(map(len, pieces)))
+        self._metrics.fetched(record_count, sum(map(len, pieces)))
         return pieces
 
     async def _item(

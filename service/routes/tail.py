@@ -12,7 +12,7 @@ event: error                             the stream ends; the problem document s
 data: {"code": ...}
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -63,8 +63,12 @@ async def tail(
     value_format: ValueFormat,
     stop_after: int | None,
     limits: Limits,
+    count: Callable[[int, int], None],
 ) -> AsyncIterator[bytes]:
-    """Yield events from `first` on, for ever, or until `stop_after` records or `limits`."""
+    """Yield events from `first` on, for ever, or until `stop_after` records or `limits`.
+
+    Calls `count` with the records and bytes of each piece that holds records.
+    """
     left, room = stop_after, limits.bytes_max - ROOM_BYTES
     topic, partition = first.topic.name, first.partition
     result = first
@@ -89,11 +93,16 @@ async def tail(
                 yield _event(
                     "error", problems.document(too_large(result, len(events[0]), room), "")
                 )
-            yield b"".join(fitting)
+            data = b"".join(fitting)
+            count(len(fitting), len(data))
+            yield data
             return
         has_time = limits.has_time(gateway)
         if events:
-            yield b"".join(events)
+            data = b"".join(events)
+            count(len(events), len(data))
+            yield data
+            del data
         elif not limits.bytes_max or not has_time:
             yield _event(
                 "heartbeat", {"next_offset": offset, "high_watermark": result.high_watermark}

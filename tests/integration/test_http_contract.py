@@ -1071,13 +1071,18 @@ def test_metrics_count_requests_and_records(api: Api) -> None:
     before = counters()
     api.produce(topic, [{"value": "v"}] * 7)
     api.fetch(topic)
+    body = {"partitions": [{"topic": topic, "partition": 0}], "max_records": 5}
+    api.http.post("/v1/fetch", json=body).raise_for_status()
+    path = f"/v1/topics/{topic}/partitions/0/records?max_records=3"
+    api.http.get(path, headers={"accept": "text/event-stream"}).raise_for_status()
     after = counters()
 
     def grew(name: str) -> float:
         return after[name] - before.get(name, 0)
 
     assert grew("riacho_produced_records_total") == 7
-    assert grew("riacho_fetched_records_total") == 7
+    assert grew("riacho_fetched_records_total") == 7 + 5 + 3
+    assert grew("riacho_fetched_bytes_total") > 0
     route = 'method="POST",route="/v1/topics/{topic}/records",status="200"'
     assert grew(f"riacho_requests_total{{{route}}}") == 1
     assert after["riacho_held_bytes"] == 0
