@@ -27,7 +27,7 @@ from benchmarks.harness import Server, free_port, wait_ready
 from service import serve
 from service.app import App
 from service.clock import real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
@@ -82,7 +82,7 @@ def create_app() -> App:
     stores = {name: CountedObjects(opened.store(name), counts) for name in opened.names}
     zones, table = Zones(stores), open_table(settings, world)
     gateway = Gateway(settings, zones, table, world)
-    return App(gateway, Registry(settings, table, world, zones), CountedMetrics(counts))
+    return App(gateway, LiveGateways(settings, table, world, zones), CountedMetrics(counts))
 
 
 @dataclass

@@ -24,7 +24,7 @@ from benchmarks.index_growth import CountingMetadata, CountingObjects
 from benchmarks.lanes import batch
 from service.app import App
 from service.clock import real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.log.lane_buffers import Claims
@@ -192,7 +192,7 @@ async def transactions() -> list[list[str]]:
     world = real_world()
     objects, metadata = CountingObjects(), CountingMetadata(world.new_version)
     gateway = Gateway(Settings(), Zones({"a": objects}), metadata, world)
-    app = App(gateway, Registry(gateway.settings, metadata, world), Metrics())
+    app = App(gateway, LiveGateways(gateway.settings, metadata, world), Metrics())
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://bench") as client:
 

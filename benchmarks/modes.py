@@ -22,7 +22,7 @@ import pyarrow as pa
 from benchmarks import virtual_time
 from benchmarks.cost_model import GIB, MIB, PUT_S, TABLE_S, CountedObjects, CountedTable
 from service.app import App
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.serverless.settings import GATEWAY
@@ -123,7 +123,7 @@ class Place:
     def __init__(self, settings: Settings, objects: SlowObjects, table: SlowTable, seed: int):
         world = virtual_time.world(seed)
         gateway = Gateway(settings, Zones({"a": objects}), table, world)
-        self.app = App(gateway, Registry(settings, table, world), Metrics())
+        self.app = App(gateway, LiveGateways(settings, table, world), Metrics())
         self.tasks: set[asyncio.Task[Any]] = set()
 
     async def call(

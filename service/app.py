@@ -15,16 +15,16 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.clock import World, real_world
-from service.controller.live_gateways import Registry, stop
+from service.controller.live_gateways import LiveGateways, stop
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.groups.upkeep import GroupUpkeep
 from service.http.access_log import AccessLog
 from service.http.hosted import Hosted
 from service.http.json_requests import check_json
-from service.http.methods import Heads
+from service.http.methods import Methods
 from service.http.metrics import Metrics, Uncounted
-from service.http.routing import Endpoint, HotPaths
+from service.http.routing import Endpoint, Routing
 from service.log.gateway import Gateway
 from service.process.freed_memory import keep_freed_memory
 from service.process.logs import AccessLines, configure_logging
@@ -65,7 +65,7 @@ class App:
     def __init__(
         self,
         gateway: Gateway,
-        registry: Registry,
+        registry: LiveGateways,
         metrics: Metrics,
         lines: AccessLines | None = None,
         *,
@@ -104,10 +104,10 @@ class App:
         self._metrics = metrics
         metrics.watch(gateway)
         bounded = _BoundedBodies(self._administer)
-        hot = HotPaths(bounded, endpoints)
+        hot = Routing(bounded, endpoints)
         self._lines = lines
         self._asgi: ASGIApp = AccessLog(
-            _hosted(Heads(hot), gateway.settings, gateway.world), metrics, gateway.world, lines
+            _hosted(Methods(hot), gateway.settings, gateway.world), metrics, gateway.world, lines
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -263,7 +263,7 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     lines = configure_logging(settings.log_level, settings.log_format)
     metadata = open_table(settings, world)
     gateway = Gateway(settings, open_zones(settings), metadata, world)
-    registry = Registry(settings, metadata, world, gateway.zones)
+    registry = LiveGateways(settings, metadata, world, gateway.zones)
     metrics = Uncounted() if settings.freezes else Metrics()
     return App(gateway, registry, metrics, lines, thaw=clock.thaw)
 

@@ -22,7 +22,7 @@ from storage.head.head import Head
 from storage.lanes.rolls import TRUSTED_S
 from storage.leases import Lease, LeaseLost
 from storage.resync import inventory
-from storage.resync.memory import Known
+from storage.resync.memory import ResyncMemory
 from storage.resync.resync import Progress, Rate, Resync
 from storage.stores.metadata import MetadataStore
 from storage.zones.items import ResyncStatus, ZoneItem
@@ -45,7 +45,7 @@ TOLD_S: Final = 30.0
 
 @dataclass(slots=True)
 class _Zone:
-    known: Known
+    known: ResyncMemory
     marker: str
     since_s: float
     progress: Progress = field(default_factory=Progress)
@@ -164,7 +164,7 @@ class CatchUp:
         zone = self._zones.get(item.name)
         # A new marker means that what was seen before is gone.
         if zone is None or zone.marker != item.marker or zone.known.trusts_masks != item.is_whole:
-            known, now_s = Known(trusts_masks=item.is_whole), self._world.monotonic_s()
+            known, now_s = ResyncMemory(trusts_masks=item.is_whole), self._world.monotonic_s()
             zone = self._zones[item.name] = _Zone(known, item.marker, now_s, told_s=now_s)
         return zone
 
@@ -192,7 +192,7 @@ class CatchUp:
                 return True
         raise Contended(f"{key} got ahead {ROUNDS_MAX} times in a row")
 
-    async def _let_in(self, key: str, name: str, known: Known, walked: Head) -> bool:
+    async def _let_in(self, key: str, name: str, known: ResyncMemory, walked: Head) -> bool:
         """Put the zone into the ISR if nothing is missing; return whether it is in.
 
         `walked` is the head whose objects were copied.

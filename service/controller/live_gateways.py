@@ -50,7 +50,7 @@ def decode(value: bytes) -> GatewayItem:
     return frames.decoded(value, _DECODER, "the item of a gateway")
 
 
-class Registry:
+class LiveGateways:
     def __init__(
         self,
         settings: Settings,

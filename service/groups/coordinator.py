@@ -18,8 +18,8 @@ from service.clock import World
 from service.groups import state
 from service.groups.assignors import ASSIGNORS, TopicPartition
 from service.groups.items import GroupItems, Known, is_id, parse_group_id
-from service.groups.lookout import MEMBERS_MAX, Lookout
 from service.groups.patterns import check_pattern
+from service.groups.session_expiry import MEMBERS_MAX, SessionExpiry
 from service.groups.state import Group, Member
 from storage import keys
 from storage.errors import (
@@ -81,7 +81,7 @@ class Coordinator:
         self._metadata = metadata
         self._world = world
         self._items = GroupItems(metadata, topics, world)
-        self._lookout = Lookout(metadata, self._items, world)
+        self._session_expiry = SessionExpiry(metadata, self._items, world)
         self._current: dict[str, tuple[str | None, Mapping[str, int]]] = {}
         """By group: a version, and the topics for which it is known to be right."""
 
@@ -109,7 +109,7 @@ class Coordinator:
             await self._items.write(group_id, known, new, ops)
             return _beat(new, member_id)
 
-        await self._lookout.look(group_id)
+        await self._session_expiry.look(group_id)
         return await self._items.changing(group_id, change)
 
     async def heartbeat(
@@ -139,8 +139,8 @@ class Coordinator:
                 f" {known.group.generation}; join again"
             )
         await self._beat(group_id, member_id, mine, generation)
-        is_due = self._lookout.is_due(group_id, known.group, items.get(watch_key))
-        if is_due and await self._lookout.look(group_id):
+        is_due = self._session_expiry.is_due(group_id, known.group, items.get(watch_key))
+        if is_due and await self._session_expiry.look(group_id):
             known = await self._items.read(group_id)
 
         async def change(known: Known, _: bool) -> Beat:
@@ -225,21 +225,21 @@ class Coordinator:
             await self._metadata.transact([Delete(keys.group(group_id), known.version), *ops])
             return True
 
-        await self._lookout.look(group_id)
+        await self._session_expiry.look(group_id)
         return await self._items.changing(group_id, change)
 
     async def tick(self) -> None:
         """End the sessions that are over, in all groups: for a schedule to call."""
         groups = await self._items.all()
-        self._lookout.forget_others(groups)
+        self._session_expiry.forget_others(groups)
         self._current = {g: right for g, right in self._current.items() if g in groups}
         for group_id, group in groups.items():
             # What is wrong with one group is no reason to leave the others alone.
             with suppress(RiachoError):
                 if group.members:
                     watch = await self._metadata.get(keys.group_watch(group_id))
-                    if self._lookout.is_due(group_id, group, watch):
-                        await self._lookout.look(group_id)
+                    if self._session_expiry.is_due(group_id, group, watch):
+                        await self._session_expiry.look(group_id)
 
     # Items
 

@@ -11,7 +11,7 @@ _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _IS_HEAD: Final = "riacho.head"
 
 
-class Heads:
+class Methods:
     """Answers HEAD as GET would be answered, without the body."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class HotPaths:
+class Routing:
     def __init__(self, app: ASGIApp, endpoints: dict[tuple[str, str], Endpoint]) -> None:
         self._app = app
         self._routes: Final = [

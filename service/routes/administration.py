@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.access_log import request_id_of
 from service.http.methods import allowed
 from service.http.metrics import Metrics
@@ -36,7 +36,7 @@ from storage.errors import InvalidRequest, RiachoError
 
 def administration(
     gateway: Gateway,
-    registry: Registry,
+    registry: LiveGateways,
     metrics: Metrics,
     endpoints: Mapping[tuple[str, str], Endpoint],
     lifespan: Callable[[FastAPI], Any],

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from service.controller import verification
 from service.controller.controller import LEASE
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.controller.survey import Counts, Survey, ZoneCounts, zones_of
 from service.http.metrics import Metrics
 from service.http.requests import Query
@@ -98,7 +98,7 @@ class Health(BaseModel):
     status: str
 
 
-def router(gateway: Gateway, registry: Registry, metrics: Metrics) -> APIRouter:
+def router(gateway: Gateway, registry: LiveGateways, metrics: Metrics) -> APIRouter:
     """Return the routes that tell about gateways, zones and health."""
     routes = APIRouter(tags=["cluster"])
     survey = Survey(gateway.metadata, gateway.topics)

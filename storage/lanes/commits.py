@@ -40,9 +40,9 @@ from storage.head import head as heads
 from storage.head import producers, replication
 from storage.head.head import Head, Run
 from storage.head.producers import Claim, Key, Verdict, Window
-from storage.lanes.replica_news import Followers
+from storage.lanes.replica_news import ReplicaNews
 from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S, Rolls
-from storage.lanes.turns import Crowd
+from storage.lanes.turns import Turns
 from storage.lanes.watch import LaneRuntime, LaneView, WatchedHead
 from storage.lanes.windows import Spills
 from storage.stores.dated import DatedConflict
@@ -92,8 +92,8 @@ class CommittingHead(WatchedHead):
         super().__init__(key, runtime)
         self._rolls = Rolls(runtime, self._commit_idle, self.distrust)
         self._spills = Spills(runtime, runtime.window_pages, self._commit_idle, self.distrust)
-        self._followers = Followers(runtime, self._commit_idle)
-        self._crowd = Crowd(runtime)
+        self._replica_news = ReplicaNews(runtime, self._commit_idle)
+        self._turns = Turns(runtime)
 
     @property
     def is_committing(self) -> bool:
@@ -118,7 +118,7 @@ class CommittingHead(WatchedHead):
         try:
             view = self._view or await self._fresh()
             began_s = self._runtime.monotonic_s()
-            if await self._crowd.queue():
+            if await self._turns.queue():
                 view = await self._fresh()
             for attempt in count():
                 view, changed = await self._admitted(view, offers, minute)
@@ -132,7 +132,7 @@ class CommittingHead(WatchedHead):
                     doubt = view, _runs(offers)
                     view = await self._fresh()
                 doubt, bases = await self._cleared(doubt, view)
-                if bases is None and not fenced and await self._crowd.lost(attempt, began_s):
+                if bases is None and not fenced and await self._turns.lost(attempt, began_s):
                     view = await self._fresh()
                     doubt, bases = await self._cleared(doubt, view)
                 if bases is not None:
@@ -206,7 +206,7 @@ class CommittingHead(WatchedHead):
         checks = {check.key: check for offer in offers for check in offer.checks}
         put = Put(self.key, heads.encode(new), view.version)
         versions, sent_s = await self._runtime.dated.transact([put, *checks.values()])
-        self._crowd.won()
+        self._turns.won()
         self.committed(head, LaneView(new, versions[self.key], sent_s))
         return heads.base_offsets(head, runs)
 
@@ -311,13 +311,13 @@ class CommittingHead(WatchedHead):
     async def ready(self, head: Head) -> Head:
         """Return `head` as it may be appended to: with room, if it had too little."""
         # First who leaves: they need not hold what is rolled.
-        head = await self._rolls.ready(self._followers.applied(head))
-        return self._followers.applied(await self._spills.ready(head))
+        head = await self._rolls.ready(self._replica_news.applied(head))
+        return self._replica_news.applied(await self._spills.ready(head))
 
     def committed(self, before: Head, view: LaneView) -> None:
         """Take note of a commit by this process."""
         self._know(view)
-        self._followers.committed(view.head)
+        self._replica_news.committed(view.head)
         self._rolls.committed(view.head)
         self._rolls.begin_if_large(before, view.head)
         self._spills.begin_if_large(before, view.head)
@@ -327,7 +327,7 @@ class CommittingHead(WatchedHead):
         view = self._view
         if view is None or self.is_committing:
             return True  # A commit that is under way takes it along, or is refused for it.
-        head = self._rolls.applied(self._followers.applied(view.head))
+        head = self._rolls.applied(self._replica_news.applied(view.head))
         head = self._spills.applied(head)
         if head is not view.head:
             try:
@@ -342,16 +342,16 @@ class CommittingHead(WatchedHead):
         put = Put(self.key, heads.encode(new), view.version)
         versions, began_s = await self._runtime.dated.transact([put])
         self._know(LaneView(new, versions[self.key], began_s))
-        self._followers.committed(new)
+        self._replica_news.committed(new)
         self._rolls.committed(new)
 
     def learn(self, object_id: bytes, held: int, failed: int) -> None:
         """Take note of what became of a run's object in zones that its commit did not wait for."""
-        self._followers.learn(object_id, held, failed)
+        self._replica_news.learn(object_id, held, failed)
 
     def distrust(self, failed: int, leader_epoch: int) -> None:
-        """Take note of zones in sync that failed with what is not committed; see `Followers`."""
-        self._followers.distrust(failed, leader_epoch)
+        """Take note of zones in sync that failed with what is not committed; see `ReplicaNews`."""
+        self._replica_news.distrust(failed, leader_epoch)
 
 
 def _is_missing(look: "asyncio.Task[int]") -> bool:

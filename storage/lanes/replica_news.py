@@ -15,7 +15,7 @@ from storage.head.head import Head
 from storage.lanes.watch import LaneRuntime
 
 
-class Followers:
+class ReplicaNews:
     """What is known of the zones of one lane beyond its head."""
 
     def __init__(self, runtime: LaneRuntime, finished: Callable[[], Awaitable[bool]]) -> None:

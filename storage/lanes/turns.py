@@ -28,7 +28,7 @@ PATIENCE_S: Final = 0.5
 """Who has tried for so long waits half as long as the others, and so on."""
 
 
-class Crowd:
+class Turns:
     """What one process has learned of how many others commit to a head."""
 
     def __init__(self, runtime: LaneRuntime) -> None:

@@ -38,7 +38,7 @@ class _Remembered:
         return name in self._names and not isr & ~self._names[name]
 
 
-class Known:
+class ResyncMemory:
     """What was seen to be in one zone, since it last lost anything."""
 
     def __init__(self, *, trusts_masks: bool = True) -> None:

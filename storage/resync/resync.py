@@ -1,7 +1,7 @@
 """Bringing a zone up to date: copy what a lane refers to and the zone does not hold.
 
 - *Resumable.* What is there with the right size is not copied again; objects appear whole or
-  not at all, so there is nothing half done. What was seen is remembered (`Known`) while the
+  not at all, so there is nothing half done. What was seen is remembered (`ResyncMemory`) while the
   process lives, object by object, so the next step goes on where the last one stopped. However
   short a step is and however slow the zones are, it deals with some objects that none before did.
 - *Verified.* Bytes are compared with the checksums of the index, and a segment also with those
@@ -36,7 +36,7 @@ from storage.head.head import Head
 from storage.head.replication import mask_of, read_names, zone_names
 from storage.resync import inventory, segment_copies
 from storage.resync.inventory import INLINE, Reference, Shelf
-from storage.resync.memory import Known
+from storage.resync.memory import ResyncMemory
 from storage.stores.objects import ObjectStore
 from storage.tasks import finish_all
 from storage.zones.zones import Zones
@@ -115,7 +115,7 @@ class Resync:
         self._monotonic_s = monotonic_s
 
     async def lane(
-        self, head: Head, zone: str, known: Known, progress: Progress, until_s: float
+        self, head: Head, zone: str, known: ResyncMemory, progress: Progress, until_s: float
     ) -> bool:
         """Copy to `zone` what it lacks of the lane; return whether that is all.
 
@@ -140,7 +140,7 @@ class Resync:
         head: Head,
         shelf: Shelf,
         zone: str,
-        known: Known,
+        known: ResyncMemory,
         progress: Progress,
         until_s: float,
     ) -> bool:
@@ -152,7 +152,7 @@ class Resync:
             await finish_all(self._bring(head, ref, zone, known, progress) for ref in chunk)
         return True
 
-    def _is_done(self, head: Head, ref: Reference, zone: str, known: Known) -> bool:
+    def _is_done(self, head: Head, ref: Reference, zone: str, known: ResyncMemory) -> bool:
         if _is_stranded(head, ref):
             # Whoever came in sync since may have it, or may need it.
             seen = known.objects, known.out_of_reach
@@ -160,7 +160,7 @@ class Resync:
         return ref.object_id in known.objects or _is_said_to_be_there(head, ref, zone, known)
 
     async def _bring(
-        self, head: Head, ref: Reference, zone: str, known: Known, progress: Progress
+        self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: Progress
     ) -> None:
         """Make the zone hold the object, and those in sync too if none of them did."""
         if not _is_stranded(head, ref):
@@ -176,7 +176,7 @@ class Resync:
         known.objects.add(ref.object_id, head.isr)
 
     async def _share(
-        self, head: Head, ref: Reference, zone: str, known: Known, progress: Progress
+        self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: Progress
     ) -> bool:
         """Give a stranded object to all; False if it is out of reach and none of them has it.
 
@@ -299,7 +299,7 @@ def _is_stranded(head: Head, ref: Reference) -> bool:
     return not ref.zones & head.isr
 
 
-def _is_said_to_be_there(head: Head, ref: Reference, zone: str, known: Known) -> bool:
+def _is_said_to_be_there(head: Head, ref: Reference, zone: str, known: ResyncMemory) -> bool:
     is_said = bool(ref.zones & mask_of(head, [zone]))
     return ref.is_segment and is_said and known.believes(head, ref)
 

@@ -12,7 +12,7 @@ from benchmarks.cost_model import CountedObjects, CountedTable
 from service.clock import real_world
 from service.controller.catch_up import SETTLE_S
 from service.controller.controller import Controller
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.settings import MIB, Settings
 from storage.topics.config import SETTINGS
 from storage.topics.topics import Topics
@@ -85,7 +85,7 @@ async def test_a_tick_costs_what_scale_says() -> None:
     stores = {name: CountedObjects(keep=True) for name in "abc"}
     zones, table = Zones(stores), CountedTable(world.new_version)
     topics = Topics(table, zones.names, world.new_id, world.now_ms, world.monotonic_s)
-    await Registry(settings, table, world, zones).beat()
+    await LiveGateways(settings, table, world, zones).beat()
     controller = Controller(settings, zones, table, topics, world, "holder")
     await controller.tick()  # The first writes the markers and the items of the zones.
     before = [(store.index_puts, store.index_gets) for store in stores.values()]

@@ -10,7 +10,7 @@ from riacho.http import credentials
 from riacho.http.gateway import DEFAULT_URL
 from service.app import App
 from service.clock import real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.http.problems import status_of
 from service.limits.record_limits import RecordLimits
@@ -127,7 +127,7 @@ def test_every_route_is_in_the_document() -> None:
     world, settings = real_world(), Settings()
     metadata = MemoryMetadata(world.new_version)
     gateway = Gateway(settings, Zones({"a": MemoryObjects()}), metadata, world)
-    app = App(gateway, Registry(settings, metadata, world), Metrics())
+    app = App(gateway, LiveGateways(settings, metadata, world), Metrics())
     text = API.read_text()
     for path in app.fastapi.openapi()["paths"]:
         assert path in text, path

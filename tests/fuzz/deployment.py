@@ -11,7 +11,7 @@ import httpx
 
 from service.app import App
 from service.clock import World, real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
@@ -186,7 +186,7 @@ class Deployment:
     def _start(self, world: World) -> None:
         zones = Zones({"a": self.bucket, "b": self.other_bucket})
         self.gateway = Gateway(self.settings, zones, self.table, world)
-        registry = Registry(self.settings, self.table, world)
+        registry = LiveGateways(self.settings, self.table, world)
         self.app = App(self.gateway, registry, Metrics())
         transport = httpx.ASGITransport(self.app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")

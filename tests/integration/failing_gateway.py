@@ -21,7 +21,7 @@ from service import serve
 from service.app import App
 from service.clock import real_world
 from service.controller import catch_up
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.process.logs import configure_logging
@@ -162,7 +162,7 @@ def create_app() -> App:
     )
     table = RecordedTable(open_table(settings, world), told / "table.log")
     gateway = Gateway(settings, zones, table, world)
-    return App(gateway, Registry(settings, table, world, zones), Metrics(), lines)
+    return App(gateway, LiveGateways(settings, table, world, zones), Metrics(), lines)
 
 
 def main() -> None:

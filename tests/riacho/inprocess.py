@@ -9,7 +9,7 @@ import httpx
 
 from service.app import App
 from service.clock import real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
@@ -122,7 +122,7 @@ async def network() -> AsyncIterator[Network]:
     settings = Settings(gateway_heartbeat_s=0)
     metadata = MemoryMetadata(world.new_version)
     gateway = Gateway(settings, Zones({"a": MemoryObjects()}), metadata, world)
-    app = App(gateway, Registry(settings, metadata, world), Metrics())
+    app = App(gateway, LiveGateways(settings, metadata, world), Metrics())
     yield Network(app, gateway)
     await gateway.aclose()
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from service.app import App
 from service.clock import World
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
@@ -75,7 +75,7 @@ class Hosts:
         zones, table = self._cloud.zones(link), self._cloud.table(link)
         gateway = Gateway(self._settings(), zones, table, world)
         gateway._lane_runtime.inline_bytes_max = self._inline_bytes_max
-        registry = Registry(gateway.settings, table, world, zones)
+        registry = LiveGateways(gateway.settings, table, world, zones)
         app = App(gateway, registry, Metrics())
         host = Host(Process(self._loop), link, gateway, app)
         link.process = host.process

@@ -10,7 +10,7 @@ import pytest
 from service.clock import real_world
 from service.controller.catch_up import TOLD_S
 from service.controller.leading import while_leading
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.log.delete_records import delete_records
 from service.settings import Settings
 from storage import keys, leases
@@ -252,7 +252,7 @@ async def test_what_keeps_a_zone_from_getting_on_is_told(
     deployment = await without_b(objects=1)
     controller = deployment.controller()
     zones = Zones(deployment.zones.failing)
-    registry = Registry(Settings(), deployment.metadata, deployment.world(), zones)
+    registry = LiveGateways(Settings(), deployment.metadata, deployment.world(), zones)
     for _ in range(FAILURES_MAX):
         zones.health["b"].failed("no route to host", asyncio.get_running_loop().time())
 

@@ -8,7 +8,7 @@ import pytest
 from service.clock import real_world
 from service.controller.catch_up import SETTLE_S
 from service.controller.controller import Controller
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.controller.survey import Survey
 from service.settings import Settings
 from storage import keys, leases
@@ -262,7 +262,7 @@ async def test_a_gateway_that_cannot_reach_a_zone_keeps_it_out() -> None:
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
             await gateway.zones.put("0/x", [b""], ["b"])
-    registry = Registry(Settings(), deployment.metadata, deployment.world(), gateway.zones)
+    registry = LiveGateways(Settings(), deployment.metadata, deployment.world(), gateway.zones)
     deployment.zones["b"].mode = "ok"
     for _ in range(4):
         await registry.beat()
@@ -394,7 +394,9 @@ async def test_probes_leave_nothing_behind_but_the_marker() -> None:
 async def test_gateways_that_fell_silent_are_removed_and_others_are_not() -> None:
     deployment = await with_topic()
     controller = deployment.controller(controller_gateway_expiry_s=20)
-    dead, alive = (Registry(Settings(), deployment.metadata, deployment.world()) for _ in range(2))
+    dead, alive = (
+        LiveGateways(Settings(), deployment.metadata, deployment.world()) for _ in range(2)
+    )
     await dead.beat()
     for _ in range(8):
         await alive.beat()

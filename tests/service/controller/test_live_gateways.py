@@ -3,7 +3,7 @@
 import pytest
 
 from service.clock import World, real_world
-from service.controller.live_gateways import MISSED_BEATS_MAX, Registry
+from service.controller.live_gateways import MISSED_BEATS_MAX, LiveGateways
 from service.settings import Settings
 from storage.errors import OutcomeUnknown
 from storage.stores.memory import MemoryMetadata
@@ -33,7 +33,7 @@ def at(now_ms: list[int], wrong_by_ms: int = 0) -> World:
 @pytest.mark.parametrize("fault", ["reply lost", "request lost"])
 async def test_after_a_beat_without_an_answer_the_next_one_counts(fault: str) -> None:
     metadata, now_ms = new_metadata(), [1_000]
-    registry = Registry(SETTINGS, metadata, at(now_ms))
+    registry = LiveGateways(SETTINGS, metadata, at(now_ms))
     metadata.faults.append(fault)
 
     with pytest.raises(OutcomeUnknown):
@@ -47,7 +47,7 @@ async def test_after_a_beat_without_an_answer_the_next_one_counts(fault: str) ->
 
 async def test_a_gateway_that_dies_without_a_word_is_not_shown_for_long() -> None:
     metadata, now_ms = new_metadata(), [0]
-    dead, alive = (Registry(SETTINGS, metadata, at(now_ms)) for _ in range(2))
+    dead, alive = (LiveGateways(SETTINGS, metadata, at(now_ms)) for _ in range(2))
     await dead.beat()
 
     now_ms[0] = MISSED_BEATS_MAX * 10_000 + 1
@@ -59,7 +59,7 @@ async def test_a_gateway_that_dies_without_a_word_is_not_shown_for_long() -> Non
 async def test_who_stood_still_while_it_looked_does_not_take_all_others_for_dead() -> None:
     now_ms = [0]
     metadata = StandingStill(MemoryMetadata(real_world().new_version))
-    ours, theirs = (Registry(SETTINGS, metadata, at(now_ms)) for _ in range(2))
+    ours, theirs = (LiveGateways(SETTINGS, metadata, at(now_ms)) for _ in range(2))
     await theirs.beat()
 
     async def stand_still() -> None:
@@ -72,7 +72,7 @@ async def test_who_stood_still_while_it_looked_does_not_take_all_others_for_dead
 
 async def test_a_gateway_that_leaves_is_gone() -> None:
     metadata = new_metadata()
-    registry = Registry(SETTINGS, metadata, at([0]))
+    registry = LiveGateways(SETTINGS, metadata, at([0]))
     await registry.beat()
 
     await registry.leave()
@@ -86,10 +86,10 @@ DAY_MS = 86_400_000
 @pytest.mark.parametrize("wrong_by_ms", [-DAY_MS, DAY_MS])
 async def test_a_gateway_whose_clock_is_wrong_is_shown_until_it_dies(wrong_by_ms: int) -> None:
     metadata, now_ms = new_metadata(), [2 * DAY_MS]
-    wrong = Registry(SETTINGS, metadata, at(now_ms, wrong_by_ms))
-    right = Registry(SETTINGS, metadata, at(now_ms))
+    wrong = LiveGateways(SETTINGS, metadata, at(now_ms, wrong_by_ms))
+    right = LiveGateways(SETTINGS, metadata, at(now_ms))
 
-    async def shown(registry: Registry) -> set[str]:
+    async def shown(registry: LiveGateways) -> set[str]:
         return {item.id for item in await registry.gateways()}
 
     for _ in range(2):

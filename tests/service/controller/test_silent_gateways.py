@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.settings import Settings
 from storage import keys
 from storage.stores.metadata import Versioned
@@ -21,7 +21,7 @@ class SlowLists(FaultyMetadata):
     def __init__(self, clock: Clock) -> None:
         super().__init__(new_metadata())
         self._clock = clock
-        self.beating: Registry | None = None
+        self.beating: LiveGateways | None = None
 
     async def list(
         self, prefix: str, *, after: str | None = None, limit: int = 1000
@@ -37,7 +37,7 @@ async def test_a_beat_that_was_seen_late_is_not_taken_for_an_old_one() -> None:
     deployment = Deployment("a")
     metadata = deployment.metadata = SlowLists(deployment.clock)
     controller = deployment.controller(controller_gateway_expiry_s=EXPIRY_S)
-    gateway = Registry(Settings(), metadata, deployment.world())
+    gateway = LiveGateways(Settings(), metadata, deployment.world())
 
     metadata.beating = gateway
     assert await deployment.tick(controller) == [True]

@@ -246,7 +246,7 @@ async def test_nothing_is_kept_of_groups_that_are_gone() -> None:
     await gateway.coordinator.tick()
 
     assert set(gateway.coordinator._current) == {GROUP}
-    assert set(gateway.coordinator._lookout._seen) == {GROUP}
+    assert set(gateway.coordinator._session_expiry._seen) == {GROUP}
 
 
 # Topics that change

@@ -10,7 +10,7 @@ import pytest
 
 from service.app import App
 from service.clock import real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
@@ -60,7 +60,7 @@ async def running(count: int = 1, **settings: Json) -> AsyncIterator[list[Api]]:
     metadata, objects = MemoryMetadata(world.new_version), MemoryObjects()
     given = Settings.model_validate({"gateway_heartbeat_s": 0, **settings})
     gateways = [Gateway(given, Zones({"a": objects}), metadata, world) for _ in range(count)]
-    apps = [App(g, Registry(given, metadata, world), Metrics()) for g in gateways]
+    apps = [App(g, LiveGateways(given, metadata, world), Metrics()) for g in gateways]
     yield [Api(app) for app in apps]
     for gateway in gateways:
         await gateway.aclose()

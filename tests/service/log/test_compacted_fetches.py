@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from service.app import App
 from service.clock import real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.bodies import arrow_fetch
 from service.http.metrics import Metrics
 from service.log.gateway import FetchResult, Gateway, Position, Wait
@@ -59,7 +59,7 @@ async def running(objects: ObjectStore | None = None) -> AsyncIterator[Running]:
     settings = Settings(gateway_heartbeat_s=0, sse_heartbeat_s=0.2)
     metadata = MemoryMetadata(world.new_version)
     gateway = Gateway(settings, Zones({"a": objects or MemoryObjects()}), metadata, world)
-    app = App(gateway, Registry(settings, metadata, world), Metrics())
+    app = App(gateway, LiveGateways(settings, metadata, world), Metrics())
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app), base_url="http://gateway"
     ) as http:

@@ -14,7 +14,7 @@ import pytest
 
 from service.app import App
 from service.clock import real_world
-from service.controller.live_gateways import Registry
+from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.process.store_watch import StoreWatch
@@ -62,7 +62,7 @@ class Served:
 async def served(metadata: MetadataStore, **stores: ObjectStore) -> AsyncIterator[Served]:
     world, settings = real_world(), Settings(linger_max_ms=1)
     gateway = Gateway(settings, Zones(stores), metadata, world)
-    registry = Registry(settings, metadata, world, gateway.zones)
+    registry = LiveGateways(settings, metadata, world, gateway.zones)
     app = App(gateway, registry, Metrics())
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
@@ -214,7 +214,7 @@ async def test_a_table_that_is_malformed_makes_the_gateway_unready(tmp_path: Pat
     path.write_bytes(whole)
     table = SqliteMetadata(path, lambda: f"v{next(versions)}")
     gateway = Gateway(Settings(), Zones({"a": DirectoryObjects(tmp_path)}), table, real_world())
-    app = App(gateway, Registry(Settings(), table, real_world()), Metrics())
+    app = App(gateway, LiveGateways(Settings(), table, real_world()), Metrics())
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
         ready, listed = await http.get("/ready"), await http.get("/v1/topics")

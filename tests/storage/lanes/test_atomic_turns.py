@@ -94,14 +94,14 @@ async def test_heads_are_rolled_by_atomic_commits_too() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_amid_faults_and_each_other_all_are_told_the_truth(seed: int) -> None:
-    crowd = Crowd(await new_scene(), seed)
+    crowd = Turns(await new_scene(), seed)
 
     await crowd.work(times=60)
 
     await crowd.check()
 
 
-class Crowd:
+class Turns:
     """Processes with atomic and plain commits to overlapping lanes, and callers who hang up."""
 
     def __init__(self, scene: Scene, seed: int) -> None:

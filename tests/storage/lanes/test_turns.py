@@ -135,7 +135,7 @@ def test_who_never_gets_a_turn_is_told_that_nothing_was_written(loop: asyncio.Ru
 
 
 async def _paces(losses: int, wins: int) -> list[float]:
-    crowd = contention.Crowd(new_runtime(new_metadata(), clock=LoopClock()))
+    crowd = contention.Turns(new_runtime(new_metadata(), clock=LoopClock()))
     found = []
     for attempt in range(losses):
         await crowd.lost(attempt, asyncio.get_running_loop().time())

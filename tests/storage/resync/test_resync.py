@@ -10,7 +10,7 @@ from storage.errors import StoreUnavailable
 from storage.head import replication
 from storage.head.replication import lacks, with_zone
 from storage.reading import catalog as catalogs
-from storage.resync.memory import Known
+from storage.resync.memory import ResyncMemory
 from storage.resync.resync import Progress, Rate, Resync
 from tests.storage.helpers.replicated import ReplicatedLane
 from tests.storage.helpers.worlds import Clock
@@ -61,7 +61,7 @@ async def test_a_zone_that_was_away_gets_what_it_missed_and_nothing_else(
     await lane.fill(20, seed=1)
     lane.zones["c"].mode = "ok"
     lane.zones["c"].puts.clear()
-    known, progress = Known(), Progress()
+    known, progress = ResyncMemory(), Progress()
 
     assert lacks(lane.head, number, known.held(lane.head))
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
@@ -80,7 +80,7 @@ async def test_a_wiped_zone_gets_everything_again(root: Path | None) -> None:
     await lane.fill(30)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = Known(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), Progress()
 
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -93,7 +93,7 @@ async def test_masks_of_a_wiped_zone_are_believed_only_of_runs_that_came_later()
     await lane.append(b"before")
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known = Known(trusts_masks=False)
+    known = ResyncMemory(trusts_masks=False)
     assert lacks(lane.head, number, known.held(lane.head))
 
     await resync_of(lane).lane(lane.head, "c", known, Progress(), FOREVER)
@@ -112,7 +112,7 @@ async def test_what_is_there_with_the_right_size_is_not_copied_again() -> None:
     lane.zones["c"].puts.clear()
     progress = Progress()
 
-    await resync_of(lane).lane(lane.head, "c", Known(trusts_masks=False), progress, FOREVER)
+    await resync_of(lane).lane(lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER)
 
     assert (lane.zones["c"].puts, progress.objects_copied) == ([], 0)
     assert progress.objects_checked > 30
@@ -128,7 +128,7 @@ async def test_a_copy_of_another_size_is_replaced() -> None:
         await lane.zones["c"].replace(key, body[:-1] if "/hot/" in key else body + b"x")
     progress = Progress()
 
-    await resync_of(lane).lane(lane.head, "c", Known(trusts_masks=False), progress, FOREVER)
+    await resync_of(lane).lane(lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER)
 
     assert progress.replaced == progress.objects_copied > 0
     await check_alone(lane, "c")
@@ -145,7 +145,7 @@ async def test_damaged_copies_are_not_spread() -> None:
         name = chance.choice("ab")
         size = len(await lane.zones[name].inner.get(key))
         await lane.zones[name].damage(key, chance.randrange(size))
-    known, progress = Known(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), Progress()
 
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -162,13 +162,13 @@ async def test_what_no_zone_has_is_lost_but_not_while_one_cannot_be_asked() -> N
     key = f"{gone.hex()[-1]}/hot/{gone.hex()}.seg"
     lane.zones["a"].mode = "denied"
     with pytest.raises(StoreUnavailable):
-        await resync_of(lane).lane(lane.head, "c", Known(), Progress(), FOREVER)
+        await resync_of(lane).lane(lane.head, "c", ResyncMemory(), Progress(), FOREVER)
 
     lane.zones["a"].mode = "ok"
     await lane.zones["a"].inner.delete([key])
     progress = Progress()
 
-    assert await resync_of(lane).lane(lane.head, "c", Known(), progress, FOREVER)
+    assert await resync_of(lane).lane(lane.head, "c", ResyncMemory(), progress, FOREVER)
     assert (progress.lost, progress.lost_keys) == (1, [key])
 
 
@@ -177,7 +177,7 @@ async def test_a_target_that_fails_in_between_is_resumed() -> None:
     await lane.fill(40)
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    target, known, progress = lane.zones["c"], Known(trusts_masks=False), Progress()
+    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), Progress()
     put, count = target.inner.put, 0
 
     async def failing_put(key: str, body: object) -> None:
@@ -207,7 +207,7 @@ async def test_it_stops_in_time_and_goes_on_where_it_was() -> None:
     await lane.fill(60)
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = Known(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), Progress()
     resync = resync_of(lane, clock, bytes_per_s=1000)
 
     steps = 1
@@ -228,7 +228,7 @@ async def test_it_takes_as_long_as_the_rate_says() -> None:
     progress, began_s = Progress(), clock.now_s
 
     await resync_of(lane, clock, 1000).lane(
-        lane.head, "c", Known(trusts_masks=False), progress, FOREVER
+        lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER
     )
 
     assert clock.now_s - began_s == pytest.approx(progress.bytes_copied / 1000, rel=0.1)
@@ -252,7 +252,7 @@ async def test_so_many_copies_are_made_at_once_and_no_more() -> None:
         await inner(key, body)  # type: ignore[arg-type]
 
     lane.zones["c"].inner.put = counting  # type: ignore[method-assign]
-    known = Known(trusts_masks=False)
+    known = ResyncMemory(trusts_masks=False)
 
     await resync_of(lane).lane(lane.head, "c", known, Progress(), FOREVER)
 
@@ -261,7 +261,7 @@ async def test_so_many_copies_are_made_at_once_and_no_more() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_a_zone_catches_up_with_a_lane_that_is_written_all_the_time(seed: int) -> None:
-    lane, known, progress = ReplicatedLane(seed=seed), Known(trusts_masks=False), Progress()
+    lane, known, progress = ReplicatedLane(seed=seed), ResyncMemory(trusts_masks=False), Progress()
     await lane.fill(30, seed)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
@@ -299,7 +299,7 @@ async def test_what_a_failed_leader_alone_has_holds_up_nobody_and_comes_back_wit
         await lane.roll()
 
     # c need not have what those in sync do not have either.
-    known, progress = Known(), Progress()
+    known, progress = ResyncMemory(), Progress()
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
     assert (progress.out_of_reach, progress.lost) == (1, 0)
     lane.head = with_zone(lane.head, third, known.held(lane.head))
@@ -307,7 +307,7 @@ async def test_what_a_failed_leader_alone_has_holds_up_nobody_and_comes_back_wit
         await lane.read()
 
     lane.zones["a"].mode = "ok"
-    known, progress = Known(), Progress()
+    known, progress = ResyncMemory(), Progress()
     assert await resync_of(lane).lane(lane.head, "a", known, progress, FOREVER)
     lane.head = with_zone(lane.head, first, known.held(lane.head))
     for name in "abc":
@@ -322,4 +322,4 @@ async def test_but_a_zone_in_sync_that_is_away_may_have_it() -> None:
     lane.zones["a"].mode = lane.zones["b"].mode = "denied"
 
     with pytest.raises(StoreUnavailable):
-        await resync_of(lane).lane(lane.head, "c", Known(), Progress(), FOREVER)
+        await resync_of(lane).lane(lane.head, "c", ResyncMemory(), Progress(), FOREVER)

@@ -10,7 +10,7 @@ from storage.head import replication
 from storage.head.replication import lacks, with_zone
 from storage.maintenance.fsck import check_lane
 from storage.resync import segment_copies
-from storage.resync.memory import Known
+from storage.resync.memory import ResyncMemory
 from storage.resync.resync import Progress, Rate, Resync
 from tests.storage.helpers.compacted_lane import CompactedLane
 from tests.storage.helpers.worlds import TOPIC_ID, Clock
@@ -67,7 +67,7 @@ async def test_a_zone_that_was_away_gets_the_segments_it_missed_and_no_others(
     await lane.roll()
     new = await lane.compact(0)
     lane.zones["c"].puts.clear()
-    known, progress = Known(), Progress()
+    known, progress = ResyncMemory(), Progress()
 
     assert lacks(lane.head, number, known.held(lane.head))
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
@@ -88,7 +88,7 @@ async def test_a_wiped_zone_gets_all_that_is_needed_and_slices_that_were_replace
     await lane.compact(1)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = Known(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), Progress()
 
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -107,7 +107,7 @@ async def test_a_segment_is_copied_piece_by_piece(
     await lane.zones["c"].wipe()
     lane.zones["a"].reads.clear()
 
-    known = Known(trusts_masks=False)
+    known = ResyncMemory(trusts_masks=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, Progress(), FOREVER)
 
     # The footer, and then one row group at a time.
@@ -125,7 +125,7 @@ async def test_row_groups_come_from_whoever_holds_them_whole(folder: Path) -> No
     await lane.zones["b"].damage(key, -1)
 
     progress = Progress()
-    known = Known(trusts_masks=False)
+    known = ResyncMemory(trusts_masks=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
     assert progress.lost == 0
@@ -140,7 +140,7 @@ async def test_a_segment_of_another_size_is_replaced(folder: Path) -> None:
     await lane.zones["c"].replace(key, whole[:-1])
 
     progress = Progress()
-    known = Known(trusts_masks=False)
+    known = ResyncMemory(trusts_masks=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
     assert (progress.replaced, progress.objects_copied) == (1, 1)
@@ -157,7 +157,7 @@ async def test_a_segment_that_no_zone_holds_whole_is_lost_and_keeps_nobody_out(
     for name in "ab":
         await lane.zones[name].damage(key, 10)
 
-    known, progress = Known(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), Progress()
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
     assert progress.lost_keys == [key]
@@ -172,7 +172,7 @@ async def test_nothing_is_lost_while_a_zone_that_may_have_it_is_away(folder: Pat
     await lane.zones["a"].damage(segments[0].key(TOPIC_ID), 10)
 
     progress = Progress()
-    known = Known(trusts_masks=False)
+    known = ResyncMemory(trusts_masks=False)
     with pytest.raises(StoreUnavailable):
         await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 

@@ -5,7 +5,7 @@ import pytest
 from storage.errors import StoreUnavailable
 from storage.head import replication
 from storage.head.replication import lacks, with_zone
-from storage.resync.memory import Known
+from storage.resync.memory import ResyncMemory
 from storage.resync.resync import Progress, Rate, Resync
 from storage.stores.objects import ObjectStore
 from tests.storage.helpers.replicated import ReplicatedLane
@@ -44,12 +44,12 @@ class Slow:
         store.size = slow_size  # type: ignore[method-assign]
 
     async def step(
-        self, name: str, known: Known, progress: Progress, *, seconds: float = STEP_S
+        self, name: str, known: ResyncMemory, progress: Progress, *, seconds: float = STEP_S
     ) -> bool:
         until_s = self.clock.now_s + seconds
         return await self._resync.lane(self.lane.head, name, known, progress, until_s)
 
-    async def steps(self, name: str, known: Known, progress: Progress) -> int:
+    async def steps(self, name: str, known: ResyncMemory, progress: Progress) -> int:
         """Return how many steps it took, each of which must deal with something new."""
         for number in range(OBJECTS):
             before = len(known.objects) + len(known.out_of_reach)
@@ -68,7 +68,7 @@ def leave(lane: ReplicatedLane, name: str) -> int:
 
 async def return_of(lane: ReplicatedLane, name: str) -> None:
     """Bring a zone up to date at once, and let it in."""
-    clock, known = Clock(), Known()
+    clock, known = Clock(), ResyncMemory()
     rate = Rate(1e9, clock.monotonic_s, clock.sleep)
     resync = Resync(lane.zones, rate=rate, copies_at_once=4, monotonic_s=clock.monotonic_s)
     assert await resync.lane(lane.head, name, known, Progress(), FOREVER)
@@ -103,7 +103,7 @@ async def test_zones_return_to_one_that_was_away_before_them(rolled: bool) -> No
     slow = Slow(lane)
 
     for name in "bc":
-        known, progress = Known(), Progress()
+        known, progress = ResyncMemory(), Progress()
         await slow.steps(name, known, progress)
         # Each object that a may lack is looked for there, once.
         assert progress.objects_checked <= OBJECTS + 5
@@ -123,7 +123,7 @@ async def test_what_only_a_failed_leader_has_does_not_hold_up_a_slow_zone() -> N
     third = leave(lane, "c")
     await lane.roll()
     lane.zones["a"].mode = "denied"
-    known, progress = Known(), Progress()
+    known, progress = ResyncMemory(), Progress()
 
     await Slow(lane).steps("c", known, progress)
 
@@ -140,7 +140,7 @@ async def test_a_zone_that_returns_meanwhile_has_what_was_out_of_reach(rolled: b
     if rolled:
         await lane.roll()
     lane.zones["a"].mode = "denied"
-    slow, known, progress = Slow(lane), Known(), Progress()
+    slow, known, progress = Slow(lane), ResyncMemory(), Progress()
     assert await slow.step("c", known, progress)
     assert progress.out_of_reach == 1
     assert not known.is_outdated(lane.head)
@@ -161,7 +161,7 @@ async def test_a_step_that_has_no_time_left_does_something_all_the_same() -> Non
     await lane.fill(OBJECTS)
     leave(lane, "c")
     await lane.zones["c"].wipe()
-    slow, known, progress = Slow(lane), Known(trusts_masks=False), Progress()
+    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), Progress()
 
     copied = -1
     while not await slow.step("c", known, progress, seconds=0.0):
@@ -176,7 +176,7 @@ async def test_what_went_well_is_not_looked_at_again_because_something_else_did_
     await lane.fill(40, rolls=0)
     leave(lane, "c")
     await lane.zones["c"].wipe()
-    target, known, progress = lane.zones["c"], Known(trusts_masks=False), Progress()
+    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), Progress()
     put, refused = target.inner.put, set[str]()
 
     async def failing_put(key: str, body: object) -> None:
@@ -205,7 +205,7 @@ async def test_of_a_wiped_zone_later_commits_are_believed_and_earlier_ones_are_n
     await lane.zones["c"].wipe()
     await lane.append(b"on its way when c was wiped", zones="abc")
     await lane.zones["c"].wipe()
-    slow, known, progress = Slow(lane), Known(trusts_masks=False), Progress()
+    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), Progress()
     known.believe_after(lane.head)
     for number in range(OBJECTS):
         await lane.append(b"%d" % number, partition=number % 2, zones="abc")

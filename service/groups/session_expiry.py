@@ -1,4 +1,4 @@
-"""Whoever calls looks after the others: noting who is silent, and ending what is over."""
+"""Session expiry: each call of a group looks for silent members, and ends their sessions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -15,7 +15,7 @@ from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op,
 MEMBERS_MAX: Final = 1_000
 
 
-class Lookout:
+class SessionExpiry:
     def __init__(self, metadata: MetadataStore, items: GroupItems, world: World) -> None:
         self._metadata = metadata
         self._items = items
