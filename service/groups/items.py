@@ -24,7 +24,14 @@ from storage.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from storage.stores.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import (
+    VALUE_BYTES_MAX,
+    MetadataStore,
+    Op,
+    Put,
+    Versioned,
+    pages,
+)
 from storage.topics.topics import Topics
 
 ATTEMPTS_MAX: Final = 30
@@ -40,7 +47,6 @@ GROUP_ID_CHARS_MAX: Final = 249
 GROUPS_KEPT_MAX: Final = 256
 """Groups whose last version is kept decoded."""
 
-LISTED_AT_ONCE: Final = 1000
 
 T = TypeVar("T")
 
@@ -97,13 +103,9 @@ class GroupItems:
 
     async def all(self) -> dict[str, Group]:
         groups: dict[str, Group] = {}
-        after = None
-        while True:
-            page = await self._metadata.list("group/", after=after, limit=LISTED_AT_ONCE)
+        async for page in pages(self._metadata, "group/"):
             groups |= {k.removeprefix("group/"): state.decode(item.value) for k, item in page}
-            if len(page) < LISTED_AT_ONCE:
-                return groups
-            after = page[-1][0]
+        return groups
 
     async def write(self, group_id: str, known: Known, new: Group, ops: Sequence[Op]) -> None:
         """Put `new` in the place of `known`, and do `ops`, or raise what `transact` raises."""

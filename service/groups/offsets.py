@@ -16,7 +16,7 @@ from service.clock import World
 from service.groups import sessions, state
 from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Coordinator
-from service.groups.items import LISTED_AT_ONCE, Known, parse_group_id, repeat
+from service.groups.items import Known, parse_group_id, repeat
 from service.groups.state import Group
 from storage import keys
 from storage.errors import (
@@ -38,6 +38,7 @@ from storage.stores.metadata import (
     Op,
     Put,
     Versioned,
+    pages,
 )
 from storage.topics.topics import Topic, Topics
 
@@ -251,14 +252,9 @@ class Offsets:
     async def _stored(self, group_id: str) -> AsyncIterator[tuple[str, Versioned]]:
         """Yield all items of the group, each with the name of its topic."""
         prefix = f"offset/{group_id}/"
-        after = None
-        while True:
-            page = await self._metadata.list(prefix, after=after, limit=LISTED_AT_ONCE)
+        async for page in pages(self._metadata, prefix):
             for key, item in page:
                 yield key.removeprefix(prefix).rsplit("/", 1)[0], item
-            if len(page) < LISTED_AT_ONCE:
-                return
-            after = page[-1][0]
 
     async def _checked_topics(self, commits: Sequence[Commit]) -> dict[str, Topic]:
         if not commits:

@@ -38,7 +38,7 @@ from storage.head import head as heads
 from storage.leases import LeaseLost
 from storage.maintenance import sweep as sweeping
 from storage.maintenance.sweep import Candidate, Count, TooMany, ZoneTally
-from storage.stores.metadata import MetadataStore, Op
+from storage.stores.metadata import MetadataStore, Op, pages
 from storage.topics import deleted as gone_topics
 from storage.topics.all_heads import every_head
 from storage.zones import items as zone_items
@@ -52,7 +52,6 @@ SAFE_AGE_MS_MIN: Final = 900_000
 CLOCK_SLACK_MS: Final = 60_000
 """A zone's clock may be behind ours by so much; some tell only the second."""
 
-_LISTED_AT_ONCE: Final = 1000
 _MANY: Final = 1 << 62
 """More bytes than any limit, to ask for Spark."""
 _DIGITS: Final = "0123456789abcdef"
@@ -348,13 +347,9 @@ class Sweep:
 async def staged_keys(metadata: MetadataStore) -> list[str]:
     """Return the objects that open transactions have staged."""
     found: list[str] = []
-    after = None
-    while True:
-        page = await metadata.list("txn/", after=after, limit=_LISTED_AT_ONCE)
+    async for page in pages(metadata, "txn/"):
         for _, item in page:
             opened = state.decode(item.value).open
             for staged in opened.staged if opened is not None else ():
                 found += [keys.hot_segment(run.object_id) for run in staged.runs]
-        if len(page) < _LISTED_AT_ONCE:
-            return found
-        after = page[-1][0]
+    return found

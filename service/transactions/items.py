@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from service.clock import World
-from service.groups.items import LISTED_AT_ONCE, is_id, repeat
+from service.groups.items import is_id, repeat
 from service.transactions import state
 from service.transactions.ids import ProducerIds, owner_op
 from service.transactions.state import Outcome, Ref, Results, Transaction
 from storage import keys
 from storage.errors import OutcomeUnknown, TransactionTooLarge
-from storage.stores.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import (
+    VALUE_BYTES_MAX,
+    MetadataStore,
+    Op,
+    Put,
+    Versioned,
+    pages,
+)
 
 ITEMS_KEPT_MAX: Final = 256
 """Items whose last version is kept decoded."""
@@ -142,15 +149,11 @@ class TransactionItems:
     async def all(self) -> list[tuple[str, Known]]:
         """Return every transactional id there is."""
         found: list[tuple[str, Known]] = []
-        after = None
-        while True:
-            page = await self._metadata.list("txn/", after=after, limit=LISTED_AT_ONCE)
+        async for page in pages(self._metadata, "txn/"):
             for key, item in page:
                 transactional_id = key.removeprefix("txn/")
                 found.append((transactional_id, self._known(transactional_id, item)))
-            if len(page) < LISTED_AT_ONCE:
-                return found
-            after = page[-1][0]
+        return found
 
     def _known(self, transactional_id: str, item: Versioned | None) -> Known:
         if item is None:

@@ -6,14 +6,13 @@ from contextlib import suppress
 from typing import Final
 
 from service.clock import World
-from service.groups.items import LISTED_AT_ONCE
 from service.settings import Settings
 from service.transactions.guards import decode_kept, decode_window
 from service.transactions.ids import decode_owner
 from service.transactions.items import Known, TransactionItems
 from storage import keys
 from storage.errors import MetadataConflict, RiachoError
-from storage.stores.metadata import Delete, MetadataStore, Versioned
+from storage.stores.metadata import Delete, MetadataStore, Versioned, pages
 
 log = logging.getLogger("riacho")
 
@@ -89,14 +88,9 @@ class TransactionUpkeep:
             await self._delete(key, item.version)
 
     async def _listed(self, prefix: str) -> AsyncIterator[tuple[str, Versioned]]:
-        after = None
-        while True:
-            page = await self._metadata.list(prefix, after=after, limit=LISTED_AT_ONCE)
+        async for page in pages(self._metadata, prefix):
             for key, item in page:
                 yield key, item
-            if len(page) < LISTED_AT_ONCE:
-                return
-            after = page[-1][0]
 
     async def _delete(self, key: str, version: str | None) -> None:
         assert version is not None, key

@@ -45,7 +45,7 @@ from storage.formats.slices import Slice
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.head.roots import Overtaken
-from storage.stores.metadata import Delete, MetadataStore, Put, Versioned
+from storage.stores.metadata import Delete, MetadataStore, Put, Versioned, pages
 from storage.stores.objects import Piece
 
 log = logging.getLogger("riacho")
@@ -208,14 +208,9 @@ async def old(metadata: MetadataStore, cutoff_ms: int) -> AsyncIterator[list[Old
     Only the clock of whoever wrote one tells its age: there is none in the table.
     """
     for digit in _DIGITS:
-        after = None
-        while True:
-            page = await metadata.list(f"batch/{digit}/", after=after, limit=_LISTED_AT_ONCE)
+        async for page in pages(metadata, f"batch/{digit}/", _LISTED_AT_ONCE):
             found = [_old(key, item) for key, item in page]
             yield [batch for batch in found if int.from_bytes(batch.object_id[:6]) <= cutoff_ms]
-            if len(page) < _LISTED_AT_ONCE:
-                break
-            after = page[-1][0]
 
 
 def _old(key: str, item: Versioned) -> OldBatch:

@@ -18,6 +18,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
+LISTED_AT_ONCE: Final = 1000
+"""Items of a page, unless a caller asks for fewer."""
+
 TRANSACT_OPS_MAX: Final = 100
 """DynamoDB takes at most 100 actions in a transaction, so no backend takes more."""
 
@@ -119,6 +122,20 @@ class Scannable(Protocol):
 
         Raises `MetadataDamaged` if the table cannot be read to the end.
         """
+
+
+async def pages(
+    metadata: MetadataStore, prefix: str, limit: int | None = None
+) -> AsyncIterator[list[tuple[str, Versioned]]]:
+    """Yield all items whose keys begin with `prefix`, in order, at most `limit` at a time."""
+    limit = limit or LISTED_AT_ONCE
+    after: str | None = None
+    while True:
+        page = await metadata.list(prefix, after=after, limit=limit)
+        yield page
+        if len(page) < limit:
+            return
+        after = page[-1][0]
 
 
 def collection_of(key: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from storage import keys
 from storage.errors import Corrupt, HeadMissing, MetadataDamaged
 from storage.head import head as heads
 from storage.head.head import Head
-from storage.stores.metadata import MetadataStore, Scannable, Scanned, Versioned
+from storage.stores.metadata import MetadataStore, Scannable, Scanned, Versioned, pages
 from storage.topics import deleted as gone_topics
 from storage.topics import items as topic_items
 from storage.topics.items import Topic
@@ -125,14 +125,11 @@ async def sound_topics(metadata: MetadataStore) -> list[Topic]:
 
 
 async def _topics(metadata: MetadataStore) -> list[Topic]:
-    found: list[Topic] = []
-    after = None
-    while True:
-        page = await metadata.list("topic/", after=after)
-        found += [topic_items.decode(key.removeprefix("topic/"), item) for key, item in page]
-        if len(page) < 1000:
-            return found
-        after = page[-1][0]
+    return [
+        topic_items.decode(key.removeprefix("topic/"), item)
+        async for page in pages(metadata, "topic/")
+        for key, item in page
+    ]
 
 
 async def is_lost(metadata: MetadataStore, topic_name: str, key: str) -> bool:

@@ -20,7 +20,7 @@ from storage import keys
 from storage.errors import Corrupt, MetadataConflict
 from storage.formats import frames
 from storage.head.changes import Transact
-from storage.stores.metadata import Check, Delete, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import Check, Delete, MetadataStore, Op, Put, Versioned, pages
 
 _MAGIC: Final = b"RGN1"
 
@@ -54,14 +54,10 @@ def decode(value: bytes, key: str | None = None) -> GoneTopic:
 
 async def left_behind(metadata: MetadataStore, cutoff_ms: int) -> list[GoneTopic]:
     """Return the topics whose heads may have been left behind, not after `cutoff_ms`."""
-    found: list[GoneTopic] = []
-    after = None
-    while True:
-        page = await metadata.list("gone/", after=after)
-        found += [decode(item.value, key) for key, item in page]
-        if len(page) < 1000:
-            return [gone for gone in found if gone.at_ms <= cutoff_ms]
-        after = page[-1][0]
+    found = [
+        decode(item.value, key) async for page in pages(metadata, "gone/") for key, item in page
+    ]
+    return [gone for gone in found if gone.at_ms <= cutoff_ms]
 
 
 async def remove_heads(

@@ -31,7 +31,15 @@ from storage.head.changes import change_head
 from storage.head.head import Head
 from storage.head.replication import place, reassigned, with_factor
 from storage.stores.dated import CallBegan, DatedMetadata
-from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import (
+    TRANSACT_OPS_MAX,
+    Delete,
+    MetadataStore,
+    Op,
+    Put,
+    Versioned,
+    pages,
+)
 from storage.tasks import shared
 from storage.topics import deleted as gone_topics
 from storage.topics.config import SETTINGS, TopicConfig, parse_config
@@ -118,14 +126,11 @@ class Topics:
         self._known.pop(name, None)
 
     async def all(self) -> list[Topic]:
-        found: list[Topic] = []
-        after = None
-        while True:
-            page = await self._metadata.list("topic/", after=after)
-            found += [decode(key.removeprefix("topic/"), item) for key, item in page]
-            if len(page) < 1000:
-                return found
-            after = page[-1][0]
+        return [
+            decode(key.removeprefix("topic/"), item)
+            async for page in pages(self._metadata, "topic/")
+            for key, item in page
+        ]
 
     async def create(
         self,

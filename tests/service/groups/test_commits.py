@@ -128,7 +128,7 @@ async def test_a_commit_that_lost_a_race_and_then_its_partitions_is_refused_for_
 
 
 async def test_all_items_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LISTED_AT_ONCE", 2)
+    monkeypatch.setattr("storage.stores.metadata.LISTED_AT_ONCE", 2)
     counting = CountingMetadata(new_metadata())
     gateway = await with_lanes(Cluster(counting), 5)
     await commit(gateway, *(at(partition, partition) for partition in range(5)))

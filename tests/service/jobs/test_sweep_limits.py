@@ -248,7 +248,7 @@ async def test_all_that_is_staged_is_found_page_by_page(monkeypatch: pytest.Monk
     assert len(everything) == 4
 
     for listed in (1, 2, 3, 4, 5):
-        monkeypatch.setattr(jobs, "_LISTED_AT_ONCE", listed)
+        monkeypatch.setattr("storage.stores.metadata.LISTED_AT_ONCE", listed)
         assert sorted(await jobs.staged_keys(cluster.metadata)) == everything
 
 

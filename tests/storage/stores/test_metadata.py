@@ -18,6 +18,7 @@ from storage.stores.metadata import (
     MetadataStore,
     Put,
     Versioned,
+    pages,
 )
 from storage.stores.sqlite.table import SqliteMetadata
 
@@ -241,6 +242,17 @@ async def test_a_list_continues_behind_a_key(store: MetadataStore) -> None:
     assert await keys_of(store, "topic/b", after="topic/a") == ["topic/b1", "topic/b2", "topic/b3"]
     assert await keys_of(store, "topic/b", after="topic/c") == []
     assert await keys_of(store, "topic/", after="topic/c") == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+async def test_pages_hold_every_item_once_and_in_order(store: MetadataStore, limit: int) -> None:
+    expected = [f"topic/{name}" for name in "abcd"]
+    await store.transact([Put(key, b"v", None) for key in [*expected, "zone/e"]])
+
+    found = [page async for page in pages(store, "topic/", limit)]
+
+    assert [key for page in found for key, _ in page] == expected
+    assert max(map(len, found)) <= limit
 
 
 async def test_lists_and_gets_more_than_one_answer_can_hold(store: MetadataStore) -> None:
