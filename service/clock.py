@@ -6,6 +6,10 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
+
+BACK_OFF_S: Final = 0.005
+BACK_OFF_STEPS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +21,10 @@ class World:
     sleep: Callable[[float], Awaitable[None]]
     random: Callable[[], float]
     random_bytes: Callable[[int], bytes]
+
+    async def back_off(self, lost: int) -> None:
+        """Wait a little, at random, longer with each of the `lost` races, at most 0.05 s."""
+        await self.sleep(self.random() * BACK_OFF_S * min(lost, BACK_OFF_STEPS_MAX))
 
     def new_version(self) -> str:
         return self.random_bytes(12).hex()

@@ -40,8 +40,6 @@ ATTEMPTS_MAX: Final = 30
 REPEAT_S_MAX: Final = 30.0
 """After this long nobody waits for the answer any more."""
 
-BACKOFF_S: Final = 0.005
-BACKOFF_STEPS_MAX: Final = 10
 
 GROUP_ID_CHARS_MAX: Final = 249
 GROUPS_KEPT_MAX: Final = 256
@@ -164,7 +162,7 @@ async def repeat(world: World, what: str, attempt: Callable[[bool], Awaitable[T]
         # An attempt may itself be many, over a quarter of a minute.
         if world.monotonic_s() - began_s > REPEAT_S_MAX:
             break
-        await world.sleep(world.random() * BACKOFF_S * min(number + 1, BACKOFF_STEPS_MAX))
+        await world.back_off(number + 1)
     if is_in_doubt:
         raise OutcomeUnknown(f"{what} may have changed; look before trying again")
     raise Contended(f"{what} is changed by others all the time; send it again")

@@ -38,7 +38,12 @@ class Stores:
     def topics(self) -> Topics:
         world = self.world
         return Topics(
-            self.metadata, self.zones.names, world.new_id, world.now_ms, world.monotonic_s
+            self.metadata,
+            self.zones.names,
+            world.new_id,
+            world.now_ms,
+            world.monotonic_s,
+            back_off=world.back_off,
         )
 
 

@@ -67,7 +67,14 @@ class Gateway:
         self.admission = Admission(settings.held_bytes_max)
         self.heavy_work = HeavyWork()
         self.outgoing = Shares(settings.fetch_held_bytes_max)
-        self.topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
+        self.topics = Topics(
+            metadata,
+            zones.names,
+            world.new_id,
+            world.now_ms,
+            world.monotonic_s,
+            back_off=world.back_off,
+        )
         batches = TableBatches(metadata)
         self.catalog = catalog = Catalog(zones, world.new_id, settings.index_cache_bytes, batches)
         self._lane_runtime = LaneRuntime(

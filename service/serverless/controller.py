@@ -57,7 +57,14 @@ class ScheduledController:
         self._loop = asyncio.new_event_loop()
         self._metadata = metadata = open_table(settings, world)
         self._zones = zones = open_zones(settings)
-        topics = Topics(metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
+        topics = Topics(
+            metadata,
+            zones.names,
+            world.new_id,
+            world.now_ms,
+            world.monotonic_s,
+            back_off=world.back_off,
+        )
         self.controller = Controller(
             settings, zones, metadata, topics, world, world.random_bytes(6).hex()
         )

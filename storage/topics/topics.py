@@ -77,6 +77,8 @@ class Topics:
         now_ms: Callable[[], int],
         monotonic_s: Callable[[], float],
         age_max_s: float = 1.0,
+        *,
+        back_off: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self._metadata = metadata
         self._dated = DatedMetadata(metadata, monotonic_s)
@@ -85,6 +87,8 @@ class Topics:
         self._now_ms = now_ms
         self._monotonic_s = monotonic_s
         self._age_max_s = age_max_s
+        self._back_off = back_off
+        """Waits before the next attempt, after so many were lost to others."""
         self._known: dict[str, tuple[Topic, CallBegan]] = {}
         self._reading: dict[str, tuple[asyncio.Task[Topic], float]] = {}
 
@@ -236,7 +240,9 @@ class Topics:
     async def _repeat(self, name: str, attempt: Callable[[], Awaitable[Topic]]) -> Topic:
         """Return what `attempt` returns, after as many as it takes to win and to be sure."""
         is_in_doubt = False
-        for _ in range(CHANGE_ATTEMPTS_MAX):
+        for number in range(CHANGE_ATTEMPTS_MAX):
+            if number and self._back_off is not None:
+                await self._back_off(number)
             try:
                 return await attempt()
             except MetadataConflict:

@@ -1,7 +1,7 @@
 """Topics: created once, altered and deleted by many, over a table that loses replies."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,13 @@ from storage.lanes.lane import Lane
 from storage.stores.memory import MemoryMetadata
 from storage.stores.metadata import MetadataStore, Op, Put, Versioned
 from storage.topics import items as topic_items
-from storage.topics.topics import PARTITIONS_MAX, Topic, Topics, parse_topic_name
+from storage.topics.topics import (
+    CHANGE_ATTEMPTS_MAX,
+    PARTITIONS_MAX,
+    Topic,
+    Topics,
+    parse_topic_name,
+)
 from tests.examples import few, some
 from tests.storage.helpers.damage import check_gives_a_value_or_corrupt, check_notices_damage
 from tests.storage.helpers.faults import Fault, FaultyMetadata, random_faults
@@ -42,10 +48,22 @@ UNANSWERED = pytest.mark.parametrize("fault", ["request lost", "reply lost", "la
 
 
 def new_topics(
-    metadata: MetadataStore, *, seed: int = 0, clock: Clock | None = None, zones: str = "abc"
+    metadata: MetadataStore,
+    *,
+    seed: int = 0,
+    clock: Clock | None = None,
+    zones: str = "abc",
+    back_off: Callable[[int], Awaitable[None]] | None = None,
 ) -> Topics:
     clock = clock or Clock()
-    return Topics(metadata, list(zones), new_ids(seed), clock.now_ms, clock.monotonic_s)
+    return Topics(
+        metadata,
+        list(zones),
+        new_ids(seed),
+        clock.now_ms,
+        clock.monotonic_s,
+        back_off=back_off,
+    )
 
 
 async def head_of(metadata: MetadataStore, topic: Topic, lane: int) -> heads.Head | None:
@@ -345,7 +363,7 @@ async def test_a_change_that_stays_unanswered_is_not_reported_as_undone() -> Non
         await topics.alter("t", partitions=2)
 
 
-async def test_a_change_that_always_comes_second_gives_up() -> None:
+async def test_a_change_that_always_comes_second_waits_longer_each_time_and_gives_up() -> None:
     metadata = FaultyMetadata(new_metadata())
     topics, theirs = new_topics(metadata), new_topics(metadata.inner, seed=1)
     await topics.create("t")
@@ -355,8 +373,15 @@ async def test_a_change_that_always_comes_second_gives_up() -> None:
             await theirs.alter("t", config={"retention.ms": 1})
             return await super().transact(ops)
 
+    waits: list[int] = []
+
+    async def back_off(lost: int) -> None:
+        waits.append(lost)
+
     with pytest.raises(Contended):
-        await new_topics(Hasty(metadata.inner)).alter("t", partitions=2)
+        await new_topics(Hasty(metadata.inner), back_off=back_off).alter("t", partitions=2)
+
+    assert waits == list(range(1, CHANGE_ATTEMPTS_MAX))
 
 
 # Deleting
