@@ -1,21 +1,25 @@
-"""The README's lines work when they are pasted, from the first to the last."""
+"""The lines of README and tour work when they are pasted, from the first to the last."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from riacho import Admin
 from tests.docs.markdown import ROOT, blocks
-from tests.docs.running import run, shell
+from tests.docs.running import READERS_ADDRESS, run, shell
 from tests.gateway import GatewayProcess
 
 README = ROOT / "README.md"
+TOUR = ROOT / "docs/tour.md"
 
 
 def test_the_tour_works_verbatim(gateway: GatewayProcess) -> None:
-    tour = blocks(README, "sh")[0].text
+    [tour] = blocks(README, "sh")
     created, written, fetched, tailed, partitions = (
-        shell(line, gateway) for line in tour.splitlines()
+        shell(line, gateway) for line in tour.text.splitlines()
     )
     assert json.loads(created)["name"] == "orders"
     assert json.loads(written) == {"results": [{"partition": 0, "base_offset": 0, "count": 1}]}
@@ -24,17 +28,33 @@ def test_the_tour_works_verbatim(gateway: GatewayProcess) -> None:
     assert json.loads(partitions)["partitions"][0]["high_watermark"] == 1
 
 
+def test_the_python_lines_work_verbatim(gateway: GatewayProcess, tmp_path: Path) -> None:
+    [program] = blocks(README, "python")
+    printed = run([sys.executable, "-c", program.text], gateway, tmp_path)
+    assert 'ana {"item": "tea"}\n' in printed
+    assert 'caio {"item":"coffee"}\n' in printed
+
+
+def test_the_javascript_lines_work_verbatim(gateway: GatewayProcess, tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    [program] = blocks(README, "javascript")
+    here = program.text.replace(f"http://{READERS_ADDRESS}", gateway.url)
+    printed = run(["node", "--input-type=module", "-e", here], gateway, tmp_path)
+    assert printed.startswith("0 ana tea\n")
+    assert printed.endswith(" bia mate\n")
+
+
 def test_the_command_line_works_verbatim(gateway: GatewayProcess) -> None:
-    printed = shell(blocks(README, "sh")[1].text, gateway)
+    [lines] = blocks(TOUR, "sh")
+    printed = shell(lines.text, gateway)
     assert "ana home\n" in printed
     assert "bia cart\n" in printed
     assert "lane.partitions" in printed
 
 
-def test_the_python_lines_work_verbatim(gateway: GatewayProcess, tmp_path: Path) -> None:
-    plain, transaction = blocks(README, "python")
-    printed = run([sys.executable, "-c", plain.text], gateway, tmp_path)
-    assert 'caio {"page":"home"}' in printed
+def test_the_transaction_works_verbatim(gateway: GatewayProcess, tmp_path: Path) -> None:
+    [transaction] = blocks(TOUR, "python")
     with Admin(gateway.url) as admin:
         [before] = admin.partitions("orders")
         run([sys.executable, "-c", transaction.text], gateway, tmp_path)
