@@ -4,14 +4,14 @@
     append ─┼─ buffer ── segment ── PUT to the zones ── commit each lane ── every append returns
     append ─╯
 
-The linger is adaptive. When nothing is in the air, what arrives leaves at once. While a flush is
-in the air, arrivals gather; they leave when it lands, when they are `batch_bytes_max`, or when
-the first of them has waited `linger_max_s`, whichever comes first, with at most `flights_max`
-flushes in the air; while there are as many, arrivals go on gathering. A flush takes its place
-in the queue of every lane it touches before its bytes are even encoded, so commits keep the
-order of arrival though PUTs overtake.
+The linger is adaptive. When no flush is running, arrivals are flushed at once. While a flush is
+running, arrivals gather; they are flushed when it completes, when they reach `batch_bytes_max`, or
+when the first of them has waited `linger_max_s`, whichever comes first. At most `flights_max`
+flushes run concurrently; at that limit, arrivals keep gathering. A flush takes its place in the
+queue of every lane it touches before its bytes are even encoded, so commits keep the order of
+arrival even if PUTs overtake each other.
 
-How much may wait here is bounded by `service/limits/admission.py`, before a request is even read.
+`service/limits/admission.py` bounds how much may wait here, before a request is even read.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class BatchLimits:
     flights_max: int
     linger_min_s: float = 0.0
     table_batch_bytes_max: int = 0
-    """Flushes of one lane go into the table up to here; 0: never."""
+    """Maximum size of a single-lane flush that is written to the table; 0: never."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,10 +82,10 @@ class Batcher:
         self._sealed: deque[_Buffer] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         self._arriving: dict[bytes, asyncio.Future[None]] = {}
-        """By topic: done when the append that came last has its place in a buffer."""
+        """By topic: done when the latest append has its place in a buffer."""
         self._closing = False
         self._following: set[asyncio.Task[None]] = set()
-        """Those who watch zones that nobody waits for."""
+        """Tasks that watch zones that no commit waits for."""
 
     @property
     def flush_count(self) -> int:
@@ -112,12 +112,12 @@ class Batcher:
     ) -> dict[int, int]:
         """Return the first offset given in each partition, once all records are durable.
 
-        That is in all zones in sync, or in those that lead if it `waits_for_all` of them not.
-        `size_bytes` is about what all batches have together; `sent` is the only batch there is in
-        pieces that may be stored as they are. Batches with a claim are appended
-        once, however often they come; one that was appended before gets the offset of then.
-        Raises `ShuttingDown`, what a claim is refused for, or what the write raised. To stop
-        waiting does not withdraw the records.
+        Durable means stored in all zones in sync, or in the leading zones only if
+        `waits_for_all` is false. `size_bytes` is the approximate size of all batches; `sent` is
+        the only batch, in pieces that may be stored as they are. Batches with a claim are
+        appended once, however often they are sent; a duplicate returns the original offset.
+        Raises `ShuttingDown`, the reason a claim was refused, or what the write raised.
+        Cancelling the call does not withdraw the records.
         """
         if not batches:
             return {}
@@ -156,7 +156,7 @@ class Batcher:
             self._seal()
             self._take_off()
         try:
-            # Shielded, because the flush goes on for the others when one caller hangs up.
+            # Shielded: when one caller disconnects, the flush continues for the others.
             return await asyncio.shield(append.done)
         except asyncio.CancelledError:
             append.done.add_done_callback(drop_error)
@@ -165,9 +165,9 @@ class Batcher:
     async def stage(
         self, appends: Sequence[tuple[Topic, Mapping[int, pa.RecordBatch]]], size_bytes: int
     ) -> list[LaneRuns]:
-        """Write all records as one object, and commit nothing: nobody can see them yet.
+        """Write all records as one object without committing it: no reader can see them yet.
 
-        Raises what the write raised. What is never committed is an orphan for the sweeper.
+        Raises what the write raised. The sweeper deletes objects that are never committed.
         """
         buffers: dict[tuple[bytes, int], LaneBuffer] = {}
         for topic, batches in appends:
@@ -188,7 +188,7 @@ class Batcher:
         self._writer.leave_behind(written)
         for waiting, placed in zip(lanes, found, strict=True):
             if placed.failed:
-                # The commit is for later, but who comes next shall not wait for them again.
+                # The commit comes later, but stop waiting for these zones on the next write.
                 waiting.lane.distrust(placed.failed, waiting.view.head.leader_epoch)
             in_sync = placed.run.zones & waiting.view.head.isr
             replication.check_in_sync(in_sync, waiting.in_sync_min)
@@ -200,14 +200,14 @@ class Batcher:
     async def _views_in_turn(
         self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
     ) -> dict[int, LaneView]:
-        """Return what `_views` returns, but not before those who came earlier have it.
+        """Return what `_views` returns, after all earlier appends to the topic have theirs.
 
-        Else an append that waits for the head of one lane would be overtaken in all its others.
+        Otherwise an append that waits for the head of one lane would be overtaken in its others.
         """
         before = self._arriving.get(topic.topic_id)
         turn = self._arriving[topic.topic_id] = asyncio.get_running_loop().create_future()
         try:
-            # Mostly without any pause.
+            # Usually returns without suspending.
             views = await self._views(topic, partitions, waits_for_all=waits_for_all)
             if before is not None:
                 await asyncio.shield(before)
@@ -226,9 +226,9 @@ class Batcher:
     async def _views(
         self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
     ) -> dict[int, LaneView]:
-        """Return the head of every lane of `partitions`, reading those not seen lately.
+        """Return the head of every lane of `partitions`, reading those not read recently.
 
-        Raises `NotEnoughReplicas` before anything is written, if that is how it would end.
+        Raises `NotEnoughReplicas` before anything is written if too few zones are in sync.
         """
         in_sync_min = int(topic.config["min.insync.replicas"]) if waits_for_all else 1
         widths: dict[int, int] = {}
@@ -274,7 +274,7 @@ class Batcher:
         if least_s:
             loop.call_later(least_s, self._gathered, buffer)
         else:
-            # In the next turn of the loop, so that all that is arriving in this one comes along.
+            # In the next turn of the loop, so that everything arriving in this one is included.
             loop.call_soon(self._gathered, buffer)
         return buffer
 
@@ -283,8 +283,8 @@ class Batcher:
         self._take_off()
 
     def _lingered(self, buffer: _Buffer) -> None:
-        # Sealed only when it can leave: a store that is slow for a while would else be followed
-        # by a queue of small batches, each a flight of its own, that it never catches up with.
+        # Sealed only when it can be flushed: otherwise a slow period of the store would leave a
+        # queue of small batches, each its own flush, that the store never catches up with.
         buffer.has_lingered = True
         self._take_off()
 
@@ -302,7 +302,7 @@ class Batcher:
             if not self._sealed:
                 return
             buffer = self._sealed.popleft()
-            # The places in the lanes' queues are taken now: arrival decides the order.
+            # Take the places in the lanes' queues now: commits keep the order of arrival.
             tickets = [(waiting, waiting.lane.enqueue()) for waiting in buffer.lanes.values()]
             flight = asyncio.create_task(self._fly(buffer.size_bytes, tickets))
             self._flights.add(flight)
@@ -318,8 +318,7 @@ class Batcher:
     async def _fly(self, size_bytes: int, tickets: list[tuple[LaneBuffer, Ticket]]) -> None:
         """Write the segment, then commit it.
 
-        In that order, so that a crash in between leaves an object that nothing mentions, and
-        nothing else.
+        In that order, so that a crash in between leaves only an unreferenced object.
         """
         try:
             written = await self._writer.write([waiting for waiting, _ in tickets], size_bytes)
@@ -337,7 +336,7 @@ class Batcher:
             for lane in lanes:
                 await lane
         else:
-            # So that no lane waits for the zones of another.
+            # Concurrently, so that no lane waits for the zones of another.
             await asyncio.gather(*lanes)
         await asyncio.wait([ticket.committed for _, ticket in tickets])
         self._writer.leave_behind(written)
@@ -362,7 +361,7 @@ class Batcher:
         self, written: Written, waiting: LaneBuffer, ticket: Ticket, placed: Placed
     ) -> None:
         await written.caught_up(waiting)
-        # Of a run that is not in the head there is nothing to tell.
+        # Zones are only reported for a run that is in the head.
         await asyncio.wait([ticket.committed])
         written.tell(waiting, placed)
 

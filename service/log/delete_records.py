@@ -1,4 +1,4 @@
-"""Deleting records up to an offset: the log start moves, at whichever gateway one asks."""
+"""Delete records up to an offset by moving the log start. Any gateway can do this."""
 
 from collections.abc import Mapping
 
@@ -13,11 +13,11 @@ from storage.topics.topics import Topic
 async def delete_records(
     gateway: Gateway, topic_name: str, before: Mapping[int, int | None]
 ) -> dict[int, int]:
-    """Hide the records before an offset, by partition; None: all that are there now.
+    """Hide the records before an offset, by partition; None: all current records.
 
-    Return where each partition begins then, which may be further on already. Raises
-    `OffsetOutOfRange`, and does nothing, if one of them ends before that; `PolicyViolation` if
-    records of this topic go only by newer ones of their keys.
+    Return the new log start of each partition, which may be later already. Raises
+    `OffsetOutOfRange`, and does nothing, if a partition ends before its offset; `PolicyViolation`
+    if the topic is only compacted: its records are replaced by newer ones of their keys.
     """
     topic = await gateway.topics.read(topic_name)
     if not topic.config.is_deleted:
@@ -29,7 +29,7 @@ async def delete_records(
     for partition, offset in before.items():
         lane, local = topic.lane_of(partition)
         by_lane.setdefault(lane, {})[local] = offset
-    # All or nothing as far as can be known: only what another lane is asked for comes later.
+    # Check all lanes before changing any: all or nothing, unless a lane changes in between.
     try:
         for lane, wanted in by_lane.items():
             await _check(gateway, topic, lane, wanted)
@@ -64,5 +64,5 @@ async def _delete(
     key = keys.head(topic.topic_id, number)
     if await trimming.trim(gateway.metadata, key, plan) is None:
         raise HeadGone(key)
-    # Whoever asks here from now on sees it.
+    # Later requests to this gateway see the new log start.
     await gateway.lanes.lane(topic.topic_id, number).view(0)

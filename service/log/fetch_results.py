@@ -1,4 +1,4 @@
-"""What is asked of a fetch, and what it returns."""
+"""Parameters and results of a fetch."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ from storage.topics.topics import Topic
 
 Place = int | Literal["earliest", "latest"]
 Watch: TypeAlias = tuple[Lane, LaneView, int]
-"""A lane, how it was when it was looked at, and a partition within it."""
+"""A lane, the view of it that was read, and a partition within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """How long to wait for how much."""
+    """How long to wait, and for how many bytes."""
 
     min_bytes: int = 1
     max_wait_s: float = 0.0
@@ -40,6 +40,6 @@ class FetchResult:
     watch: Watch
     """What to wait for if this was not enough."""
     share: Share
-    """How many bytes the response may have, and who counts them."""
+    """The response's share of the outgoing bytes."""
     answer: Answer | None = None
-    """What was read for others, too: its encoded forms can be shared."""
+    """The answer shared with other readers, if any: its encoded forms can be reused."""

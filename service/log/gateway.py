@@ -1,8 +1,8 @@
-"""The gateway without HTTP: what can be asked of it, in terms of the log.
+"""The gateway without HTTP: its operations, in terms of the log.
 
 Routes translate requests into these calls and results into responses. Everything a call needs
-is either in the stores or in its arguments; what is kept in the process (heads, topics,
-slices) may be lost at any moment and only saves reads.
+is either in the stores or in its arguments; what the process caches (heads, topics, slices)
+only saves reads and may be lost at any moment.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from storage.zones.zones import Zones
 T = TypeVar("T")
 
 Wanted: TypeAlias = "int | Sequence[int | None] | pa.Array | None"
-"""One partition for all records, or for each the one it asks for; None: chosen by key."""
+"""One partition for all records, or one per record; None: chosen by key."""
 
 
 __all__ = ["FetchResult", "Gateway", "Place", "Position", "Wait", "Wanted", "Watch"]
@@ -125,9 +125,10 @@ class Gateway:
     ) -> dict[int, tuple[int, int]]:
         """Append the records; return (base offset, count) by partition, once durable.
 
-        That is in all zones in sync, or else in the one that leads.
+        Durable means stored in all zones in sync, or in the leading zone only if
+        `waits_for_all` is false.
         Records that a producer `numbered` are appended once, however often they are sent.
-        If all go to one partition as they are, they may be stored as they were `sent`.
+        If all records go to one partition unchanged, they may be stored as they were `sent`.
         """
 
         async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
@@ -150,7 +151,7 @@ class Gateway:
     async def produce_later(
         self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
     ) -> tuple[dict[int, int], Callable[[], Awaitable[object]]]:
-        """Choose partitions only: return the count by partition, and the append still to do."""
+        """Only choose partitions: return the count by partition, and the append to run later."""
 
         async def attempt(topic: Topic) -> tuple[Topic, Mapping[int, pa.RecordBatch]]:
             return topic, self.assigned(topic, batch, wanted)
@@ -188,12 +189,12 @@ class Gateway:
         return assign(batch, wanted, topic.partition_count, spreader)
 
     async def with_topic(self, name: str, call: Callable[[Topic], Awaitable[T]]) -> T:
-        """Call with the topic; once more if what was known of it turned out to be old."""
+        """Call with the topic; retry once if the cached topic turns out to be stale."""
         topic = await self.topics.get(name)
         try:
             return await call(topic)
         except UnknownTopicOrPartition as error:
-            # Deleted, made anew or widened since: nothing was written or read yet.
+            # Deleted, recreated or widened since: nothing was written or read yet.
             try:
                 now = await self.topics.read(name)
             except UnknownTopicOrPartition:
@@ -208,7 +209,7 @@ class Gateway:
         return await call(now)
 
     def forget(self, topic_id: bytes) -> None:
-        """Drop what is kept of a topic that was deleted."""
+        """Drop what is cached for a deleted topic."""
         self.lanes.forget(topic_id)
         self._spreaders.pop(topic_id, None)
 
@@ -270,7 +271,7 @@ class Gateway:
                     share=share,
                     answer=answer,
                 )
-            # What waits for more must not keep what there was.
+            # While waiting for more, release the records read so far.
             del share, fetched
             answer = await self._questions.answer(question, view, began_s, left_s)
             view = await lane.view(VIEW_AGE_MAX_S)
@@ -288,8 +289,8 @@ class Gateway:
                     and lane.is_polled(view)
                 )
             ):
-                # At what we took for the end, only a look at the head tells what is new. Who may
-                # wait there can leave that to the poll of those who wait already.
+                # At the last known end, only reading the head shows new records. A request that
+                # may wait there can rely on the poll of the requests already waiting.
                 view = await lane.view(0)
             check_width(view.head, local)
             return position.offset, view
@@ -389,7 +390,7 @@ class Gateway:
     # Life
 
     def drain(self) -> None:
-        """Begin to stop: those who wait for records are answered with what there is."""
+        """Begin to stop: answer requests that wait for records with what there is."""
         self.draining.set()
         self._questions.is_draining = True
         self.lanes.wake_all()

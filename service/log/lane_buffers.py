@@ -1,4 +1,4 @@
-"""What gathers for one lane until it is flushed, and who waits for it.
+"""Records buffered for one lane until they are flushed, and the requests waiting for them.
 
     request ─╮                ╭─ chunk of partition 0 ─╮
     request ─┼─ LaneBuffer ───┼─ chunk of partition 0 ─┼─ one run ── one commit
@@ -6,8 +6,8 @@
 
 A chunk is the records of one request for one partition. If they come from an idempotent
 producer it carries a claim, and two requests with the same claim share a chunk: they are copies
-of each other. A chunk whose claim is rejected at the commit leaves the run, which is written
-anew without it; its requests are told where it is already, or why it was refused.
+of each other. A chunk whose claim is rejected at the commit is removed from the run, which is
+rewritten without it; its requests get the offset it already has, or the reason it was refused.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from storage.stores.metadata import Check
 from storage.topics.topics import Topic
 
 BufferKey: TypeAlias = tuple[bytes, int, Check | None, bool]
-"""Topic, lane, what must hold at the commit, and whether all zones in sync are waited for:
-those with a fence fail on their own, and those that wait for one zone do so on their own."""
+"""Topic, lane, what must hold at the commit (the fence), and whether to wait for all zones in sync.
+Separate buffers, because appends with a fence fail, and appends with acks=1 wait, on their own."""
 
 
 VIEW_AGE_MAX_S: Final = 5.0
@@ -40,13 +40,13 @@ that has changed since is refused by its version, so staleness costs a retry, ne
 
 
 class Placed(NamedTuple):
-    """A run whose `zones` hold it, and what became of the other zones in sync."""
+    """A run whose `zones` hold it, and the state of the other zones in sync."""
 
     run: Run
     failed: int = 0
-    """They refused it, or took too long."""
+    """Zones that refused it, or took too long."""
     awaited: int = 0
-    """They are still at it, and the lane will be told of them."""
+    """Zones that are still writing it; the result is reported to the lane later."""
 
 
 WriteAgain: TypeAlias = "Callable[[LaneBuffer], Awaitable[Placed]]"
@@ -54,7 +54,7 @@ WriteAgain: TypeAlias = "Callable[[LaneBuffer], Awaitable[Placed]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What an idempotent producer says of a request; partitions are numbered as in the topic."""
+    """An idempotent producer's claims for a request; partitions are numbered as in the topic."""
 
     by_partition: Mapping[int, Claim] = field(default_factory=dict)
     fence: Check | None = None
@@ -65,7 +65,7 @@ NO_CLAIMS: Final = Claims()
 
 @dataclass(slots=True, eq=False)
 class Append:
-    """One request: waits for all its lanes."""
+    """One request. It waits for all its lanes."""
 
     lanes_left: int
     done: "asyncio.Future[dict[int, int]]"
@@ -82,7 +82,7 @@ class Append:
         self._settle()
 
     def _settle(self) -> None:
-        """Answer when every lane has: only then is it known whether anything was written."""
+        """Answer once every lane has: only then is it known whether anything was written."""
         self.lanes_left -= 1
         if self.lanes_left or self.done.done():
             return
@@ -96,7 +96,7 @@ class Append:
 
 def _mixed(error: RiachoError) -> RiachoError:
     if isinstance(error, Conflict):
-        # A matter of sequences: sent again, what was written is found to be a duplicate.
+        # A sequence error: on a retry, the partitions already written are detected as duplicates.
         return type(error)(f"{error} (other partitions of this request were written)")
     return OutcomeUnknown(f"some partitions were written, others not: {error}")
 
@@ -107,9 +107,9 @@ class _Chunk:
     appends: list[Append]
     claim: Claim | None = None
     sent: Sequence[Sent] = ()
-    """The same records in pieces that can be stored as they came, if they can."""
+    """The same records in pieces that can be stored as received; empty if they cannot."""
     verdict: Verdict | None = None
-    """Why it is not in the run."""
+    """Why it is not in the run; None: it is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +148,7 @@ class LaneBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many batches of idempotent producers as one commit takes."""
+        """Whether it has the maximum number of idempotent batches for one commit."""
         return len(self._claimed) >= CLAIMS_PER_COMMIT_MAX
 
     @property
@@ -157,7 +157,7 @@ class LaneBuffer:
 
     @property
     def lag_s(self) -> float:
-        """How long a zone may take and still be in sync."""
+        """Maximum time a zone may take and stay in sync."""
         return int(self.topic.config["replica.lag.time.max.ms"]) / 1000
 
     @property
@@ -167,14 +167,14 @@ class LaneBuffer:
     def look_again(self) -> Head:
         """Return the newest head that this process knows.
 
-        While records gathered here, a zone may have been given up that must not be waited for
-        again, or another one may lead.
+        While records gathered here, a zone may have failed, which must not be waited for again,
+        or another zone may have become the leader.
         """
         self.view = self.lane.known(VIEW_AGE_MAX_S) or self.view
         return self.view.head
 
     def required_zones(self, head: Head) -> int:
-        """Return the zones to wait for: all in sync, or those that lead its partitions."""
+        """Return the zones to wait for: all in sync, or the leaders of its partitions."""
         if self.waits_for_all:
             return head.isr
         leaders = {replication.leader(head, partition) for partition in self.chunks}
@@ -235,7 +235,7 @@ class LaneBuffer:
 
     def settled(self, committed: "asyncio.Future[dict[int, int]]") -> None:
         if committed.cancelled():
-            # Only when the process stops with the commit under way: then nobody knows.
+            # Only when the process stops during the commit: then the outcome is unknown.
             self.fail(OutcomeUnknown("the commit was interrupted; it may have happened"))
             return
         error = committed.exception()
@@ -250,7 +250,7 @@ class LaneBuffer:
             append.fail(error)
 
     def landed(self, bases: Mapping[int, int]) -> None:
-        """Tell every request of this lane which offsets its records got."""
+        """Report to every request of this lane the offsets of its records."""
         offsets: dict[Append, dict[int, int]] = {append: {} for append in self._appends()}
         refused: dict[Append, RiachoError] = {}
         for partition, chunks in self.chunks.items():
@@ -272,15 +272,15 @@ class LaneBuffer:
                 append.landed(found)
 
     def _appends(self) -> Iterable[Append]:
-        # A dictionary, because a set would answer in any order.
+        # A dictionary, because a set has no stable order.
         chunks = [chunk for of in self.chunks.values() for chunk in of]
         return dict.fromkeys(append for chunk in chunks for append in chunk.appends)
 
 
 def _in_sequence(chunks: list[_Chunk]) -> list[_Chunk]:
-    """Return the chunks with those of each producer in the order of their sequences.
+    """Return the chunks with each producer's own in sequence order.
 
-    Requests of one producer come over several connections and may overtake each other.
+    Requests of one producer use several connections and may overtake each other.
     """
     places: dict[int, list[int]] = {}
     for place, chunk in enumerate(chunks):
@@ -300,5 +300,5 @@ def _compare(one: _Chunk, other: _Chunk) -> int:
     assert other.claim is not None
     if one.claim.epoch != other.claim.epoch:
         return one.claim.epoch - other.claim.epoch
-    half = SEQUENCES // 2  # Numbers return to 0, so what is more than half-way ahead is behind.
+    half = SEQUENCES // 2  # Numbers wrap to 0: more than half-way ahead means behind.
     return (one.claim.sequence - other.claim.sequence + half) % SEQUENCES - half

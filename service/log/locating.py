@@ -1,4 +1,4 @@
-"""Where records of a partition are stored, for clients that read them past the gateway."""
+"""Where records of a partition are stored, for clients that read them without the gateway."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from storage.reading.fetched import Data
 from storage.reading.reader import LogReader, SliceKey
 
 TABLE_BYTES_MAX: Final = 1024 * 1024
-"""About as many bytes of slices in the table one answer holds: they have no address."""
+"""Approximate maximum bytes of table slices in one answer: they are included, having no address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
     entries: list[Entry]
     next_offset: int
-    """Where to ask on; behind `end`, or the end of the log, if there is no more."""
+    """Where to continue; at or after `end`, or the end of the log, if there is no more."""
     head: Head
     local: int
     """The partition within its lane."""
     in_table: Mapping[SliceKey, Data]
-    """The bytes of those slices that are not in a bucket yet."""
+    """The bytes of slices that are not in a bucket yet."""
 
 
 async def locate(
     reader: LogReader, head: Head, *, local: int, offset: int | None, end: int | None, limit: int
 ) -> Located:
-    """Return where the records from `offset` to `end` are, by default all; of `limit` entries.
+    """Return where the records from `offset` to `end` (default: all) are; at most `limit` entries.
 
-    Raises `ObjectMissing` if the head is older than what happened to them.
+    Raises `ObjectMissing` if the head is stale and they have moved since.
     """
     start = head.log_starts[local] if offset is None else offset
     stop = head.next_offsets[local] if end is None else end
@@ -42,7 +42,7 @@ async def locate(
 
 
 def _within(entries: list[Entry]) -> list[Entry]:
-    """Return the entries from the first on whose bytes in the table fit, at least one."""
+    """Return the leading entries whose table bytes fit into the limit, at least one."""
     size_bytes = 0
     for number, entry in enumerate(entries):
         size_bytes += entry.length if entry.kind == Kind.TABLE else 0

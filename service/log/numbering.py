@@ -1,4 +1,4 @@
-"""Which producer a request is of, and what numbers its records have: headers to claims.
+"""Headers to claims: which producer sends a request, and the sequence numbers of its records.
 
 Riacho-Producer-Id: 4012            both of these, or none
 Riacho-Producer-Epoch: 0
@@ -26,15 +26,15 @@ SEQUENCE: Final = "riacho-sequence"
 TRANSACTION: Final = "riacho-transaction"
 
 SEQUENCES_MAX: Final = 1000
-"""As many partitions one header numbers at most."""
+"""Maximum number of partitions in one header."""
 
 Sequence: TypeAlias = int | Mapping[int, int]
-"""The number of the first record: of the only partition, or of each."""
+"""The number of the first record: of the only partition, or of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """What the headers of a request say of who sends it."""
+    """What the headers of a request say about its sender."""
 
     producer: tuple[int, int] | None = None
     """Id and epoch."""
@@ -53,11 +53,11 @@ class Numbered:
     epoch: int
     sequence: Sequence
     fence: Check | None = None
-    """What must hold at the commit, so that the producer is still who it was."""
+    """What must hold at the commit, so that the producer is not fenced off."""
 
 
 def parse_sender(headers: Mapping[str, str]) -> Sender:
-    """Return what the headers say, or raise `InvalidRequest` if they make no sense together."""
+    """Return what the headers say, or raise `InvalidRequest` if they contradict each other."""
     if not any(name in headers for name in (ID, EPOCH, SEQUENCE, TRANSACTION)):
         return NOBODY
     if (ID in headers) != (EPOCH in headers):
@@ -127,7 +127,7 @@ def sequences_of(parts: Mapping[int, pa.RecordBatch], sequence: Sequence) -> dic
 def claims_of(
     topic: Topic, parts: Mapping[int, pa.RecordBatch], numbered: Numbered | None
 ) -> Claims:
-    """Return the claim of each partition's records; none if nobody numbered them."""
+    """Return the claim of each partition's records; none if they are not numbered."""
     if numbered is None:
         return NO_CLAIMS
     claims: dict[int, Claim] = {}

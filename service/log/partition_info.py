@@ -1,4 +1,4 @@
-"""What the head of a lane says of one partition."""
+"""What the head of a lane says about one partition."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class PartitionInfo:
 
 
 def partition_info(partition: int, local: int, head: Head) -> PartitionInfo:
-    """Return what there is to say of `partition`, which is `local` in its lane."""
+    """Return the state of `partition`, which is `local` in its lane."""
     order = replication.turned(head, local)
     in_sync = [number for number in order if head.isr >> number & 1]
     return PartitionInfo(

@@ -1,18 +1,18 @@
-"""Readers who wait for the same records are one question, and get one answer.
+"""Readers that wait for the same records share one question and one answer.
 
-A question is a place in a partition and how much is wanted there. However many wait for it, the
-partition is watched once, read once when it has moved, and encoded once for each form in which
-the records are wanted. The answer is handed out a few at a time (storage/lanes/releases.py).
+A question is a position in a partition and how much to read there. However many readers wait for
+it, the partition is watched once, read once when it has moved, and encoded once for each requested
+form. The answer is handed out to a few readers at a time (storage/lanes/releases.py).
 
-- Who hangs up, or has waited long enough, leaves; the others stay. With the last one the
-  question ends.
-- While an answer is handed out, those who come back for what follows in the partition wait until
-  it is, and then share the next one: or else each would find another end, and need its own read.
-  One who comes too late for that gets it nevertheless, for a moment (`recent`).
-- Nothing else is shared: each has its own time limit, its own share of what may be on its way to
-  readers, its own identifier. Where the common answer does not fit, and whenever something went
-  wrong, each looks by itself, and is told in its own right.
-- An answer names the end of the log, which must not be older than any request it is for.
+- A reader that disconnects or times out leaves the question; the others stay. The question ends
+  with its last reader.
+- While an answer is handed out, readers that return for the records after it wait until that is
+  done, and then share the next answer. Otherwise each would find another end, and need its own
+  read. A reader that comes too late for an answer can still get it for a moment (`recent`).
+- Nothing else is shared: each reader has its own time limit, its own share of the outgoing bytes
+  and its own identifier. If the common answer does not fit, or after any error, each reader reads
+  by itself and gets its own result.
+- An answer names the end of the log, which must not be older than any request it answers.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from service.http.answer_size import Body
 
 VIEW_AGE_MAX_S: Final = 1.0
-"""Records below a known end are served without asking whether the head moved, for this long:
-what is committed does not change, but a topic may be deleted and its log start may move."""
+"""Maximum age of a head that serves records below its end: committed records do not change, but
+the topic may be deleted and its log start may move."""
 
 RETURN_S_MAX: Final = 0.1
-"""So long, at most, the next answer waits for those who got the last one to come back."""
+"""Maximum time the next answer waits for the readers of the last one to return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What was read once for all who asked."""
+    """What was read once for all readers of a question."""
 
     fetched: Fetched
     view: LaneView
     share: Share
-    """Of the records themselves, as long as anyone refers to them."""
+    """Share of the records themselves, held as long as they are referenced."""
     _bodies: "dict[Hashable, asyncio.Task[Body]]" = field(default_factory=dict)
 
     async def body(self, form: Hashable, encode: "Callable[[], Awaitable[Body]]") -> "Body":
-        """Return what `encode` makes of it, once for each form."""
+        """Return what `encode` returns; call it once for each form."""
         encoding = self._bodies.get(form)
         if encoding is None:
             encoding = self._bodies[form] = shared(_awaited(encode))
@@ -89,7 +89,7 @@ class _Asked:
 
     waiters: "dict[asyncio.Future[Answer | None], None]" = field(default_factory=dict)
     began_s: float = 0.0
-    """When the last of the requests began that it is asked for."""
+    """When the latest of its requests began."""
     task: "asyncio.Task[None] | None" = None
 
 
@@ -100,13 +100,13 @@ class Questions:
         self._releases = releases
         self._asked: dict[Question, _Asked] = {}
         self._handing_out: dict[tuple[Lane, int], tuple[int, asyncio.Future[None]]] = {}
-        """By partition: where the answer ends that many get now, and when they have got it."""
+        """By partition: where the answer being handed out ends, and when that is done."""
         self._recent: dict[Question, Answer] = {}
         self.is_draining = False
-        """Nobody shall wait any more: set it, and wake all lanes."""
+        """No reader may wait any more: set it, and wake all lanes."""
 
     def recent(self, question: Question, view: LaneView) -> Answer | None:
-        """Return an answer that many got a moment ago, if `view` still has its records."""
+        """Return an answer handed out a moment ago, if `view` still has its records."""
         answer = self._recent.get(question)
         if answer is None or view.head.log_starts[question.partition] > question.offset:
             return None
@@ -122,8 +122,8 @@ class Questions:
     ) -> Answer | None:
         """Return the answer as soon as there is more than in `since`, for a request of `began_s`.
 
-        Without `since` as soon as there is anything. None: the time is over, or something else
-        happened; the caller looks by itself.
+        Without `since`, as soon as there is anything. Returns None after `timeout_s` or an error;
+        the caller then reads by itself.
         """
         asked = self._asked.get(question)
         if asked is None:
@@ -146,14 +146,14 @@ class Questions:
                 asked.task.cancel()
 
     def _close(self, question: Question, asked: _Asked) -> None:
-        """Let those who ask from now on ask anew."""
+        """Later requests start a new question."""
         if self._asked.get(question) is asked:
             del self._asked[question]
 
     async def _find(self, question: Question, asked: _Asked, since: LaneView | None) -> None:
         answer: Answer | None = None
         try:
-            # Those who wait look by themselves if this fails, and each is told why.
+            # If this fails, each waiting reader reads by itself and gets its own error.
             with suppress(RiachoError):
                 answer = await self._read(question, asked, since)
         finally:
@@ -166,7 +166,7 @@ class Questions:
     def _note(
         self, question: Question, answer: Answer, waiters: "list[asyncio.Future[Answer | None]]"
     ) -> None:
-        """Remember that the answer is being handed out, until those who got it may be back."""
+        """Remember that the answer is being handed out, until its readers may have returned."""
         place, loop = (question.lane, question.partition), asyncio.get_running_loop()
         last, began_s = loop.create_future(), loop.time()
         waiters.append(last)
@@ -180,7 +180,7 @@ class Questions:
             if self._handing_out.get(place) is noted:
                 del self._handing_out[place]
 
-        # Readers on this machine take about as long to come back as they took to be answered.
+        # Readers on this machine take about as long to return as they took to be answered.
         last.add_done_callback(
             lambda _: loop.call_later(min(RETURN_S_MAX, loop.time() - began_s), end)
         )
@@ -205,7 +205,7 @@ class Questions:
             )
             fetched, view = await reread(lane, view, read)
             share.hold(fetched.size_bytes)
-            # At the end of a gateway, all get what there is.
+            # When the gateway stops, all readers get what there is.
             if self.is_draining or question.is_answered_by(fetched, view):
                 break
         self._close(question, asked)

@@ -1,8 +1,8 @@
-"""Reading with a view of a lane that may be old.
+"""Reading with a view of a lane that may be stale.
 
-What an old root names may have been compacted meanwhile, or deleted by retention, and swept; what
-an old head has in the table may have been rolled. All of that changes the root, or a log start, and
-a look at the head of now tells where the records went.
+Objects that an old root names may have been compacted, or deleted by retention, and swept; batches
+that an old head has in the table may have been rolled. All of that changes the root or a log start,
+so reading the current head shows where the records are now.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,15 +15,15 @@ from storage.lanes.lane import Lane, LaneView
 T = TypeVar("T")
 
 LOOKS_MAX: Final = 5
-"""Rolls and compaction would have to be that much quicker than one read."""
+"""Maximum number of reads. More would need rolls or compactions much faster than one read."""
 
 
 async def reread(
     lane: Lane, view: LaneView, read: Callable[[Head], Awaitable[T]]
 ) -> tuple[T, LaneView]:
-    """Return what `read` found, and the view with which it did: `view`, or a newer one.
+    """Return what `read` found, and the view it used: `view`, or a newer one.
 
-    Raises `ObjectMissing` only if that is so for the head of now.
+    Raises `ObjectMissing` if objects are missing for the current head, too.
     """
     for _ in range(LOOKS_MAX - 1):
         try:

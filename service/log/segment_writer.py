@@ -1,12 +1,12 @@
-"""Writing a segment to the zones of its lanes, and waiting for as many as were asked for.
+"""Write a segment to the zones of its lanes, and wait for the zones that `acks` asks for.
 
 The object goes to all zones at once. Each lane in it waits for its own: with `acks=all` for every
 zone in sync, with `acks=1` for the zones that lead its partitions. A zone that refuses, or takes
-longer than `replica.lag.time.max.ms`, is named as failed, and leaves the ISR with the commit. So
-one slow zone cannot hold up a partition for longer than that, and not again after it.
+longer than `replica.lag.time.max.ms`, is reported as failed, and leaves the ISR with the commit.
+So a slow zone delays a partition by at most that time, and only once.
 
-A flush of one lane that is small enough goes into the metadata table instead, if that is wanted
-(storage/reading/table_batches.py, docs/decisions/0024). There is no zone to wait for then.
+If configured, a small flush of a single lane goes into the metadata table instead
+(storage/reading/table_batches.py, docs/decisions/0024). Then there is no zone to wait for.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ ENCODE_INLINE_BYTES_MAX: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A segment on its way."""
+    """A segment whose writes may still be running."""
 
     segment: BuiltSegment
     heads: Mapping[LaneBuffer, Head]
-    """By which it was decided where to write."""
+    """The heads that decided where to write."""
     puts: Puts | None
-    """None: there is only one zone, or it is in the table; it is durable already."""
+    """None: it is durable already, in the only zone or in the table."""
 
     async def placed(self, waiting: LaneBuffer, run: Run) -> Placed:
-        """Return where the run of a lane is, once that is enough for those who wait.
+        """Return where the run of a lane is, once enough zones hold it for its requests.
 
         Raises what the zones raised if none of those in sync holds it.
         """
@@ -52,10 +52,10 @@ class Written:
         head = self.heads[waiting]
         required = waiting.required_zones(head)
         await self._wait(head.zones, required, waiting.lag_s)
-        # Who has refused it need not be asked again, though nobody waited for it.
+        # A zone that refused it has failed, too, even if it was not waited for.
         failed = required & ~self._held(head) | head.isr & self._refused(head)
         if failed & required and failed != head.isr:
-            # Another zone leads now; whoever else is in sync will do.
+            # Another zone becomes the leader; wait for the remaining zones in sync.
             await self._wait(head.zones, head.isr & ~failed, waiting.lag_s)
             failed |= head.isr & ~self._held(head)
         held = self._held(head)
@@ -65,12 +65,12 @@ class Written:
         return Placed(msgspec.structs.replace(run, zones=held), failed, awaited)
 
     async def caught_up(self, waiting: LaneBuffer) -> None:
-        """Return when all zones have it, or have taken too long."""
+        """Return when all zones have it, or `replica.lag.time.max.ms` has passed."""
         if self.puts is not None:
             await self.puts.wait(timeout_s=waiting.lag_s)
 
     def tell(self, waiting: LaneBuffer, placed: Placed) -> None:
-        """Tell the lane what has become of the zones that the commit did not wait for."""
+        """Report to the lane the result of the zones that the commit did not wait for."""
         held = self._held(self.heads[waiting])
         failed = placed.awaited & ~held
         if failed or held & ~placed.run.zones:
@@ -82,7 +82,7 @@ class Written:
         await self.puts.wait(names, timeout_s=timeout_s)
 
     def _held(self, head: Head) -> int:
-        """Return the zones of the lane that hold it; those of others do not count."""
+        """Return the zones of the lane that hold it; zones of other lanes do not count."""
         assert self.puts is not None
         where = replication.targets(head)
         return replication.mask_of(head, self.puts.done) & (where.required | where.hopeful)
@@ -107,7 +107,7 @@ class SegmentWriter:
         batches: TableBatches | None = None,
         batch_bytes_max: int = 0,
     ) -> None:
-        """Write to `zones`; of one lane, slices of up to `batch_bytes_max` to `batches`."""
+        """Write to `zones`, but single-lane slices of up to `batch_bytes_max` to `batches`."""
         self._zones = zones
         self._reader = reader
         self._new_id = new_id
@@ -120,10 +120,10 @@ class SegmentWriter:
     async def write(
         self, lanes: Sequence[LaneBuffer], size_bytes: int, *, is_staged: bool = False
     ) -> Written:
-        """Encode what the lanes hold and begin to write it; with one zone, return when it is.
+        """Encode what the lanes hold and start writing it; with one zone, wait for the write.
 
-        What `is_staged` may be committed much later, and is an object in any case. Raises what
-        that one zone, or the table, raised.
+        A segment that `is_staged` may be committed much later, so it is always an object. Raises
+        what that one zone, or the table, raised.
         """
         object_id = self._new_id()
         chosen = {waiting: waiting.look_again() for waiting in lanes}
@@ -139,7 +139,7 @@ class SegmentWriter:
         key = keys.hot_segment(object_id)
         puts = None
         if len(names) == 1:
-            # Most deployments have one zone, and a task is worth saving.
+            # Most deployments have one zone; this saves a task.
             await self._zones.put(key, segment.pieces, names)
         else:
             puts = self._zones.start(key, segment.pieces, names)
@@ -151,7 +151,7 @@ class SegmentWriter:
         return len(segment.runs) == 1 and size_bytes <= self._batch_bytes_max
 
     async def _write_batch(self, object_id: bytes, segment: BuiltSegment) -> BuiltSegment:
-        """Write the segment to the table; return it with its run as it is then."""
+        """Write the segment to the table; return it with its run changed to match."""
         assert self._batches is not None, "a limit, and nowhere to write to"
         await self._batches.write(object_id, b"".join(segment.pieces))
         self._written(object_id, segment)
@@ -167,7 +167,7 @@ class SegmentWriter:
             self._reader.remember(object_id, position, data)
 
     def leave_behind(self, written: Written) -> None:
-        """Say that nobody waits for the rest of the zones."""
+        """Stop waiting for the remaining zones; their writes may be cancelled for space."""
         if written.puts is not None:
             self._zones.leave_behind(written.puts)
 

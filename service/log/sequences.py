@@ -1,9 +1,9 @@
-"""Requests of one idempotent producer, in turn.
+"""Order the requests of one idempotent producer.
 
-A producer with several requests in the air sends them over several connections, and one may
-overtake another on the way. Refusing it costs a round trip and a retry, so one that comes too
-early waits a moment for those before it. Nothing depends on this for correctness: the commit
-judges every sequence against the head.
+A producer with several requests in flight sends them over several connections, and one may
+overtake another. Refusing it costs a round trip and a retry, so an early request waits a moment
+for its predecessors. Correctness does not depend on this: the commit checks every sequence
+against the head.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from storage.lanes.lane import Lanes, LaneView
 from storage.topics.topics import Topic
 
 WAIT_S: Final = 0.2
-"""So long an early request waits for those before it."""
+"""Maximum wait of an early request for its predecessors."""
 
 LOOK_EVERY_S: Final = 0.05
-"""How often one that waits looks whether they came to another gateway."""
+"""How often a waiting request checks whether its predecessors went to another gateway."""
 
 PRODUCERS_KEPT_MAX: Final = 20_000
 
@@ -34,7 +34,7 @@ _Key: TypeAlias = tuple[bytes, int, int]
 
 @dataclass(slots=True, eq=False)
 class _Arrived:
-    """How far the requests of a producer for one partition have come to this gateway."""
+    """The next sequence that this gateway expects of a producer for one partition."""
 
     epoch: int
     next_sequence: int
@@ -52,7 +52,7 @@ class Sequences:
         self._arrived: OrderedDict[_Key, _Arrived] = OrderedDict()
 
     async def in_turn(self, topic: Topic, claims: Mapping[int, Claim]) -> None:
-        """Return when requests before these have arrived, or after a moment."""
+        """Return when the preceding requests have arrived, or after `WAIT_S`."""
         arrived = {
             partition: self._kept((topic.topic_id, partition, claim.producer_id))
             for partition, claim in claims.items()
@@ -60,8 +60,8 @@ class Sequences:
         early = [p for p, claim in claims.items() if _is_early(claim, arrived[p])]
         if early:
             await asyncio.gather(*(self._catch_up(topic, p, claims[p], arrived[p]) for p in early))
-        # All at once, after the wait: else who comes behind in one partition would overtake
-        # what still waits for another.
+        # All at once, after the wait: otherwise a later request for one partition could overtake
+        # this one while it still waits for another partition.
         for partition, claim in claims.items():
             if not _is_behind(claim, arrived[partition]):
                 following = (claim.sequence + claim.record_count) % SEQUENCES
@@ -70,7 +70,7 @@ class Sequences:
     async def _catch_up(
         self, topic: Topic, partition: int, claim: Claim, arrived: _Arrived
     ) -> None:
-        """Wait until the claim is not early any more, but not for long."""
+        """Wait until the claim is no longer early, for at most `WAIT_S`."""
         number, _ = topic.lane_of(partition)
         lane = self._lanes.lane(topic.topic_id, number)
         for _ in range(int(WAIT_S / LOOK_EVERY_S)):
@@ -94,11 +94,11 @@ class Sequences:
 
 
 def _look(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
-    """Take over what the head knows of the producer, if that is more."""
+    """Take over the producer's sequence from the head if it is further ahead."""
     window = view.windows.get(claim.key)
     if window is None:
         if view.head.producer_pages:
-            # It may be in a page. Waiting is not worth looking there.
+            # It may be in a page. Reading pages is not worth it just to order requests.
             arrived.move(claim.epoch, claim.sequence)
         return
     ahead = (window.next_sequence - arrived.next_sequence) % SEQUENCES
@@ -110,9 +110,9 @@ def _look(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
 def already_written(
     topic: Topic, views: Mapping[int, LaneView], claims: Mapping[int, Claim]
 ) -> dict[int, int]:
-    """Return the offsets of those batches that a known head says were written before.
+    """Return the offsets of batches that were written before, according to a known head.
 
-    Raises `InvalidProducerEpoch` or `DuplicateSequence` if it can tell so already.
+    Raises `InvalidProducerEpoch` or `DuplicateSequence` if that head already shows it.
     """
     found: dict[int, int] = {}
     for partition, claim in claims.items():
@@ -122,7 +122,7 @@ def already_written(
         if isinstance(verdict, int):
             found[partition] = verdict
         elif verdict is not None and not isinstance(verdict, OutOfOrderSequence):
-            # What looks like a gap may have been filled since.
+            # An apparent gap may have been filled since.
             raise verdict
     return found
 
