@@ -1,1 +1,1 @@
-"""How much a gateway takes on at once: bytes held, bytes sent, heavy work, sizes."""
+"""Limits of a gateway: bytes held, bytes sent, heavy work, sizes."""

@@ -1,15 +1,15 @@
-"""Admission: how many bytes of requests may be in this process at once.
+"""Admission: the maximum bytes of requests in this process at once.
 
-Overload must be an answer and not a crash. Every produce request holds its bytes here from
-the moment its body is read until its records are durable; when they would be more than
-`held_bytes_max` together, the request is refused before it is read any further.
+Overload must cause an error response, not a crash. Every produce request holds its bytes here
+from the moment its body is read until its records are durable. A request that would exceed
+`held_bytes_max` in total is refused before it is read any further.
 """
 
 from storage.errors import Overloaded
 
 
 class Hold:
-    """The bytes of one request. Use as a context manager: leaving it gives them back."""
+    """The bytes of one request. Use as a context manager: leaving it releases them."""
 
     def __init__(self, admission: "Admission") -> None:
         self._admission = admission
@@ -33,8 +33,8 @@ class Hold:
     def check(self, size_bytes: int) -> None:
         """Raise `Overloaded` if `size_bytes` could not be held now, and hold nothing.
 
-        What is only announced is not held: whoever announces much and sends nothing would
-        keep everybody else out.
+        Announced bytes are not held: a client that announces much and sends nothing would
+        block all other requests.
         """
         self._admission.check(size_bytes - self._size_bytes, mine=self._size_bytes)
 
@@ -45,7 +45,7 @@ class Hold:
         self.release()
 
     def hand_over(self) -> "Hold":
-        """Return a hold of the same bytes, which this one no longer gives back."""
+        """Return a hold of the same bytes; this one no longer releases them."""
         other = Hold(self._admission)
         other._size_bytes, self._size_bytes = self._size_bytes, 0
         return other
@@ -65,8 +65,8 @@ class Admission:
         return Hold(self)
 
     def check(self, more: int, *, mine: int) -> None:
-        """Raise `Overloaded` if one who holds `mine` already cannot hold `more`."""
-        # One request alone is always let in; its own limits bound it.
+        """Raise `Overloaded` if a request that already holds `mine` cannot hold `more`."""
+        # A single request is always admitted; its own limits bound it.
         others = self.held_bytes - mine
         if others and self.held_bytes + more > self._held_bytes_max:
             self.refused_count += 1

@@ -1,8 +1,8 @@
-"""Content-Encoding: request bodies made plain, and never larger than allowed.
+"""Content-Encoding: inflate request bodies, up to a maximum size.
 
-A few kilobytes can inflate to gigabytes, so a body is inflated a chunk at a time and given up
-as soon as it is too large. Bodies of several gzip members or zstd frames are one body, as
-their formats say; anything else behind the last one is refused, because it would be lost.
+A few kilobytes can inflate to gigabytes, so a body is inflated a chunk at a time and refused
+as soon as it is too large. Several gzip members or zstd frames are one body, as their formats
+say; anything else after the last one is refused, because it would be lost.
 """
 
 from mmap import mmap
@@ -17,7 +17,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 
 
 class Inflation:
-    """A body that is inflated in steps. Steps may run in any thread, one after the other."""
+    """A body that is inflated in steps. Steps may run in any thread, one at a time."""
 
     def __init__(self, body: bytes, codec: str, bytes_max: int) -> None:
         self._codec = codec
@@ -37,12 +37,12 @@ class Inflation:
         try:
             while not self.is_done and self.size_bytes < end_bytes:
                 self._read_chunk()
-        except OSError as error:  # What Arrow raises for whatever its codecs dislike.
+        except OSError as error:  # Arrow raises this for all codec errors.
             raise InvalidRequest(f"the body is not valid {self._codec}: {error}") from error
 
     def _read_chunk(self) -> None:
         if self._room is None:
-            # Pages of its own: they are taken as it grows, and go back to the system with it.
+            # Separate pages: allocated as it grows, and returned to the system with it.
             self._room = mmap(-1, self._bytes_max + _CHUNK_BYTES)
         end = self.size_bytes + _CHUNK_BYTES
         count = self._stream.readinto(memoryview(self._room)[self.size_bytes : end])
@@ -54,7 +54,7 @@ class Inflation:
             self._stream.close()
 
     def next_bytes_max(self, size_bytes: int) -> int:
-        """Return the most bytes there can be after a step of `size_bytes`."""
+        """Return the maximum size after a step of `size_bytes`."""
         return min(self.size_bytes + size_bytes, self._bytes_max) + _CHUNK_BYTES
 
     def body(self) -> bytes:
@@ -63,7 +63,7 @@ class Inflation:
 
 
 def decompress(body: bytes, encoding: str | None, bytes_max: int) -> bytes:
-    """Return `body` without its `Content-Encoding`, at once.
+    """Return `body` without its `Content-Encoding`, in one step.
 
     Raises what `check_encoding` and `Inflation.step` do.
     """
@@ -76,7 +76,7 @@ def decompress(body: bytes, encoding: str | None, bytes_max: int) -> bytes:
 
 
 def check_encoding(body: bytes, encoding: str | None, bytes_max: int) -> str | None:
-    """Return the codec of an encoding, None for that of a plain body.
+    """Return the codec of an encoding, None for a plain body.
 
     Raises `UnsupportedMediaType` for an encoding that is not gzip, zstd or identity, and
     `RequestTooLarge` for more than `bytes_max` bytes, inflated or not.

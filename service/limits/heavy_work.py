@@ -1,14 +1,14 @@
-"""Work on large bodies, kept off the event loop: other requests are answered meanwhile.
+"""Work on large bodies, kept off the event loop so that other requests are answered meanwhile.
 
-What takes a thread takes its turn first. Inflating runs without the interpreter's lock, so two
+Work in threads waits for a semaphore first. Inflating releases the interpreter's lock, so two
 bodies may be inflated at once. Decoding and encoding hold that lock for most of their time: two at
 once would finish no sooner, take twice the memory, and leave the loop less of the lock.
 
-A small body is worked on by the loop itself, because two changes of thread would take longer. Where
-many wait, each waits for a turn of the loop of its own, so that other requests come in between.
+A small body is processed on the loop itself, because two thread switches would take longer. If
+many are waiting, each gets its own turn of the loop, so that other requests run in between.
 
-A caller that is cancelled keeps its turn until its thread has stopped, so the number of threads
-at work is bounded in any case.
+A cancelled caller keeps its place until its thread has stopped, so the number of working threads
+is always bounded.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ T = TypeVar("T")
 KIB: Final = 1024
 
 INFLATIONS_MAX: Final = 2
-"""Bodies that are inflated at once."""
+"""Maximum number of bodies inflated at once."""
 
 STEP_BYTES: Final = 1024 * KIB
-"""A body grows by so much at most before it is counted, and before a cancelled one stops."""
+"""Maximum growth of a body before it is counted again and a cancelled caller can stop."""
 
 IMMEDIATE_BYTES_MAX: Final = 32 * KIB
-"""A body of this size is decoded at once: that takes a millisecond at most, of any shape."""
+"""Bodies up to this size are decoded at once: at most a millisecond, whatever their shape."""
 
 INLINE_BYTES_MAX: Final = 256 * KIB
-"""A larger body is decoded, or encoded, in a thread."""
+"""Larger bodies are decoded and encoded in a thread."""
 
 
 class HeavyWork:
@@ -45,10 +45,10 @@ class HeavyWork:
         self._inline = asyncio.Semaphore(1)
 
     async def inflate(self, body: bytes, encoding: str, bytes_max: int, hold: Hold) -> bytes:
-        """Return `body` without its `Content-Encoding`; `hold` has its bytes as they grow.
+        """Return `body` without its `Content-Encoding`; `hold` grows with its bytes.
 
-        Raises what `check_encoding` and `Inflation.step` do, and `Overloaded` if the bytes that
-        it grows to cannot be held.
+        Raises what `check_encoding` and `Inflation.step` do, and `Overloaded` if the inflated
+        bytes cannot be held.
         """
         codec = check_encoding(body, encoding, bytes_max)
         if codec is None or not body:
@@ -57,7 +57,7 @@ class HeavyWork:
         if len(body) <= INLINE_BYTES_MAX:
             if len(body) > IMMEDIATE_BYTES_MAX:
                 await self._turn()
-            # Whatever it may grow to, this takes a millisecond or two.
+            # Whatever the final size, this step takes a millisecond or two.
             inflation.step(INLINE_BYTES_MAX)
             hold.grow_to(len(body) + inflation.size_bytes)
         if inflation.is_done:
@@ -70,10 +70,10 @@ class HeavyWork:
 
     async def _rest(self, inflation: Inflation, body_bytes: int, hold: Hold) -> bytes:
         while not inflation.is_done:
-            # Held before it is there: the sum is never less than what is in memory.
+            # Hold before allocating: the sum is never less than what is in memory.
             hold.grow_to(body_bytes + inflation.next_bytes_max(STEP_BYTES))
             await _in_thread(lambda: inflation.step(STEP_BYTES))
-        # While it is copied it is there twice: one at a time.
+        # A copy doubles its memory, so only one body is copied at a time.
         async with self._copying:
             return await _in_thread(inflation.body)
 
@@ -88,15 +88,15 @@ class HeavyWork:
             return await _in_thread(work)
 
     async def _turn(self) -> None:
-        """Wait for a turn of the loop in which no other caller of this method goes on."""
+        """Wait for a turn of the loop in which no other caller of this method continues."""
         await self._inline.acquire()
         asyncio.get_running_loop().call_soon(self._inline.release)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Return what `work` returns in a thread; a caller that is cancelled waits for it to end."""
-    # Futures are kept longer than what they were waited for, and an error knows all frames that
-    # it went through. So what the thread has found is put here, and taken out again.
+    """Return what `work` returns in a thread; a cancelled caller waits for it to end."""
+    # Futures outlive the wait for them, and an error references all frames that it passed. So
+    # the thread's result is put here, and taken out again.
     found: list[tuple[T | None, Exception | None]] = []
     running = asyncio.ensure_future(asyncio.to_thread(_attempt, work, found))
     try:
@@ -110,8 +110,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
     try:
         raise failure
     finally:
-        # If the frame knew the error that knows it, a body that was refused would stay in memory
-        # until the garbage collector comes.
+        # The error references this frame. If the frame referenced the error, a refused body would
+        # stay in memory until the garbage collector runs.
         del failure
 
 

@@ -1,4 +1,4 @@
-"""How large a record and a request may be, checked for a whole batch at once."""
+"""Maximum sizes of records and requests, checked for a whole batch at once."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -13,10 +13,10 @@ PARTITION_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """What one produce request may hold.
+    """Limits of one produce request.
 
-    A record's bytes are those of its key, value and headers. `request_bytes_max` bounds what
-    a compressed or dictionary-encoded Arrow body may grow to.
+    A record's bytes are those of its key, value and headers. `request_bytes_max` bounds the
+    expanded size of a compressed or dictionary-encoded Arrow body.
     """
 
     record_bytes_max: int = 1_048_588  # Kafka's max.message.bytes.
@@ -41,7 +41,7 @@ def check_count(count: int, limits: RecordLimits) -> None:
 
 
 def refuse_count(limits: RecordLimits) -> NoReturn:
-    """Raise `RequestTooLarge` for more records than were counted."""
+    """Raise `RequestTooLarge` for too many records, without an exact count."""
     raise RequestTooLarge(
         f"the request has more than {limits.record_count_max} records, which is as many as it may"
         " have; send several requests"
@@ -51,7 +51,7 @@ def refuse_count(limits: RecordLimits) -> NoReturn:
 def check_batch(batch: pa.RecordBatch, limits: RecordLimits, size_bytes: int) -> None:
     """Raise `RecordTooLarge` or `InvalidRecord` for the first record beyond the limits.
 
-    `size_bytes` is no less than the records have together: mostly that settles it.
+    `size_bytes` is at least the total size of the records: if it is small, none is too large.
     """
     headers = batch.column("headers")
     if headers.null_count < len(headers):
@@ -110,7 +110,7 @@ def _lengths(column: pa.Array) -> pa.Array:
 
 
 def _first_above(numbers: pa.Array, limit: int) -> int | None:
-    """Return the index of the first number above `limit`. Nulls are not."""
+    """Return the index of the first number above `limit`, ignoring nulls."""
     highest: Any = pc.max(numbers).as_py()
     if highest is None or highest <= limit:
         return None
