@@ -1,4 +1,4 @@
-"""Assembly: the only place where parts are chosen and joined."""
+"""Assembly: the only place where parts are chosen and connected."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("riacho.app")
 
 ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
-"""Largest body of a call that is not produce or fetch."""
+"""Maximum body of a call that FastAPI serves."""
 
 
 class App:
@@ -73,7 +73,7 @@ class App:
     ) -> None:
         self.gateway = gateway
         self.thaw = thaw
-        """To be called when the process may have stood still."""
+        """Called when the process may have been frozen."""
         self._registry = registry
         producer_ids = ProducerIds(gateway.metadata, gateway.world)
         transaction_items = TransactionItems(gateway.metadata, producer_ids, gateway.world)
@@ -118,7 +118,7 @@ class App:
 
     @cached_property
     def fastapi(self) -> "FastAPI":
-        """The administrative half, made when somebody asks for it: a cold start can do without."""
+        """The administrative half, created on first use: a cold start does not need it."""
         from service.routes.administration import administration
 
         return administration(
@@ -129,7 +129,7 @@ class App:
         await self.fastapi(scope, receive, send)
 
     def _controller(self) -> "Controller":
-        # Only a gateway that lives has one: a function shall not wait for it to be imported.
+        # Imported here: only a long-lived gateway has one, and a function need not load it.
         from service.controller.controller import Controller
 
         return Controller(
@@ -157,7 +157,7 @@ class App:
         log.info("%s", describe(self.gateway.settings))
         yield
         log.info("stopping: answering what is held")
-        # Answer everything that is held, then say goodbye, then let go of the stores.
+        # Answer everything that is held, then deregister, then close the stores.
         self.gateway.drain()
         await self._produce.aclose()
         await self.gateway.batcher.aclose()
@@ -185,7 +185,7 @@ def _hosted(app: ASGIApp, settings: Settings, world: World) -> ASGIApp:
 
 
 def describe(settings: Settings) -> str:
-    """Return what someone who started the gateway wants to know."""
+    """Return a summary for the operator who started the gateway."""
     url = settings.advertised_url or "(an address of the server's choice)"
     zones = settings.zones or f"{DEFAULT_ZONE}={settings.data / 'zones' / DEFAULT_ZONE}"
     table = settings.metadata or f"sqlite:///{settings.data / 'metadata.db'}"
@@ -193,10 +193,10 @@ def describe(settings: Settings) -> str:
 
 
 def drain_on_signal(drain: Callable[[], None]) -> None:
-    """Call `drain` as soon as the process is told to stop.
+    """Call `drain` as soon as the process is signalled to stop.
 
-    The server waits for open requests before it tells the application anything, and a tail
-    never ends by itself; so we listen too, and then let the server's own handler act.
+    The server waits for open requests before it notifies the application, and a tail never ends
+    by itself. So this handles the signal, too, and then calls the server's own handler.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -213,7 +213,7 @@ def drain_on_signal(drain: Callable[[], None]) -> None:
 
 
 class _BoundedBodies:
-    """Takes only JSON for the body of an administrative call, and only up to a limit."""
+    """Accepts only JSON bodies for administrative calls, and only up to a limit."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -221,7 +221,7 @@ class _BoundedBodies:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in {"POST", "PATCH", "PUT"}:
             check_json(Headers(scope=scope).get("content-type"))
-            # Whatever is raised while FastAPI reads, it takes for a mistake in the JSON.
+            # Read here: FastAPI reports any error raised while it reads as invalid JSON.
             receive = _again(await _messages(receive), receive)
         await self._app(scope, receive, send)
 
@@ -241,7 +241,7 @@ async def _messages(receive: Receive) -> list[Message]:
 
 
 def _again(messages: list[Message], receive: Receive) -> Receive:
-    """Return what gives `messages` once more, and then goes on."""
+    """Return a `receive` that repeats `messages` and then continues."""
     left = iter(messages)
 
     async def again() -> Message:
@@ -252,7 +252,7 @@ def _again(messages: list[Message], receive: Receive) -> Receive:
 
 
 def create_app(settings: Settings | None = None, world: World | None = None) -> App:
-    """Return the gateway that the environment describes, ready to serve."""
+    """Return the gateway that the settings or the environment describe, ready to serve."""
     refuse_pandas()
     keep_freed_memory()
     settings = with_small_batches(settings or Settings())
@@ -274,7 +274,7 @@ def _endpoints(
     groups: GroupRoutes,
     transactions: TransactionRoutes,
 ) -> dict[tuple[str, str], Endpoint]:
-    """Return every call that goes past FastAPI, by method and path."""
+    """Return every call that bypasses FastAPI, by method and path."""
     return {
         ("POST", "/v1/topics/{topic}/records"): produce.to_topic,
         ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): produce.to_partition,

@@ -1,4 +1,4 @@
-"""Running the gateway as a process, or as several."""
+"""Run the gateway as one process or several."""
 
 import gc
 import os
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from service.app import App
 
 SHUTDOWN_S_MAX: Final = 30
-"""Requests that are not answered by then are cut off."""
+"""Maximum time to finish requests at shutdown; then they are cut off."""
 
 KEEP_ALIVE_S: Final = 75
-"""Longer than load balancers keep a connection, so that it is never us who closes first."""
+"""Longer than load balancers keep a connection, so that the gateway never closes first."""
 
 
 def _free_port(host: str) -> int:
@@ -46,9 +46,9 @@ def run(
     maintain_every: str | None = None,
     app: str = "service.serve:lasting_app",
 ) -> None:
-    """Serve until told to stop. What is None comes from the environment or its default.
+    """Serve until signalled to stop. None means the value of the environment, or its default.
 
-    `app` names what makes the application, in every worker.
+    `app` names the function that creates the application, in every worker.
     """
     port = port or _free_port(host)
     given = {
@@ -59,10 +59,10 @@ def run(
         "RIACHO_MAINTAIN_EVERY": maintain_every,
         "RIACHO_ADVERTISED_URL": os.environ.get("RIACHO_ADVERTISED_URL", f"http://{host}:{port}"),
     }
-    # Workers are processes of their own: they learn all of this from the environment.
+    # Workers are separate processes: they get all of this from the environment.
     os.environ.update({name: value for name, value in given.items() if value is not None})
-    # The server, once it has stopped as it was told, raises the signal again; and to stop when
-    # told is not a failure.
+    # After a graceful stop the server raises the signal again; stopping on request is not a
+    # failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _maintained():
         uvicorn.run(
@@ -86,10 +86,10 @@ def run(
 def lasting_app() -> "App":
     """Return the gateway of a process that serves nothing else until it ends.
 
-    What it is made of, some hundred thousand objects, is kept from the garbage collector, which
-    would look at all of it every few ten thousand requests, for 30 ms that somebody waits.
+    Its objects, some hundred thousand, are hidden from the garbage collector, which would scan
+    all of them every few ten thousand requests and delay a request by 30 ms.
     """
-    # Not above: of several processes, the one that starts the others need not know it.
+    # Imported here: with several workers, the parent process does not need it.
     from service.app import create_app
     from service.process.freed_memory import return_memory_when_quiet
 
@@ -103,7 +103,7 @@ def lasting_app() -> "App":
 
 @contextmanager
 def _maintained() -> Iterator[None]:
-    """Do maintenance as often as the environment says, in this process of all that serve."""
+    """Schedule maintenance at the configured interval: once, not in every worker."""
     settings = Settings()
     every_s = settings.maintain_every_s
     if every_s is None:

@@ -1,4 +1,4 @@
-"""From settings to the stores that they name."""
+"""Open the stores that the settings name."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from storage.zones.zones import Zones
 DEFAULT_ZONE: Final = "a"
 
 SQLITE_BATCH_BYTES_MAX: Final = 32 * 1024
-"""What a SQLite table takes of a flush instead of a file beside it (docs/decisions/0029)."""
+"""Maximum flush stored in a SQLite table instead of a file beside it (docs/decisions/0029)."""
 
 
 def open_zones(settings: Settings) -> Zones:
@@ -40,7 +40,7 @@ def with_small_batches(settings: Settings) -> Settings:
     """Return `settings` with a limit for batches in the table, if they have none.
 
     With one directory beside a SQLite file, the file takes small flushes: both are on one disk,
-    and one flush of it does for records and head. Elsewhere it is for the operator to say.
+    and one disk flush covers records and head. Elsewhere the operator decides.
     """
     if settings.table_batch_bytes_max is not None:
         return settings

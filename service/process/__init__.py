@@ -1,1 +1,1 @@
-"""What a gateway does as a process: logs, memory, version, watching its stores."""
+"""Process concerns of a gateway: logs, memory, version, watching its stores."""

@@ -1,11 +1,11 @@
-"""Keep some memory that was freed, for the next request, and give the rest back to the system.
+"""Keep some freed memory for the next request, and return the rest to the system.
 
 A body, its records and their slices are some megabytes that live for milliseconds. By default
-what is freed goes back to the system at once, and the next request gets it again page by page,
-each one emptied first: hundreds of page faults a megabyte, which took as much time as decoding it.
+freed memory returns to the system at once, and the next request gets it again page by page, each
+one zeroed first: hundreds of page faults per megabyte, which took as much time as decoding it.
 
-So what is freed is kept, but not for ever: large pieces, which few requests have, go back at once,
-and when a gateway has had little to do for a while, everything does.
+So freed memory is kept, but not forever: large pieces, which few requests have, are returned at
+once, and everything is returned when a gateway has been idle for a while.
 """
 
 import ctypes
@@ -18,41 +18,41 @@ import pyarrow as pa
 MIB: Final = 1024 * 1024
 
 KEPT_BYTES: Final = 64 * MIB
-"""So much that is free at the end of the heap is kept while there is work."""
+"""Maximum free memory kept at the end of the heap while there is work."""
 
 HEAP_BYTES_MAX: Final = 4 * MIB
-"""What is larger gets pages of its own, which go when it does. Most bodies, and all slices, are
-smaller; of what is larger, decoding takes much longer than getting its pages."""
+"""Larger pieces get their own pages, which are returned when freed. Most bodies, and all slices,
+are smaller; decoding a larger body takes much longer than getting its pages."""
 
 ARENAS_MAX: Final = 2
-"""What one thread frees another can use; by default each has a heap that keeps its own."""
+"""Few heaps, so that threads reuse each other's freed memory; by default each has its own."""
 
 LOOK_S: Final = 0.5
-"""How often it is looked whether there is work."""
+"""How often to check whether there is work."""
 
 QUIET_LOOKS: Final = 6
-"""After so many looks without work, all that is free goes back to the system."""
+"""After this many checks without work, all free memory returns to the system."""
 
 BUSY_BYTES: Final = MIB
-"""Requests and answers that have more than this together are work that leaves something behind."""
+"""Work is when requests and answers hold more than this; less leaves little memory to return."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # As in glibc's malloc.h.
 
 
 def keep_freed_memory() -> bool:
-    """Tell the allocator of this process; return whether it is one that listens."""
+    """Configure the allocator of this process; return whether it accepted the settings."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
-        return False  # Only glibc's has these; others do as they think best.
+        return False  # Only glibc has these settings.
     wanted = {_TRIM_THRESHOLD: KEPT_BYTES, _MMAP_THRESHOLD: HEAP_BYTES_MAX, _ARENA_MAX: ARENAS_MAX}
     done = [mallopt(name, value) == 1 for name, value in wanted.items()]
-    # Arrow's own allocator gives back as eagerly, and cannot be told otherwise.
+    # Arrow's own allocator returns memory as eagerly, and cannot be configured otherwise.
     pa.set_memory_pool(pa.system_memory_pool())
     return all(done)
 
 
 def return_freed_memory() -> bool:
-    """Give everything that is free back to the system; return whether there is a way to."""
+    """Return all free memory to the system; return whether the allocator supports that."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None:
         return False
@@ -61,13 +61,13 @@ def return_freed_memory() -> bool:
 
 
 class Quiet:
-    """Tells when work has been over for a while, once each time."""
+    """Reports when work has been over for a while, once each time."""
 
     def __init__(self) -> None:
         self._looks_left = 0
 
     def look(self, held_bytes: int) -> bool:
-        """Return whether it is time to give memory back; `held_bytes` are at work now."""
+        """Return whether to return memory now; `held_bytes` are in use by requests and answers."""
         if held_bytes > BUSY_BYTES:
             self._looks_left = QUIET_LOOKS
             return False
@@ -80,9 +80,9 @@ class Quiet:
 def return_memory_when_quiet(
     held_bytes: Callable[[], int], give_back: Callable[[], object] = return_freed_memory
 ) -> Callable[[], None]:
-    """Give memory back whenever work is over, in a thread; return what ends that.
+    """Return memory in a thread whenever work is over; return a function that stops this.
 
-    The event loop does not wait for it: to give back hundreds of megabytes takes a while.
+    In a thread, because returning hundreds of megabytes would block the event loop for a while.
     """
     is_over = Event()
     quiet = Quiet()

@@ -1,8 +1,8 @@
 """Where log lines go: the access log to standard output, everything else to standard error.
 
-On a terminal lines are text for people, elsewhere JSON for machines; `RIACHO_LOG_FORMAT` decides
-otherwise. The access log does not pass through `logging`, which costs more than a small request
-has to spare: lines gather for a moment and are written together.
+On a terminal lines are text, elsewhere JSON, unless `RIACHO_LOG_FORMAT` says otherwise. The access
+log bypasses `logging`, which is too slow for small requests: lines are buffered for a moment and
+written together.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 FLUSH_S: Final = 0.1
-"""Access lines gather for this long: what a killed process may leave unwritten."""
+"""Access lines are buffered for this long; a killed process may lose them."""
 
 LINES_MAX: Final = 1000
-"""So many lines are written without waiting any longer."""
+"""Maximum number of buffered lines: then they are written at once."""
 
 
 class AccessLine(msgspec.Struct, kw_only=True):
@@ -66,12 +66,12 @@ class AccessLines:
                 self._stream.write(b"\n".join(lines) + b"\n")
                 self._stream.flush()
             except (OSError, ValueError):
-                return  # Nobody reads the log any more; that may not stop the service.
+                return  # The log has no reader any more; that must not stop the service.
 
     def _at(self, now_ms: int) -> str:
         second, rest = divmod(now_ms, 1000)
         if self._second[0] != second:
-            # Formatting a date takes longer than all the rest of a line.
+            # Formatting a date takes longer than the rest of the line.
             text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
             self._second = (second, text)
         return f"{self._second[1]}.{rest:03d}Z"

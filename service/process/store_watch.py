@@ -1,8 +1,8 @@
-"""Whether this gateway can write, and finding out by itself when it can again.
+"""Whether this gateway can write, and probes that detect when it can again.
 
-A gateway whose disk is full, or that has no descriptors left, says at `/ready` that it is not ready
-(`obstacle`), and is sent no requests then. So it must try for itself: as long as a store is in
-trouble (`storage/stores/trouble.py`), something small is written to it every now and then.
+A gateway whose disk is full, or that has no descriptors left, reports at `/ready` that it is not
+ready (`obstacle`), and gets no requests then. So it must probe by itself: while a store is in
+trouble (`storage/stores/trouble.py`), it writes something small to it every `PROBED_EVERY_S`.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from storage.zones.zones import Zones
 PROBED_EVERY_S: Final = 2.0
 PROBE_S_MAX: Final = 10.0
 PROBE_BYTES: Final = 64 * 1024
-"""Not just a few: those may fit where nothing else does."""
+"""Not just a few bytes: those may fit on a full disk."""
 
 
 def obstacle(zones: Zones, metadata: MetadataStore) -> str:
-    """Return why writes fail here: the table takes none, or no zone does. Nothing if they work.
+    """Return why writes fail: the table takes none, or no zone does. Empty if writes work.
 
-    One zone that takes them is enough: the others leave the ISR.
+    One working zone is enough: the others leave the ISR.
     """
     if table := reason_of(metadata):
         return table
@@ -39,7 +39,7 @@ def reason_of(store: object) -> str:
 
 
 class StoreWatch:
-    """Writes to stores that are in trouble until one write is done."""
+    """Writes to stores that are in trouble until a write succeeds."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class StoreWatch:
         beat: Callable[[], Awaitable[None]],
         world: World,
     ) -> None:
-        """`beat` writes to the table what would be written there anyway."""
+        """`beat` writes this gateway's regular heartbeat to the table."""
         self._zones = zones
         self._metadata = metadata
         self._beat = beat
         self._world = world
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             await self._world.sleep(PROBED_EVERY_S)
             await self.look()

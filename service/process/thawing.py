@@ -1,16 +1,16 @@
-"""Time in a process that stands still between calls.
+"""Time in a process that is frozen between calls.
 
-While an environment of Lambda is frozen its monotonic clock may stand still, too. What was read a
-second ago by that clock may then be an hour old, and a write that was begun before may be committed
-after a sweeper has taken its object for an orphan. So each call begins by comparing with the wall
-clock how much time has gone by, and adds what the other one has missed.
+While a Lambda environment is frozen, its monotonic clock may stop, too. Data that was read a second
+ago by that clock may then be an hour old, and a write begun before may be committed after a sweeper
+has treated its object as an orphan. So each call first compares the monotonic clock with the wall
+clock, and adds the time that the monotonic clock has missed.
 """
 
 from collections.abc import Callable
 
 
 class ThawingClock:
-    """A monotonic clock that also counts the time in which it stood still."""
+    """A monotonic clock that also counts the time it was stopped."""
 
     def __init__(self, monotonic_s: Callable[[], float], now_ms: Callable[[], int]) -> None:
         self._inner_s = monotonic_s
@@ -22,7 +22,7 @@ class ThawingClock:
         return self._inner_s() + self._missed_s
 
     def thaw(self) -> None:
-        """Catch up with the wall clock. One that was set back changes nothing."""
+        """Catch up with the wall clock. A wall clock that was set back is ignored."""
         behind_s = self._difference_s()
         self._missed_s += max(0.0, behind_s - self._behind_s)
         self._behind_s = behind_s

@@ -1,4 +1,4 @@
-"""The version of what is running."""
+"""The version of the running gateway."""
 
 from importlib.metadata import PackageNotFoundError, version
 

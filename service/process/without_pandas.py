@@ -1,7 +1,7 @@
-"""Keep packages out of a process that has no use for them.
+"""Prevent imports of packages that the process does not need.
 
-pyarrow imports pandas, where it is installed, with the first array that is made of Python objects.
-In a gateway that is two seconds and 60 MiB for nothing.
+If pandas is installed, pyarrow imports it when it builds the first array from Python objects. In a
+gateway that wastes two seconds and 60 MiB.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 
 class _Refused:
-    """A finder that says of some packages, before all others are asked, that there are none."""
+    """A finder, ahead of all others, that reports some packages as not installed."""
 
     names: ClassVar[set[str]] = set()
 
@@ -26,7 +26,7 @@ class _Refused:
 
 
 def refuse(*names: str) -> None:
-    """Let every later import of these in this process fail, as if they were not installed."""
+    """Make every later import of `names` in this process fail, as if not installed."""
     _Refused.names.update(names)
     if _Refused not in sys.meta_path:
         sys.meta_path.insert(0, _Refused)
