@@ -1,6 +1,6 @@
-"""The access log, request identifiers, and the last resort for errors: one ASGI wrapper.
+"""One ASGI wrapper for the access log, request identifiers, and errors not handled elsewhere.
 
-Each request is one line: who asked for what, what came of it, how long it took.
+Each request is one line: the client, the request, its status and how long it took.
 """
 
 import re
@@ -22,7 +22,7 @@ def request_id_of(request: Request) -> str:
 
 
 class AccessLog:
-    """Wraps the whole application; nothing escapes it but what the server itself must know."""
+    """Wraps the whole application; only errors after the response has started pass through."""
 
     def __init__(
         self, app: ASGIApp, metrics: Metrics, world: World, lines: AccessLines | None
@@ -80,7 +80,7 @@ _LOGGED_HEADERS: Final = frozenset({b"x-request-id", b"referer", b"user-agent"})
 
 
 class _Seen:
-    """What went out."""
+    """Status and size of the response sent."""
 
     __slots__ = ("size_bytes", "status")
 
@@ -100,6 +100,6 @@ class _Seen:
 
 
 def _route(scope: Scope) -> str:
-    """Return the route's pattern, since paths are too many to count by."""
+    """Return the route's pattern, since there are too many paths to count by."""
     route = scope.get("route")
     return str(getattr(route, "path", "(unknown)"))

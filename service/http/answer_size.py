@@ -1,7 +1,8 @@
-"""Answers of records that fit where a host gathers answers and refuses larger ones.
+"""Fit answers of records into the maximum size of a host that buffers answers.
 
-How large records become as JSON is known when they are JSON. So they are encoded, and again with
-fewer of them if that is too much: seldom more than once, as the first answer tells the ratio.
+The size of records as JSON is known only after encoding. So they are encoded, and again with fewer
+records if the result is too large: rarely more than once more, since the first result shows the
+ratio.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,17 +14,17 @@ from storage.errors import RecordTooLarge
 from storage.reading.fetched import Batches, Data
 
 CAUTION: Final = 0.9
-"""Records differ: the next attempt takes somewhat less than the ratio of the last says."""
+"""Records differ: the next attempt takes somewhat less than the last ratio suggests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
     pieces: Sequence[Data]
-    """One after the other, they are the body. Those as stored belong to a cache."""
+    """Concatenated, they are the body. Pieces in stored form belong to a cache."""
     next_offset: int
     record_count: int
     size_bytes: int
-    """What its records have in memory."""
+    """The size of its records in memory."""
 
     @property
     def body_bytes(self) -> int:
@@ -52,7 +53,7 @@ async def fitted(
 ) -> Body:
     """Return what `encode` makes of `bytes_max` of records, or of fewer, so that it fits.
 
-    Raises `RecordTooLarge` if not even one does; 0: anything fits.
+    Raises `RecordTooLarge` if not even one record fits. If `answer_bytes_max` is 0, anything fits.
     """
     found = await encode(bytes_max)
     while answer_bytes_max and found.body_bytes > answer_bytes_max:
@@ -65,7 +66,7 @@ async def fitted(
 
 
 def too_large(result: FetchResult, size_bytes: int, answer_bytes_max: int) -> RecordTooLarge:
-    """Return what to say of a record that no answer can hold."""
+    """Return the error for a record that no answer can hold."""
     topic, partition = result.topic.name, result.partition
     offset = result.fetched.start_offset
     return RecordTooLarge(

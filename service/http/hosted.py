@@ -1,12 +1,13 @@
-"""What a host asks of an application that it hurries, and freezes between answers.
+"""Requirements of a host that limits the time of an answer, and freezes between answers.
 
-Behind Lambda an answer must be given within some time, and with its last byte the process stands
-still until the next request comes. So in a gateway there:
+Behind Lambda an answer has a deadline, and after its last byte the process is frozen until the
+next request. So a gateway there:
 
-- a request that takes too long is answered before the host would do it, and clearly;
-- whoever waits for records does so for a part of that time only (`wait_s`);
-- the last byte waits for whatever the request has begun besides its answer: writes that nobody
-  waits for, rolls, news of zones. What does not end in time is safe to lose, as in a crash.
+- answers a request that takes too long before the host does, and with a clear error;
+- lets requests wait for records during a part of that time only (`wait_s`);
+- delays the last byte until everything else that the request has begun is done: writes that no
+  commit waits for, rolls, reports about zones. Work unfinished by then is safe to lose, as in a
+  crash.
 """
 
 import asyncio
@@ -23,20 +24,20 @@ from storage.lanes.watch import POLLER
 log = logging.getLogger("riacho.hosted")
 
 UNTIL: Final = "riacho.until_s"
-"""In a scope: when the answer must be given, by the gateway's clock. A host may set it, too."""
+"""In a scope: deadline of the answer, by the gateway's clock. A host may set it, too."""
 
 WAIT_UNTIL: Final = "riacho.wait_until_s"
-"""In a scope: until when a request may wait for records."""
+"""In a scope: deadline for waiting for records."""
 
 WAIT_SHARE: Final = 0.85
-"""Such a part of the time may be spent waiting; the rest is for reading and sending."""
+"""Fraction of the time a request may wait; the rest is for reading and sending."""
 
 SETTLE_S_MAX: Final = 5.0
-"""Where an answer may take any time, it waits so long for what was begun."""
+"""Maximum wait for unfinished work if the answer has no deadline."""
 
 
 def wait_s(request: Request, wanted_s: float, now_s: float) -> float:
-    """Return how long the request may wait, if it wants to for `wanted_s`."""
+    """Return how long the request may wait, at most `wanted_s`."""
     until_s = request.scope.get(WAIT_UNTIL)
     return wanted_s if until_s is None else max(0.0, min(wanted_s, until_s - now_s))
 
@@ -52,7 +53,7 @@ class Hosted:
         freezes: bool,
         monotonic_s: Callable[[], float],
     ) -> None:
-        """Take `answer_s_max`, or less where a scope says so; 0: any time."""
+        """Limit answers to `answer_s_max`, or less if a scope says so; 0: no limit."""
         self._app = app
         self._answer_s_max = answer_s_max
         self._freezes = freezes
@@ -107,7 +108,7 @@ class Hosted:
             raise OutcomeUnknown(f"{took}; it may still have been done") from None
 
     async def _settle(self, before: "set[asyncio.Task[object]]", until_s: float | None) -> None:
-        """Wait for all that the request has begun, as long as there is time."""
+        """Wait for everything that the request has begun, until the deadline."""
         if until_s is None:
             until_s = self._monotonic_s() + SETTLE_S_MAX
         while begun := self._begun(before):
@@ -123,6 +124,6 @@ class Hosted:
         return {
             task
             for task in asyncio.all_tasks()
-            # Who only looks for changes, for somebody who has gone, has nothing to lose.
+            # A poller of a client that has gone has nothing to lose.
             if task is not this and task not in before and task.get_name() != POLLER
         }

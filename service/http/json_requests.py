@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.Decoder[T]") -> T:
-    """Return the body as what `decoder` makes of it; an empty one is taken for `{}`."""
+    """Return the body decoded by `decoder`; an empty body counts as `{}`."""
     check_json(request.headers.get("content-type"))
     settings = gateway.settings
     with gateway.admission.hold() as hold:
@@ -28,7 +28,7 @@ async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.D
 
 
 def decode_json(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
-    """Return what `decoder` makes of a body, or raise `InvalidRequest`."""
+    """Return the body decoded by `decoder`, or raise `InvalidRequest`."""
     try:
         return decoder.decode(data or b"{}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -36,7 +36,7 @@ def decode_json(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
 
 
 def check_json(content_type: str | None) -> None:
-    """Raise `UnsupportedMediaType` if the client says that its body is something else."""
+    """Raise `UnsupportedMediaType` if the client declares another type of body."""
     if content_type and content_type.partition(";")[0].strip().lower() != JSON:
         raise UnsupportedMediaType(
             f"Content-Type {content_type!r} is not read here; send {JSON}"

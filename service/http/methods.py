@@ -1,4 +1,4 @@
-"""Methods: HEAD wherever there is GET, and answers that name all that a path takes."""
+"""Methods: HEAD wherever there is GET, and the methods that a path accepts."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _IS_HEAD: Final = "riacho.head"
 
 
 class Methods:
-    """Answers HEAD as GET would be answered, without the body."""
+    """Answers HEAD like GET, without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -21,7 +21,7 @@ class Methods:
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
-        # A copy, because the server must still know what it was asked.
+        # A copy, because the server must still see the original method.
         as_get = {**scope, "method": "GET", _IS_HEAD: True}
 
         async def send_without_body(message: Message) -> None:
@@ -43,8 +43,8 @@ def is_head(request: Request) -> bool:
 
 
 def allowed(app: Starlette, scope: Scope) -> list[str]:
-    """Return the methods that a path takes."""
-    # The router names the methods of the first route that has the path, and there may be more.
+    """Return the methods that a path accepts."""
+    # The router names only the methods of the first route with this path; there may be more.
     methods = [
         method
         for method in _METHODS

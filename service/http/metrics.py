@@ -1,4 +1,4 @@
-"""What this gateway counts, in Prometheus' text format."""
+"""Metrics of this gateway, in Prometheus' text format."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ class Metrics:
         return Counter(name, about, registry=self._registry)
 
     def watch(self, gateway: "Gateway") -> None:
-        """Show what the parts of `gateway` count themselves."""
+        """Export what the parts of `gateway` count themselves."""
         from prometheus_client import Gauge
 
         values = {
@@ -77,7 +77,7 @@ class Metrics:
     def answered(self, method: str, route: str, status: int, took_s: float) -> None:
         found = self._answers.get((method, route, status))
         if found is None:
-            # Looking labels up takes longer than counting.
+            # Cached: looking up labels takes longer than counting.
             found = self._requests.labels(method, route, str(status)), self._seconds.labels(route)
             self._answers[method, route, status] = found
         found[0].inc()
@@ -98,7 +98,7 @@ class Metrics:
 
 
 class Uncounted(Metrics):
-    """Counts nothing: of a process that stands still between answers nobody can ask a number."""
+    """Counts nothing: a process that is frozen between answers cannot be scraped."""
 
     def __init__(self) -> None:
         pass

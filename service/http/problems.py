@@ -41,11 +41,11 @@ log = logging.getLogger("riacho.error")
 MEDIA_TYPE: Final = "application/problem+json"
 
 UNKNOWN: Final = "UNKNOWN_SERVER_ERROR"
-"""The code of an error that nobody meant to raise."""
+"""The code of an unexpected error."""
 
 RETRY_AFTER_S: Final = 1
-"""What `Retry-After` says: the shortest there is, since a flush takes far less. Whoever only
-lost a race need not wait at all."""
+"""Value of `Retry-After`: the shortest possible, since a flush takes far less. A request that only
+lost a race can be retried at once."""
 
 _STATUS: Final[dict[type, HTTPStatus]] = {
     Rejected: HTTPStatus.BAD_REQUEST,
@@ -87,7 +87,7 @@ def document(error: RiachoError, request_id: str) -> dict[str, Any]:
 
 
 def response_to(error: Exception, request_id: str) -> Response:
-    """Return the response to any error; one that nobody meant to raise is logged here."""
+    """Return the response to any error; unexpected errors are logged here."""
     if isinstance(error, RiachoError):
         if isinstance(error, Corrupt):
             log.error("stored data is damaged", exc_info=error, extra={"request_id": request_id})

@@ -1,4 +1,4 @@
-"""A response of records, sent no faster than its reader reads, and without a copy of them."""
+"""A response of records, sent at the speed of its reader, without copying the records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -10,10 +10,10 @@ from service.limits.outgoing import Share
 from storage.reading.fetched import Data
 
 PIECE_BYTES: Final = 256 * 1024
-"""The server waits for the reader between pieces of this size at most."""
+"""Maximum size of a piece; between pieces the server waits for the reader."""
 
 SMALL_BYTES_MAX: Final = 16 * 1024
-"""Pieces of this size are copied into one, because a call of the server costs more."""
+"""Pieces up to this size are joined, because a call to the server costs more than the copy."""
 
 
 class RecordsResponse(Response):
@@ -27,7 +27,7 @@ class RecordsResponse(Response):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         size_bytes = sum(map(len, pieces))
-        # What is small goes out in one write, for which it must be in one place.
+        # A small response is sent in one write, so it must be contiguous.
         body = b"".join(pieces) if size_bytes <= PIECE_BYTES else b""
         headers = {**(headers or {}), "content-length": str(size_bytes)}
         super().__init__(body, media_type=media_type, headers=headers)
@@ -48,7 +48,7 @@ class RecordsResponse(Response):
 
 
 def _cut(pieces: Sequence[Data]) -> Iterator[Data]:
-    """Yield all bytes, `PIECE_BYTES` at most at a time, and small pieces together."""
+    """Yield all bytes, at most `PIECE_BYTES` at a time, and small pieces together."""
     small: list[Data] = []
     small_bytes = 0
     for piece in pieces:

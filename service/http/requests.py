@@ -15,7 +15,7 @@ from service.log.gateway import Place, Position
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
 
 BODY_S_MAX: Final = 60.0
-"""A body that takes longer to arrive is given up: what came of it is held meanwhile."""
+"""Maximum time for a body to arrive: its bytes are held in memory meanwhile."""
 
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -56,7 +56,7 @@ class Query:
         return number
 
     def up_to(self, name: str, default: int, high: int, low: int = 1) -> int:
-        """Return the number or its default; more than `high` is taken for `high`."""
+        """Return the number or its default, at most `high`."""
         number = self.integer(name, low, OFFSET_MAX)
         return default if number is None else min(number, high)
 
@@ -136,7 +136,7 @@ async def read_body(
     request_bytes_max: int,
     decompressed_bytes_max: int,
 ) -> bytes:
-    """Return the body, decompressed. Its bytes are held for as long as `hold` is."""
+    """Return the body, decompressed. `hold` counts its bytes until it is released."""
     declared_bytes = parse_length(request.headers.get("content-length", ""))
     if declared_bytes:
         _check_size(declared_bytes, request_bytes_max)
@@ -163,10 +163,10 @@ async def read_body(
 
 
 def parse_length(text: str) -> int:
-    """Return how many bytes `Content-Length` announces, or 0 if it makes no sense.
+    """Return how many bytes `Content-Length` announces, or 0 if it is invalid.
 
-    A server refuses such a header; not every host that calls us is one. The bytes are counted
-    in any case.
+    An HTTP server refuses an invalid header, but not every host that calls the gateway is one. The
+    bytes are counted in any case.
     """
     is_number = text.isascii() and text.isdigit() and len(text) <= 18
     return int(text) if is_number else 0
@@ -181,9 +181,9 @@ def _check_size(size_bytes: int, size_bytes_max: int) -> None:
 
 
 def accepted(headers: Mapping[str, str], offered: Sequence[str]) -> str:
-    """Return the offered media type that the client likes best; the first if it has no wish.
+    """Return the offered media type that the client prefers; the first if it has no preference.
 
-    Raises `NotAcceptable` if it wants none of them.
+    Raises `NotAcceptable` if the client accepts none of them.
     """
     wish = headers.get("accept")
     if not wish or wish in {"*/*", offered[0]}:

@@ -1,12 +1,12 @@
-"""Arrow produce bodies: a stream that becomes records, mostly without being copied.
+"""Arrow produce bodies: a stream is converted to records, usually without copying.
 
 Columns `timestamp`, `key`, `value`, `headers` and `partition` may come in any order and in
-whatever type a data frame library writes them; one of `key` and `value` must be there. What
-has the stored type already stays where it is, in the request's own bytes.
+any type that a data frame library writes; `key` or `value` is required. Columns that already
+have the stored type are not copied: they stay in the request's own bytes.
 
-A batch that has the size of a slice and the very schema of one need not be encoded again: its
-bytes are what would be stored, and are given along with it (`Sent`). As that schema is compared
-byte by byte, all that Arrow allows besides (other byte orders, dictionaries, names) is excluded.
+A batch with the size and the exact schema of a slice need not be encoded again: its bytes are
+what would be stored, and are returned along with it (`Sent`). That schema is compared byte by
+byte, which excludes everything else Arrow allows (other byte orders, dictionaries, names).
 
 The sender is not trusted. Sizes are checked before anything is unpacked or multiplied by a
 dictionary, and every array is validated in full before anything reads through its offsets.
@@ -33,15 +33,15 @@ from storage.formats.records import RECORD_SCHEMA
 from storage.formats.slices import Sent
 
 Decoded: TypeAlias = "tuple[pa.RecordBatch, pa.Array | None]"
-"""The records, and the partition that each one asks for, unless there is no such column."""
+"""The records, and the requested partition of each; None: there is no such column."""
 
 _OPTIONS: Final = ipc.IpcReadOptions(use_threads=False)
 SENT_BYTES_MIN: Final = slices.SLICE_BYTES // 4
-"""Smaller batches are gathered: each slice takes an entry of the index."""
+"""Smaller batches are merged: each slice takes an entry of the index."""
 SENT_BYTES_MAX: Final = 2 * slices.SLICE_BYTES
-"""Larger ones are cut, so that a random read decodes little."""
+"""Larger batches are cut, so that a random read decodes little."""
 DESCRIPTION_BYTES_MAX: Final = 4096
-"""What a message has besides its records, by far. More would be bytes that nobody asked for."""
+"""Generous maximum of what a message has besides its records. More would be useless bytes."""
 _REFUSALS: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
@@ -50,7 +50,7 @@ def decode_arrow(
 ) -> "tuple[pa.RecordBatch, pa.Array | None, Sequence[Sent]]":
     """Return the records of an Arrow stream; those without a timestamp get `now_ms`.
 
-    Also the partition that each asks for, and the same records as they may be stored.
+    Also the requested partition of each, and the same records as they may be stored.
     """
     try:
         batches, spans = _validated(body, limits)
@@ -88,7 +88,7 @@ def _sent(body: bytes, batches: Sequence[pa.RecordBatch], spans: Sequence[Span])
             or len(data) % slices.ALIGNMENT
             or not SENT_BYTES_MIN <= batch.nbytes <= SENT_BYTES_MAX
             or len(data) > batch.nbytes + DESCRIPTION_BYTES_MAX
-            or batch.column(0).null_count  # They would have got a timestamp since.
+            or batch.column(0).null_count  # The stored records get a timestamp instead.
         ):
             return []
         found.append(Sent(data, span.codec, batch))

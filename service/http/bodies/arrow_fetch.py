@@ -1,8 +1,8 @@
 """Records as the Arrow stream of a fetch response.
 
-A batch is a stored slice, byte for byte, wherever all of it is wanted. Offsets are not in it:
-they are dense, and the schema's metadata says with which one each batch begins. Where compaction
-has left gaps, the asker says how it wants to be told:
+A batch is a stored slice, byte for byte, if all of it was requested. It does not contain offsets:
+they are dense, and the schema's metadata has the first offset of each batch. Where compaction has
+left gaps, the client chooses how to get offsets:
 
     base      batches are cut at the gaps, so that base offset + row is true of every record
     column    every batch has a further column `offset`, and is not cut
@@ -26,11 +26,11 @@ from storage.reading.fetched import Data, Fetched, rows_within
 OffsetsForm: TypeAlias = Literal["base", "column", "either"]
 
 BASE_OFFSETS_KEY: Final = b"riacho.base_offsets"
-"""Where the schema of an Arrow response says the first offset of each of its batches."""
+"""Metadata key for the first offset of each batch of an Arrow response."""
 
 BATCHES_MAX: Final = 1024
-"""Into so many batches an answer is cut at gaps. Each takes several hundred bytes of its own, so
-a record every other offset would make an answer many times as large as what is in it."""
+"""Maximum number of batches when an answer is cut at gaps. Each has several hundred bytes of
+overhead, so records at every other offset would make an answer many times as large as its data."""
 
 _OFFSET: Final = pa.field("offset", pa.int64(), nullable=False)
 _SCHEMA_WITH_OFFSETS: Final = RECORD_SCHEMA.append(_OFFSET)
@@ -44,7 +44,7 @@ class _Part:
     data: Data | None
     """The slice as it is stored, if these are all its rows."""
     records: pa.RecordBatch | None
-    """Else the rows."""
+    """Otherwise the rows."""
     offsets: Sequence[int]
 
     @property
@@ -63,10 +63,10 @@ class _Part:
 
 
 async def arrow_body(fetched: Fetched, bytes_max: int, form: OffsetsForm) -> Body:
-    """Return the records as a stream, without those that `bytes_max` has no room for."""
+    """Return the records as a stream, up to `bytes_max`."""
     parts = [*_parts(fetched, bytes_max)]
     is_dense = all(part.is_dense for part in parts)
-    # In a thread where it takes milliseconds, which other requests shall not wait for.
+    # In a thread where it takes milliseconds, so that other requests need not wait.
     if form == "column" or (form == "either" and not is_dense):
         pieces = await asyncio.to_thread(_with_column, parts)
     elif is_dense:
@@ -101,7 +101,7 @@ def _parts(fetched: Fetched, bytes_max: int) -> Iterator[_Part]:
 
 
 def _cut_at_gaps(parts: Sequence[_Part]) -> list[_Part]:
-    """Return the same records, up to `BATCHES_MAX` stretches of them that have no gaps."""
+    """Return the same records in parts without gaps, at most `BATCHES_MAX` of them."""
     dense: list[_Part] = []
     for part in parts:
         if part.is_dense:

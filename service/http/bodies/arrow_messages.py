@@ -1,15 +1,15 @@
-"""How much an Arrow stream will grow to, read from its messages before anything is inflated.
+"""The unpacked size of an Arrow stream, read from its messages before anything is inflated.
 
-Arrow decompresses a buffer into as many bytes as the buffer's first eight say, so a body of a
-kilobyte may ask for a terabyte. The messages name their buffers in a flatbuffer of which
-only these few fields matter here:
+Arrow decompresses a buffer into as many bytes as its first eight bytes say, so a body of a
+kilobyte may ask for a terabyte. The messages list their buffers in a flatbuffer of which only
+these fields matter here:
 
     Message          header_type: 1, header: 2
     DictionaryBatch  data (a RecordBatch): 1
     RecordBatch      length: 0, buffers: 2, compression: 3
     BodyCompression  codec: 0
 
-pyarrow verifies a flatbuffer before it gives the message out, so its offsets can be followed.
+pyarrow verifies a flatbuffer before it returns the message, so its offsets can be followed.
 """
 
 from collections.abc import Iterator
@@ -37,20 +37,20 @@ _CODECS: Final[dict[int, Codec]] = {0: "lz4", 1: "zstd"}
 
 
 class Span(NamedTuple):
-    """Where a message is in a body, and what it is."""
+    """Position and kind of a message in a body."""
 
     start: int
     end: int
     rows: int
-    """0: none, or it is no record batch."""
+    """0: no rows, or not a record batch."""
     codec: Codec | None
-    """None: of another kind, or it is no record batch."""
+    """None: another codec, or not a record batch."""
 
 
 def checked_messages(body: bytes, limits: RecordLimits) -> list[Span]:
     """Return the messages, or raise `RequestTooLarge` if they unpack to more than allowed.
 
-    Raises `InvalidRequest` for bytes behind the end of the stream: they would be lost.
+    Raises `InvalidRequest` for bytes after the end of the stream: they would be lost.
     """
     source = pa.BufferReader(body)
     size_bytes = record_count = start = 0
@@ -103,7 +103,7 @@ def _declared(message: ipc.Message) -> tuple[int, int]:
         raise InvalidRequest("the Arrow stream has a message of a negative size")
     if kind == _RECORD_BATCH:
         return rows, size_bytes
-    # Values of no width take no bytes, yet one length each is computed for them.
+    # Values of zero width take no bytes, yet a length is computed for each.
     return 0, size_bytes + rows * _I32.size
 
 

@@ -1,8 +1,8 @@
-"""Columns of an Arrow produce body, of any type that makes sense, made those of records.
+"""Convert columns of an Arrow produce body, of any suitable type, to those of records.
 
-A column that has the stored type is returned as it is. Arrays are valid when they come here,
+A column that has the stored type is returned as it is. Arrays have been validated before,
 but their sender is still not trusted: a dictionary or a view can name the same megabyte in
-every row, so what it would expand to is added up before it is.
+every row, so the expanded size is computed before expanding.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,7 @@ _BYTES_TYPES: Final = (
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise `InvalidRequest` unless records can be made of columns like these."""
+    """Raise `InvalidRequest` unless these columns can be converted to records."""
     for field in schema:
         if field.name not in _COLUMNS:
             shown = field.name[:_SHOWN_CHARS]
@@ -48,7 +48,7 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def bytes_column(column: pa.Array, kind: pa.DataType, limits: RecordLimits) -> pa.Array:
-    """Return `column` as `kind`, binary or string, if it does not grow too large by it."""
+    """Return `column` as `kind`, binary or string; raise if it would grow too large."""
     if column.type == kind:
         return column
     if _expanded_bytes(column) > limits.request_bytes_max:
@@ -61,7 +61,7 @@ def bytes_column(column: pa.Array, kind: pa.DataType, limits: RecordLimits) -> p
 def timestamp_column(column: pa.Array, now_ms: int) -> pa.Array:
     """Return milliseconds since 1970; nulls become `now_ms`."""
     if types.is_timestamp(column.type):
-        # Microseconds are cut off on purpose; seconds must not overflow.
+        # Microseconds are truncated on purpose; seconds must not overflow.
         cut = column.type.unit in ("us", "ns")
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=not cut)
     stamps = column.cast(pa.int64())
@@ -76,7 +76,7 @@ def headers_column(column: pa.Array, limits: RecordLimits) -> pa.Array:
     """Return `column` as lists of (key, value), each of them with a key."""
     if types.is_null(column.type):
         return column.cast(HEADERS_TYPE)
-    # A type of no width can name any number of headers in a few bytes.
+    # A type of zero width can name any number of headers in a few bytes.
     if len(column.values) > len(column) * limits.header_count_max:
         raise InvalidRecord(f"a record may have {limits.header_count_max} headers")
     if column.values.null_count:
@@ -145,7 +145,7 @@ def _is_view(kind: pa.DataType) -> bool:
 
 
 def _expanded_bytes(column: pa.Array) -> int:
-    """Return what `column` takes once each row has its own bytes."""
+    """Return the size of `column` once each row has its own bytes."""
     if types.is_null(column.type):
         return 0
     if types.is_dictionary(column.type):
@@ -162,10 +162,10 @@ def _lengths(column: pa.Array) -> pa.Array:
 
 
 def _without_views_of_nulls(column: pa.Array) -> pa.Array:
-    """Return `column` with nothing but zeros where it is null.
+    """Return `column` with zeros where it is null.
 
-    Arrow validates the views of what is there only, and then follows all of them in a cast:
-    a null with a view of anywhere would be read from anywhere.
+    Arrow validates only the views of values that are not null, but a cast follows all views: a
+    null whose view points anywhere would be read from there.
     """
     validity, _, *data = column.buffers()
     buffers = [validity, pa.py_buffer(_views(column)), *data]

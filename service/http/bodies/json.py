@@ -6,10 +6,10 @@ Every field may be left out. A string stands for its UTF-8 bytes, null for null,
 JSON for its text exactly as it was sent; `key_base64` and `value_base64` carry other bytes.
 `headers` is an object, or an array of {"key", "value" | "value_base64"}.
 
-Mostly keys and values are strings, and a typed decoder makes them in one pass. What it
-refuses is tried again by one that keeps the text of values as it finds it, since objects with
-string keys come next, and then by one that keeps the text of everything. What that one
-refuses is the sender's mistake, so it is also where errors get their words.
+Most keys and values are strings, which a typed decoder decodes in one pass. A body that it
+refuses is retried with a decoder that keeps the raw text of values, since objects with string
+keys are the next most common, and then with one that keeps the raw text of everything. If that
+one refuses the body, the sender made a mistake, so error messages are made there.
 """
 
 from collections.abc import Sequence
@@ -27,17 +27,17 @@ from storage.errors import InvalidRequest
 from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
 
 Decoded: TypeAlias = "tuple[pa.RecordBatch, list[int | None] | None]"
-"""The records, and the partition that each one asks for, unless none does."""
+"""The records, and the requested partition of each; None: none is requested."""
 
 _Timestamp: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Partition: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _NULL: Final = Raw(b"null")
-# What the decoders raise: UTF-8 is checked apart from JSON, and nesting is Python's concern.
+# What the decoders raise: UTF-8 is checked apart from JSON, and Python limits nesting.
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Plain(Struct, gc=False, forbid_unknown_fields=True):
-    """A record as most are: then there is no need to look for anything else in it."""
+    """The most common record: no other fields need to be checked."""
 
     key: str | None = None
     value: str | None = None
@@ -97,7 +97,7 @@ class _RawBody(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class TopicRecord(_Record, gc=False, kw_only=True):
-    """A record that says where it goes, since the path does not."""
+    """A record that names its topic, since the path does not."""
 
     topic: str
 
@@ -148,7 +148,7 @@ def _records(body: bytes) -> _Records:
 
 
 def _lines(body: bytes) -> _Records:
-    # The decoder takes any white space between records; we take one record per line.
+    # The decoder accepts any white space between records; this format has one record per line.
     line_count = body.count(b"\n") + (not body.endswith(b"\n"))
     for decoder in _LINES:
         try:
@@ -161,7 +161,7 @@ def _lines(body: bytes) -> _Records:
 
 
 def _is_trusted(records: _Records, body: bytes) -> bool:
-    """Whether the decoder looked into every string of `body`: it skips over raw values."""
+    """Whether every string of `body` is valid UTF-8: the decoder does not check raw values."""
     if not records or type(records[0]) is _Record or body.isascii():
         return True
     try:
@@ -173,7 +173,7 @@ def _is_trusted(records: _Records, body: bytes) -> bool:
 
 def _raw_records(body: bytes) -> list[_RawRecord]:
     try:
-        body.decode()  # The decoder skips over raw values, UTF-8 or not.
+        body.decode()  # The decoder does not check raw values for UTF-8.
         return _RAW_BODY.decode(body).records
     except msgspec.ValidationError as error:
         raise explained(error) from error
@@ -183,7 +183,7 @@ def _raw_records(body: bytes) -> list[_RawRecord]:
 
 def _raw_lines(body: bytes) -> list[_RawRecord]:
     records: list[_RawRecord] = []
-    # Not split: millions of empty lines would be as many objects.
+    # No split(): millions of empty lines would create as many objects.
     for number, line in enumerate(BytesIO(body), 1):
         if not line.strip():
             continue
@@ -200,7 +200,7 @@ def _raw_lines(body: bytes) -> list[_RawRecord]:
 def decoded_records(
     records: _Records, body_bytes: int, now_ms: int, limits: RecordLimits
 ) -> Decoded:
-    """Return records that a decoder made of a body of so many bytes."""
+    """Return the batch of records decoded from a body of `body_bytes`."""
     count = len(records)
     check_count(count, limits)
     batch = pa.RecordBatch.from_arrays(
@@ -254,7 +254,7 @@ def _values(records: _Records) -> list[_Stored]:
 
 
 def _stored_all(fields: list[Any]) -> list[_Stored]:
-    """Return what is stored for fields: a string's own bytes, or the text of other JSON."""
+    """Return what is stored for fields: the bytes of a string, or the text of other JSON."""
     if Raw not in {*map(type, fields)}:
         return fields
     return [_stored(field) if type(field) is Raw else field for field in fields]
@@ -285,7 +285,7 @@ def _headers(records: _Records) -> pa.Array:
         return pa.nulls(len(sent), HEADERS_TYPE)
     names: list[str] = []
     values: list[Any] = []
-    # Arrow takes a null offset for a null list: no headers, as when none were sent at all.
+    # Arrow treats a null offset as a null list: no headers, as when none were sent at all.
     offsets: list[int | None] = []
     for index, headers in enumerate(sent):
         offsets.append(len(names) if headers else None)

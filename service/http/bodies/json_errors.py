@@ -1,4 +1,4 @@
-"""What is wrong with a JSON body, in words that say where.
+"""Error messages for JSON bodies that say where the error is.
 
 msgspec says "Object contains unknown field `vlaue` - at `$.records[3]`". A sender reads
 `records[3]: unknown field "vlaue"; a record may have key, value, ...`.
@@ -20,7 +20,7 @@ _OFFSETS_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What a body may hold, for who has sent something else."""
+    """Descriptions of the allowed fields, for error messages."""
 
     record: str
     body: str
@@ -45,7 +45,7 @@ _SHOWN_CHARS: Final = 64
 def explained(
     error: msgspec.ValidationError, line: int | None = None, fields: Fields = PRODUCE_FIELDS
 ) -> InvalidRequest:
-    """Return the error for valid JSON that is not such a body; `line` is of NDJSON."""
+    """Return the error for valid JSON with a wrong structure; `line` is the line of NDJSON."""
     text = str(error)
     place = ""
     if found := _PLACE.search(text):
@@ -81,7 +81,7 @@ def _reason(text: str, place: str, fields: str) -> str:
 
 
 def _named(place: str, line: int | None, fields: Fields) -> str:
-    """Return what may be at a place of the body."""
+    """Return the description of what is allowed at a place of the body."""
     if "headers[" in place:
         return _HEADER_FIELDS
     if place.startswith("offsets"):

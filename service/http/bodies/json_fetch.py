@@ -74,9 +74,9 @@ def encode_json(batches: Batches, *, value_format: ValueFormat = "text") -> byte
 
 
 def json_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
-    """Return what is, one after the other, the JSON array of the records.
+    """Return pieces that, concatenated, are the JSON array of the records.
 
-    A batch is a piece, so that no more than one batch is in memory as objects of Python.
+    One piece per batch, so that only one batch at a time is in memory as Python objects.
     """
     pieces: list[Data] = []
     for batch in batches:
@@ -92,7 +92,7 @@ def encode_ndjson(batches: Batches, *, value_format: ValueFormat = "text") -> by
 
 
 def ndjson_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
-    """Return what is, one after the other, the records, one per line."""
+    """Return pieces that, concatenated, are the records, one per line."""
     return [_ENCODER.encode_lines([*_records([batch], value_format)]) for batch in batches]
 
 
@@ -163,7 +163,7 @@ def _split(fields: list[Any]) -> tuple[list[Any], list[Any]]:
 
 def _embedded(value: Any) -> Any:
     """Return `value` as JSON within JSON, on one line, if it is JSON."""
-    # Most text that is not JSON shows it at once, and an exception costs more than the rest.
+    # The first character rules out most text that is not JSON; an exception costs more.
     if not isinstance(value, str) or value[:1] not in _JSON_STARTS:
         return value
     try:

@@ -1,12 +1,12 @@
-"""How much a JSON body asks for, found out before it is made into objects.
+"""Check the number of records and headers in a JSON body before decoding it into objects.
 
-A record takes two bytes of JSON, and many times that in memory; so does a header. A body with more
-records than a request may have, or with a record of more headers than it can have, would be decoded
-for a second, into hundreds of megabytes, only to be refused. This module refuses it first: it
-skips over fields, and keeps nothing of a record but that it was there.
+A record can take two bytes of JSON, and many times that in memory; so can a header. A body with too
+many records, or a record with too many headers, would be decoded for a second, into hundreds of
+megabytes, only to be refused. This module refuses it first: it skips over fields, and keeps nothing
+of a record except that it exists.
 
-Most bodies need no such look. Their length, or the number of their braces and colons, which is soon
-counted, shows that there is not much in them.
+Most bodies need no such check. Their length, or the number of their braces and colons, which is
+quickly counted, shows that they are small enough.
 """
 
 import re
@@ -21,19 +21,20 @@ from service.limits.record_limits import RecordLimits, refuse_count
 from storage.errors import InvalidRecord
 
 _BODY_BYTES_MAX: Final = 1024 * 1024
-"""A body of this size may have any shape."""
+"""Bodies up to this size may have any shape."""
 _BRACES_MAX: Final = 2
 _COLONS_MAX: Final = 4
-"""So many times the records that a request may have: a body with fewer may have any shape."""
+"""Multiples of the maximum number of records: a body with no more braces and colons may have any
+shape."""
 _HEADERS_BYTES_MAX: Final = 64 * 1024
-"""Headers of this size are few enough."""
+"""Headers up to this size are not counted."""
 _NAME: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"\s*+:')
 _NAME_BYTES_MIN: Final = 4
 _NO_HEADERS: Final = Raw(b"null")
 
 
 class _Seen(local):
-    """What was seen of the body that this thread looks at."""
+    """State of the check that this thread is running."""
 
     count = 0
     limits = RecordLimits()
@@ -74,12 +75,12 @@ _COUNTED_LINES: Final = msgspec.json.Decoder(_CountedRecord)
 def check_shape(body: bytes, limits: RecordLimits, *, is_lines: bool = False) -> None:
     """Raise `RequestTooLarge` or `InvalidRecord` for a body that asks for too much.
 
-    One that is not JSON, or not as expected, is no concern of this function: whatever decodes it
-    next says so, and stops at the same place.
+    Bodies that are not JSON, or have another structure, are ignored here: the decoder reports
+    them next, and stops at the same place.
     """
     if len(body) <= _BODY_BYTES_MAX:
         return
-    # To count the records one by one takes twice as long.
+    # Counting the records one by one takes twice as long.
     is_crowded = body.count(b"{") > _BRACES_MAX * limits.record_count_max
     if not is_crowded and body.count(b":") <= _COLONS_MAX * limits.record_count_max:
         return
@@ -97,10 +98,10 @@ def check_shape(body: bytes, limits: RecordLimits, *, is_lines: bool = False) ->
 
 
 def _check_names(headers: Raw, row: int, limits: RecordLimits) -> None:
-    """Raise `InvalidRecord` if there are more names in `headers` than there can be.
+    """Raise `InvalidRecord` if there are more names in `headers` than the limits allow.
 
-    A header has two names at most, and a third for its base64. Names within the JSON of its value
-    count for the size of the record.
+    A header has at most two names, and a third for its base64. Names within the JSON of its value
+    are bounded by the maximum size of the record.
     """
     view = memoryview(headers)
     if len(view) <= _HEADERS_BYTES_MAX:

@@ -34,12 +34,12 @@ _DECODERS: Final[dict[str, Callable[..., tuple[Any, ...]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """The records of a request, and the partitions they ask for: what `assign` takes."""
+    """The records of a request, and their requested partitions: the arguments of `assign`."""
 
     batch: pa.RecordBatch
     partitions: Explicit
     sent: Sequence[Sent] = ()
-    """The same records, if they came in pieces that can be stored as they are."""
+    """The same records in pieces, if they can be stored as received."""
 
 
 def decode_produce(
@@ -47,8 +47,8 @@ def decode_produce(
 ) -> Produced:
     """Return the records of `body`; those without a timestamp get `now_ms`.
 
-    Raises `UnsupportedMediaType` for another type, `InvalidRequest` for a body that is not
-    what its type says, and what `RecordLimits` is about for one that is too large.
+    Raises `UnsupportedMediaType` for another type, `InvalidRequest` for a body that does not
+    match its type, and the errors of `service/limits/record_limits.py` for one that is too large.
     """
     media_type, _, parameters = (content_type or "").partition(";")
     decode = _DECODERS.get(media_type.strip().lower())
