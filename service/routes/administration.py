@@ -1,7 +1,7 @@
 """The administrative half of a gateway, and its OpenAPI document: everything that FastAPI serves.
 
-Nothing that comes by the thousand needs it, and to import it takes a third of a second: so it is
-made with the first call that does.
+Frequent calls do not need it, and importing it takes a third of a second, so it is created by the
+first call that needs it.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ def administration(
     endpoints: Mapping[tuple[str, str], Endpoint],
     lifespan: Callable[[FastAPI], Any],
 ) -> FastAPI:
-    """Return the application; `endpoints` are described in its document, and served too."""
+    """Return the application; it documents `endpoints`, and can serve them, too."""
     app = _Administration(
         title="Riacho",
         version=VERSION,
@@ -68,7 +68,7 @@ def administration(
 
 
 class _Administration(FastAPI):
-    """Answers no error that nobody meant to raise: whoever wraps it does, as for other routes."""
+    """Passes unexpected errors on to its wrapper, which answers them as for other routes."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -86,7 +86,7 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Answer with the first thing that is wrong, and where."""
+    """Answer with the first error and its place."""
     assert isinstance(error, RequestValidationError), error
     first = error.errors()[0]
     place, *inside = first["loc"]

@@ -1,4 +1,4 @@
-"""Routes about the deployment: who is there, and is this one well."""
+"""Routes about the deployment: gateways, zones, and the health of this gateway."""
 
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from storage.stores.objects import ObjectStore
 from storage.zones.items import ZoneItem
 
 _KINDS: Final = {"DirectoryObjects": "directory", "S3Objects": "s3", "MemoryObjects": "memory"}
-"""By name, because to import the class would import the SDK of a store that is not used."""
+"""By class name, because importing the class would import the SDK of an unused store."""
 
 
 class GatewayInfo(BaseModel):
@@ -99,7 +99,7 @@ class Health(BaseModel):
 
 
 def router(gateway: Gateway, registry: LiveGateways, metrics: Metrics) -> APIRouter:
-    """Return the routes that tell about gateways, zones and health."""
+    """Return the routes about gateways, zones and health."""
     routes = APIRouter(tags=["cluster"])
     survey = Survey(gateway.metadata, gateway.topics)
 
@@ -165,7 +165,7 @@ def router(gateway: Gateway, registry: LiveGateways, metrics: Metrics) -> APIRou
 def _zone_info(gateway: Gateway, name: str, item: ZoneItem | None, counts: Counts) -> ZoneInfo:
     is_here = name in gateway.zones.names
     if item is None:
-        # Nobody probes it, so it is as this gateway finds it.
+        # No gateway probes it, so report what this gateway sees.
         failing = is_here and gateway.zones.is_avoided(name)
         reason = gateway.zones.health[name].last_error if failing else ""
         item = ZoneItem(name=name, state="offline" if failing else "online", reason=reason)

@@ -15,7 +15,7 @@ from storage.errors import InvalidRequest
 from storage.topics.topics import PARTITIONS_MAX
 
 LATEST: Final = -1
-"""Kafka's number for all records that are there."""
+"""Kafka's number for all current records."""
 
 _BEFORE: Final = {"type": "string", "pattern": "^(latest|-1|[0-9]{1,18})$"}
 

@@ -118,7 +118,7 @@ class FetchRoutes:
         else:
             found = await result.answer.body(form, fits)
             if media_type == JSON:
-                # The records are those of others, too; the end of the log is that of now.
+                # The records are shared with other readers; the end of the log must be current.
                 found = with_rest(found, fetched_rest(result, found.next_offset))
         self._metrics.fetched(found.record_count, found.body_bytes)
         headers = _headers(result, found.next_offset)
@@ -132,7 +132,7 @@ class FetchRoutes:
         budget = self._budget(query)
         stop_after = query.integer("max_records", 1, OFFSET_MAX)
         value_format = query.value_format()
-        # The first look happens here, so that a bad request is refused by its status.
+        # The first read happens here, so that a bad request is refused by its status.
         first = await self._gateway.fetch(topic, partition, position, budget, Wait())
         events = tail(
             self._gateway,
@@ -148,7 +148,7 @@ class FetchRoutes:
         return StreamingResponse(
             events,
             media_type=SSE,
-            # Proxies must neither keep nor gather what they pass on.
+            # Proxies must neither cache nor buffer the stream.
             headers={"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"},
         )
 

@@ -35,7 +35,7 @@ _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 POLL_WAIT_SHARE: Final = 3
-"""A poll waits at most this part of the session timeout, since it beats only when it begins."""
+"""A poll waits at most the session timeout divided by this, since it beats only at its start."""
 
 
 class Place(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def offsets_of(body: CommitBody, place: str = "") -> tuple[list[Commit], Committer | None]:
-    """Return what is to be committed and by whom, or raise `InvalidRequest` about `place`."""
+    """Return the offsets to commit and the committer, or raise `InvalidRequest` about `place`."""
     committer = None
     if body.member_id is not None or body.generation is not None:
         if body.member_id is None or body.generation is None:
@@ -188,7 +188,7 @@ class GroupRoutes:
             )
             items, shares = await self._several.fetch(fetch, request_id_of(request), resets)
         elif wait_ms:
-            # Nothing is assigned, and nobody shall ask again in a tight loop.
+            # Nothing is assigned: wait, so that the client does not poll in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
         head = msgspec.json.encode(_beat(beat))
         return RecordsResponse([head[:-1], b',"partitions":', *items, b"}"], JSON, shares)
@@ -202,15 +202,15 @@ class GroupRoutes:
     async def _wanted(
         self, group_id: str, assignment: Sequence[TopicPartition], body: PollBody
     ) -> tuple[list[Wanted], dict[TopicPartition, Position]]:
-        """Return where to read: the caller's position, else what is committed, else the reset.
+        """Return where to read: the caller's position, else the committed offset, else the reset.
 
-        Also where to go on if a committed offset is no longer, or not yet, in the log.
+        Also where to continue if a committed offset is no longer, or not yet, in the log.
         """
         given = {(spot.topic, spot.partition): spot.offset for spot in body.positions}
         missing = [place for place in assignment if place not in given]
         committed = await self._offsets.read_some(group_id, missing) if missing else {}
         reset = None if body.auto_offset_reset == "none" else body.auto_offset_reset
-        # Not always the same partition first: one that is always full would starve the others.
+        # Start with a random partition: one that is always full would starve the others.
         turn = int(self._gateway.world.random() * len(assignment))
         wanted = []
         for topic, partition in [*assignment[turn:], *assignment[:turn]]:

@@ -18,11 +18,11 @@ from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, Ria
 from storage.reading.fetched import Batches, Budget, Data
 
 FETCHES_AT_ONCE: Final = 16
-"""Partitions of one `POST /v1/fetch` that are read at the same time. More would read beyond
+"""Number of partitions of one `POST /v1/fetch` that are read concurrently. More would read beyond
 the budget, fewer would wait for the store more often."""
 
 ITEM_BYTES: Final = 1024
-"""What a partition takes in an answer besides its records, at most: names, offsets, an error."""
+"""Maximum size of a partition in an answer besides its records: names, offsets, an error."""
 
 NO_RESETS: Final[Mapping[tuple[str, int], Position]] = {}
 
@@ -57,12 +57,12 @@ class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(slots=True)
 class _Left:
-    """What an answer still takes."""
+    """Remaining limits of an answer."""
 
     bytes: int
     records: int
     room_bytes: int = 0
-    """Of JSON; 0: any size."""
+    """Of JSON; 0: no limit."""
     is_empty: bool = True
 
     def take(self, body: Body) -> None:
@@ -87,8 +87,8 @@ class MultiFetch:
     ) -> tuple[list[Data], list[Share]]:
         """Return pieces of the JSON array of what was found, waiting for `min_bytes` of it.
 
-        Where `resets` has a place to go to, an offset out of range is no error. The shares are
-        to be held until the array is sent.
+        An offset out of range is no error if `resets` has a position for its partition. The caller
+        must hold the shares until the array is sent.
         """
         now_s = self._gateway.world.monotonic_s
         deadline_s = now_s() + body.max_wait_ms / 1000
@@ -98,7 +98,7 @@ class MultiFetch:
             good = [result for result in results if isinstance(result, FetchResult)]
             for number, result in enumerate(results):
                 if isinstance(result, FetchResult):
-                    # "latest" means the end at the time of the call, not of the last look.
+                    # "latest" means the end at the time of the call, not of the last read.
                     positions[number] = Position(offset=result.fetched.start_offset)
             left_s = deadline_s - now_s()
             if (
@@ -192,14 +192,14 @@ class MultiFetch:
     async def _item(
         self, result: FetchResult, wanted: Wanted, left: _Left, value_format: ValueFormat
     ) -> Body:
-        """Return what one partition has, as far as the answer takes it.
+        """Return the records of one partition that fit into the answer.
 
-        Raises `RecordTooLarge` if not even an answer of its own would take its first record.
+        Raises `RecordTooLarge` if its first record does not fit, and the answer has no records yet.
         """
 
         def encoded(bytes_max: int) -> Body:
             batches: Batches = []
-            # What will not be sent need not be decoded either.
+            # Do not decode what will not be sent.
             if bytes_max > 0 and left.records > 0:
                 batches = _first_records(result.fetched.batches(bytes_max), left.records)
             return body_of(result, batches, fetched_json(result, batches, value_format))
@@ -218,7 +218,7 @@ class MultiFetch:
 
 
 def _first_records(batches: Batches, count: int) -> Batches:
-    """Return `batches` cut behind `count` records."""
+    """Return `batches` cut after `count` records."""
     cut = []
     for offsets, batch in batches:
         if count <= 0:
@@ -229,7 +229,7 @@ def _first_records(batches: Batches, count: int) -> Batches:
 
 
 def fetched_json(result: FetchResult, batches: Batches, value_format: ValueFormat) -> list[Data]:
-    """Return what is, one after the other, the JSON object of what was fetched.
+    """Return pieces that, concatenated, are the JSON object of what was fetched.
 
     The last piece is what follows the records.
     """

@@ -25,7 +25,7 @@ from storage.errors import InvalidAcks, InvalidRequest, RiachoError
 log = logging.getLogger("riacho.error")
 
 NO_OFFSET: Final = -1
-"""What `acks=0` is told, as in Kafka, and whoever stages: the offset is not known yet."""
+"""Returned for `acks=0`, as in Kafka, and for staged records: the offset is not known yet."""
 
 
 class Result(msgspec.Struct, gc=False):
@@ -53,7 +53,7 @@ class ProduceRoutes:
         return await self._produce(request, partition_of(request))
 
     async def aclose(self) -> None:
-        """Wait for the writes that nobody waits for."""
+        """Wait for the writes of `acks=0`, which no request waits for."""
         while self._unacknowledged:
             await asyncio.wait(self._unacknowledged)
 
@@ -73,7 +73,7 @@ class ProduceRoutes:
             if acks == "0":
                 return await self._without_ack(topic, batch, wanted, hold)
             size_bytes = batch.nbytes
-            # What is stored as it was sent is here in both forms.
+            # Records that are stored as sent are in memory in both forms.
             hold.grow_to(size_bytes + sum(len(each.data) for each in sent))
             name = None
             if sender.transaction_id is not None:
@@ -188,7 +188,7 @@ def _acks(query: Query) -> str:
 
 
 def _check_only(partition: int, wanted: "Sequence[int | None] | pa.Array | None") -> None:
-    """Raise `InvalidRequest` if a record asks for another partition than `partition`."""
+    """Raise `InvalidRequest` if a record requests another partition than `partition`."""
     if isinstance(wanted, pa.Array):
         wanted = wanted.to_pylist()
     for row, other in enumerate(wanted or ()):

@@ -1,7 +1,7 @@
-"""Where records are stored, as the answer that lets a client read the bucket itself.
+"""Where records are stored, for clients that read the bucket themselves.
 
-There may be thousands of ranges in an answer: they are encoded by msgspec, and an object's URL
-is made once. The models are what the OpenAPI document says of them.
+An answer may have thousands of ranges, so they are encoded by msgspec, and each object's URL is
+created once. The pydantic models are only for the OpenAPI document.
 """
 
 import base64
@@ -21,7 +21,7 @@ from storage.reading.catalog import ENTRIES_MAX
 from storage.reading.fetched import Data
 
 RANGES: Final = ENTRIES_MAX
-"""As many ranges are in an answer unless more are asked for."""
+"""Default maximum number of ranges in an answer."""
 
 RANGES_MAX: Final = 10_000
 
@@ -89,7 +89,7 @@ class _Ranges(msgspec.Struct):
 async def located_ranges(
     gateway: Gateway, place: tuple[str, int], offset: int | None, end: int | None, limit: int
 ) -> bytes:
-    """Return the JSON of ranges that hold `offset` to `end`; fewer where that would not fit."""
+    """Return the JSON of ranges that hold `offset` to `end`; fewer if they would not fit."""
     while True:
         located = await gateway.locate(*place, offset, end, limit)
         body = await stored_ranges(gateway, located)
@@ -106,7 +106,7 @@ async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
     for entry in located.entries:
         if entry.kind == Kind.TABLE:
             data = located.in_table[entry.object_id, entry.position]
-            # The URL is the range.
+            # The URL holds only this range.
             ranges.append(_range(entry._replace(position=0), _data_url(data)))
             continue
         if entry.object_id not in urls:

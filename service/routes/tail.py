@@ -30,21 +30,21 @@ from storage.errors import RiachoError
 from storage.reading.reader import Budget
 
 RETRY_MS: Final = 100
-"""Where a tail ends all the time, its reader shall come back at once."""
+"""Where a host ends tails early, the reader should reconnect at once."""
 
 ROOM_BYTES: Final = 8 * 1024
-"""What an answer needs besides its events."""
+"""Bytes reserved in an answer for everything besides its events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a tail ends though there may be more to come: its reader goes on from the last id."""
+    """When a tail ends early: its reader continues from the last id."""
 
     until_s: float | None = None
     """By the gateway's clock."""
     bytes_max: int = 0
-    """Where a host gathers it first: as large, and no longer than until there is something to say.
-    0: any size."""
+    """Maximum size if a host buffers the answer; such a tail ends with its first records. 0: any
+    size, sent as a stream."""
 
     def has_time(self, gateway: Gateway) -> bool:
         return self.until_s is None or gateway.world.monotonic_s() < self.until_s
@@ -65,7 +65,7 @@ async def tail(
     limits: Limits,
     count: Callable[[int, int], None],
 ) -> AsyncIterator[bytes]:
-    """Yield events from `first` on, for ever, or until `stop_after` records or `limits`.
+    """Yield events from `first` on, forever, or until `stop_after` records or `limits`.
 
     Calls `count` with the records and bytes of each piece that holds records.
     """
@@ -73,11 +73,11 @@ async def tail(
     topic, partition = first.topic.name, first.partition
     result = first
     del first
-    # Something at once, so that the client knows it is connected.
+    # Send something at once, so that the client knows it is connected.
     yield b"retry: %d\n: tailing\n\n" % RETRY_MS if limits.bytes_max else b": tailing\n\n"
     while not gateway.draining.is_set():
         batches = result.fetched.batches(result.share.size_bytes)
-        # Behind the last record there may be offsets that compaction emptied.
+        # Compaction may have removed records after the last one.
         offset = result.fetched.end_of(batches)
         events = [
             b"id: %d\ndata: %b\n\n" % (number, data)
@@ -87,7 +87,7 @@ async def tail(
             events = events[:left]
             left -= len(events)
         if limits.bytes_max and events:
-            # All that is there now, as far as it fits; the next call goes on from the last id.
+            # Send what is there now and fits; the next call continues from the last id.
             fitting = _fitting(events, room)
             if not fitting:
                 yield _event(
@@ -109,7 +109,7 @@ async def tail(
             )
         if left == 0 or not has_time:
             return
-        # Sent: what waits for more must not keep what there was.
+        # Already sent: release it while waiting for more.
         del result, batches, events
         try:
             result = await gateway.fetch(
@@ -128,7 +128,7 @@ def _wait(gateway: Gateway, limits: Limits) -> Wait:
 
 
 def _fitting(events: Sequence[bytes], bytes_max: int) -> list[bytes]:
-    """Return the first events, as far as they have `bytes_max` together."""
+    """Return the first events, at most `bytes_max` in total."""
     sizes = accumulate(map(len, events))
     return [event for event, size in zip(events, sizes, strict=True) if size <= bytes_max]
 

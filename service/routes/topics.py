@@ -92,7 +92,7 @@ class OffsetInfo(BaseModel):
 
 
 def router(gateway: Gateway) -> APIRouter:
-    """Return the routes under `/v1/topics` that are not hot."""
+    """Return the routes under `/v1/topics` that FastAPI serves."""
     routes = APIRouter(prefix="/v1/topics", tags=["topics"])
 
     @routes.post("", status_code=HTTPStatus.CREATED)

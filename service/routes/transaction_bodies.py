@@ -40,7 +40,7 @@ class WithOffsets(msgspec.Struct, forbid_unknown_fields=True):
 
 class CommitBody(WithOffsets, forbid_unknown_fields=True):
     staged: list[str] | None = None
-    """Only these requests, in this order; None: all, in the order of their arrival."""
+    """Only these requests, in this order; None: all, in order of arrival."""
 
 
 class AbortBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,7 +75,7 @@ def decode_atomic(
 ) -> tuple[list[TopicRecords], GroupCommit | None]:
     """Return the records of each topic, and the offsets, or raise `InvalidRequest`.
 
-    How large a record may be is a matter of its topic, and not checked against `limits` here.
+    The topic limits the size of a record; that is not checked here.
     """
     check_shape(body, limits)
     decoded = _decode(body)
@@ -97,7 +97,7 @@ def _decode(body: bytes) -> _AtomicBody | _RawAtomicBody:
     except _REFUSALS:
         pass
     try:
-        body.decode()  # The decoder skips over raw values, UTF-8 or not.
+        body.decode()  # The decoder does not check raw values for UTF-8.
         return _RAW_ATOMIC.decode(body)
     except msgspec.ValidationError as error:
         raise explained(error, fields=ATOMIC_FIELDS) from error

@@ -133,7 +133,7 @@ class TransactionRoutes:
                 decompressed_bytes_max=settings.decompressed_bytes_max,
             )
             limits = RecordLimits(
-                # What a record may have is up to its topic.
+                # The topic limits the size of a record.
                 record_bytes_max=settings.decompressed_bytes_max,
                 record_count_max=settings.request_records_max,
                 request_bytes_max=settings.decompressed_bytes_max,
@@ -156,7 +156,7 @@ class TransactionRoutes:
     async def _guard(
         self, request: Request, sender: Sender, body: bytes, records: list[TopicRecords]
     ) -> Guard:
-        """Return what makes the call happen once, as far as the headers allow for it."""
+        """Return the guard that makes the call idempotent, if the headers allow it."""
         metadata, world = self._gateway.metadata, self._gateway.world
         fingerprint = hashlib.sha256(body).digest()
         if sender.producer is not None:
@@ -181,7 +181,7 @@ class TransactionRoutes:
 
 
 def _sender(request: Request) -> Sender:
-    """Return who sends an atomic call, or raise `InvalidRequest` unless it can be guarded so."""
+    """Return the sender of an atomic call; raise `InvalidRequest` if its headers do not fit."""
     sender = parse_sender(request.headers)
     if sender.transaction_id is not None:
         raise InvalidRequest(

@@ -1,1 +1,1 @@
-"""What the OpenAPI document says of the routes."""
+"""OpenAPI descriptions of the routes."""

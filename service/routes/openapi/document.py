@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the routes that FastAPI does not take apart itself."""
+"""OpenAPI descriptions of the routes whose parameters FastAPI does not parse itself."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -38,7 +38,7 @@ _RETRY_AFTER: Final = {
 
 
 def problem_response(description: str, status: int, codes: Sequence[str]) -> dict[str, Any]:
-    """Return what the document says of a status: which codes come with it."""
+    """Return the description of a status: which codes come with it."""
     properties = {
         **_PROBLEM["properties"],
         "status": {"const": status},
@@ -133,7 +133,7 @@ _RESULTS: Final = {
 
 
 def parameter(place: str, name: str, schema: dict[str, Any], about: str = "") -> dict[str, Any]:
-    """Return what the document says of a parameter that FastAPI does not see."""
+    """Return the description of a parameter that FastAPI does not see."""
     return {
         "name": name,
         "in": place,

@@ -1,8 +1,8 @@
-"""Which errors each operation may answer with: what the OpenAPI document promises.
+"""The errors that each operation may return, as the OpenAPI document promises.
 
-Each one that is here can be reached, and nothing else is answered: `tests/fuzz` does so with
-each, and looks for others. An operation that asks the stores may besides meet a fault that nobody
-thought of (`UNKNOWN_SERVER_ERROR`); those that ask nobody have no errors.
+Every error listed here is reachable, and no other is returned: `tests/fuzz` provokes each one and
+looks for others. An operation that uses the stores may also return an unexpected error
+(`UNKNOWN_SERVER_ERROR`); operations that use no store have no errors.
 """
 
 from collections import defaultdict
@@ -307,7 +307,7 @@ _ABOUT: Final[Mapping[int, str]] = {
 
 
 def responses(method: str, path: str) -> dict[int | str, dict[str, Any]]:
-    """Return what the document says of the errors of an operation, by status."""
+    """Return the descriptions of the errors of an operation, by status."""
     kinds = PROMISES[method, path]
     codes: dict[int, list[str]] = defaultdict(list)
     for kind in kinds:
@@ -324,7 +324,7 @@ def with_promises(document: dict[str, Any]) -> dict[str, Any]:
     """Return the OpenAPI document with the errors of each operation, and no others."""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            # FastAPI has its own idea of what is said about a request that it does not like.
+            # Replace FastAPI's own description of the response to an invalid request.
             kept = {s: told for s, told in operation["responses"].items() if int(s) < 400}
             errors = {str(s): told for s, told in responses(method.upper(), path).items()}
             operation["responses"] = kept | errors

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the routes about groups."""
+"""OpenAPI descriptions of the routes about groups."""
 
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ _OFFSETS: Final = {
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Return `schema` without references: OpenAPI looks for them elsewhere."""
+    """Return `schema` without references: OpenAPI resolves them elsewhere."""
     if isinstance(schema, dict):
         if "$ref" in schema:
             return _inlined(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
@@ -73,7 +73,7 @@ def operation(
     answer: dict[str, Any] | None,
     body: type[msgspec.Struct] | None = None,
 ) -> dict[str, Any]:
-    """Return what the document says of a route; without `answer` it has no content."""
+    """Return the description of a route; without `answer` it has no content."""
     extra: dict[str, Any] = {"parameters": parameters}
     if body is not None:
         extra |= _body(body)

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the routes about producers and transactions."""
+"""OpenAPI descriptions of the routes about producers and transactions."""
 
 from typing import Any, Final
 
