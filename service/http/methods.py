@@ -38,7 +38,7 @@ class Methods:
 
 
 def is_head(request: Request) -> bool:
-    """Whether only the headers are wanted, though the method says GET."""
+    """Whether the client sent HEAD, though the method says GET."""
     return _IS_HEAD in request.scope
 
 

@@ -38,7 +38,7 @@ class FetchResult:
     high_watermark: int
     log_start_offset: int
     watch: Watch
-    """What to wait for if this was not enough."""
+    """What to watch while waiting for more records."""
     share: Share
     """The response's share of the outgoing bytes."""
     answer: Answer | None = None

@@ -254,7 +254,7 @@ class Gateway:
             )
             is_whole = fetched.end_offset == view.head.next_offsets[local]
             if is_whole and view.read_began_s <= began_s and (is_done or not lane.is_polled(view)):
-                # Readers stop at the end, so what we call the end must be that of now.
+                # Readers stop at the end, so the reported end must be current.
                 view = await lane.view(0)
                 if fetched.end_offset < view.head.next_offsets[local]:
                     if not fetched.slices:

@@ -53,7 +53,7 @@ class Numbered:
     epoch: int
     sequence: Sequence
     fence: Check | None = None
-    """What must hold at the commit, so that the producer is not fenced off."""
+    """What must hold at the commit: the producer has not been fenced."""
 
 
 def parse_sender(headers: Mapping[str, str]) -> Sender:

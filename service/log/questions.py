@@ -211,7 +211,7 @@ class Questions:
         self._close(question, asked)
         is_whole = fetched.end_offset == view.head.next_offsets[local]
         if is_whole and view.read_began_s <= asked.began_s:
-            # Readers stop at the end, so what we call the end must be that of now.
+            # Readers stop at the end, so the reported end must be current.
             view = await lane.view(0)
         return Answer(fetched, view, share)
 

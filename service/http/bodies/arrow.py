@@ -41,7 +41,7 @@ SENT_BYTES_MIN: Final = slices.SLICE_BYTES // 4
 SENT_BYTES_MAX: Final = 2 * slices.SLICE_BYTES
 """Larger batches are cut, so that a random read decodes little."""
 DESCRIPTION_BYTES_MAX: Final = 4096
-"""Generous maximum of what a message has besides its records. More would be useless bytes."""
+"""Generous maximum of a message's bytes besides its records. More would store useless bytes."""
 _REFUSALS: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
