@@ -1,4 +1,4 @@
-"""Every error the client raises, and how a reply becomes one.
+"""Every error the client raises, and how replies are turned into errors.
 
 The gateway answers a failure with a problem document (RFC 9457), whose `code` names one of
 the classes of `storage.errors`. The client raises that class, so both sides of the wire
@@ -10,14 +10,14 @@ speak of the same errors:
         pass
 
 The families say what to do next: `Rejected` (change the request), `Conflict` (read again),
-`Unavailable` (nothing was written, send it later), `OutcomeUnknown` (it may have been
+`Unavailable` (nothing was written, retry later), `OutcomeUnknown` (it may have been
 written), `Corrupt`. A raised error carries `code`, `retryable`, `may_have_applied`, `detail`
 and, when a gateway answered, `request_id` and `status`.
 
-Some errors arise on this side only: `GatewayUnreachable`, `BufferExhausted` and
-`DeliveryTimeout`, where certainly nothing was written; of consumers in groups `CommitFailed`,
-`FencedInstance` and `NoOffset`; of transactions `TransactionAborted` and `AlreadyCommitted`. A
-reply that was lost is an `OutcomeUnknown`, like one that the gateway lost to its stores.
+Some errors are raised only by the client: `GatewayUnreachable`, `BufferExhausted` and
+`DeliveryTimeout`, where certainly nothing was written; for consumers in groups `CommitFailed`,
+`FencedInstance` and `NoOffset`; for transactions `TransactionAborted` and `AlreadyCommitted`.
+A lost reply is an `OutcomeUnknown`, as when the gateway loses a reply from its stores.
 """
 
 import json
@@ -42,7 +42,7 @@ class GatewayUnreachable(Unavailable):
 
 
 class BufferExhausted(Unavailable):
-    """The producer's buffer stayed full for `max_block_ms`; the record was not taken."""
+    """The producer's buffer stayed full for `max_block_ms`; the record was not accepted."""
 
     code = "BUFFER_EXHAUSTED"
 
@@ -57,7 +57,7 @@ class DeliveryTimeout(Unavailable):
 
 
 class CommitFailed(Conflict):
-    """The partitions belong to another member by now, which reads what was not committed."""
+    """The partitions now belong to another member, which reads what was not committed."""
 
     code = "COMMIT_FAILED"
 
@@ -77,24 +77,24 @@ class TransactionAborted(Conflict):
 class AlreadyCommitted(Conflict):
     """The last transaction, whose outcome was unknown, was committed after all.
 
-    Nothing new was begun. Look again what there is to do (a consumer: `seek_to_committed`), so
-    that it is not done twice; then the next transaction can begin.
+    No new transaction was begun. Check what is left to do (a consumer: `seek_to_committed`), so
+    that nothing is done twice; then begin the next transaction.
     """
 
     code = "TRANSACTION_COMMITTED"
 
 
 class NoOffset(Rejected):
-    """Nothing is committed, and `auto_offset_reset` is "none": seek, to say where to begin."""
+    """Nothing is committed, and `auto_offset_reset` is "none": seek to the first offset to read."""
 
     code = "NO_OFFSET_FOR_PARTITION"
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:
-    """Return the error that a reply with a status of 400 or more stands for.
+    """Return the error for a reply with a status of 400 or more.
 
-    A code this client does not know becomes its family, as far as the flags tell it. What
-    is no problem document comes from something between us and the gateway, such as a proxy.
+    An unknown code is mapped to its family by status and flags. A body that is not a problem
+    document comes from something between client and gateway, such as a proxy.
     """
     problem = _problem(headers, body)
     if problem is None:
@@ -108,7 +108,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoErro
 
 
 def error_of_document(problem: Mapping[str, Any], status: int | None = None) -> RiachoError:
-    """Return the error that a problem document stands for."""
+    """Return the error that a problem document describes."""
     status = status or int(problem.get("status", 500))
     retryable = problem.get("retryable") is True
     may_have_applied = problem.get("may_have_applied") is True
@@ -127,7 +127,7 @@ def error_of_document(problem: Mapping[str, Any], status: int | None = None) -> 
 def new_error(kind: type[RiachoError], detail: str, **fields: object) -> RiachoError:
     """Return an error of `kind` with `detail` as its message, and `fields` as attributes.
 
-    Some classes build their message from what only the server knows; this goes around them.
+    Bypasses `__init__`: some classes build their message from what only the server knows.
     """
     error = kind.__new__(kind)
     Exception.__init__(error, detail)
@@ -136,7 +136,7 @@ def new_error(kind: type[RiachoError], detail: str, **fields: object) -> RiachoE
 
 
 def retry_after_s_of(error: RiachoError) -> float:
-    """Return how long the gateway asked us to wait before trying again, or 0."""
+    """Return how long the gateway asked the client to wait before a retry, or 0."""
     return float(getattr(error, "retry_after_s", 0.0))
 
 
@@ -178,7 +178,7 @@ def _family(status: int, retryable: bool, may_have_applied: bool) -> type[Riacho
 
 @cache
 def _kinds() -> dict[str, type[RiachoError]]:
-    # Those without a code of their own are told apart on the server only.
+    # Classes without a code of their own are distinguished only on the server.
     return {kind.code: kind for kind in _descendants(RiachoError) if "code" in kind.__dict__}
 
 
@@ -195,5 +195,5 @@ def _request_id(headers: Mapping[str, str]) -> str | None:
 def _retry_after_s(headers: Mapping[str, str]) -> float:
     try:
         return min(max(float(headers.get("retry-after", "0")), 0.0), 60.0)
-    except ValueError:  # A date, which is allowed and which nobody sends for a retry.
+    except ValueError:  # A date: allowed, but not used for retries in practice.
         return 0.0

@@ -1,4 +1,4 @@
-"""Records as people see them: what `send` takes, what `poll` returns."""
+"""Records in the client API: what `send` takes, what `poll` returns."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 Payload: TypeAlias = (
     bytes | bytearray | memoryview | str | int | float | list[Any] | dict[str, Any] | None
 )
-"""A key or a value: bytes as they are, text as UTF-8, other JSON as its text, None as null."""
+"""A key or a value: bytes unchanged, text as UTF-8, other JSON values serialized, None as null."""
 
 Headers: TypeAlias = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 """Headers by name, or as pairs where order and repetition matter."""
@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record was written. With `acks=0` nobody knows, and `offset` is -1."""
+    """Where a record was written. With `acks=0` the offset is unknown and `offset` is -1."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class Record:
 
 
 def payload_bytes(payload: Payload) -> bytes | None:
-    """Return the bytes that stand for `payload`, as the gateway would for the same JSON."""
+    """Return `payload` as bytes, encoded as the gateway encodes the same JSON value."""
     if payload is None or isinstance(payload, bytes):
         return payload
     if isinstance(payload, str):

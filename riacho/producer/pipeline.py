@@ -1,10 +1,10 @@
-"""Everything a producer does except wait: the part that its two faces share.
+"""Everything a producer does except wait: shared by `Producer` and `AsyncProducer`.
 
     send ──▶ partition of the record ──▶ accumulator ──▶ sender ──▶ gateway
                                     └──▶ transaction, if the producer has them
 
-Records may be offered from any thread. Everything else happens on one event loop, which the
-pipeline is bound to when the first record comes.
+Records may be offered from any thread. Everything else runs on one event loop, to which the
+first record binds the pipeline.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import httpx
 
 METADATA_CONNECTIONS: Final = 2
-"""Connections beside those that carry records, so that a slow write blocks no metadata."""
+"""Connections in addition to those for records, so that slow writes do not block metadata."""
 
 
 class Pipeline:
@@ -93,7 +93,7 @@ class Pipeline:
         timestamp_ms: int | None,
         callback: Callback | None,
     ) -> Draft:
-        """Return the record to be offered, or raise `RecordTooLarge` if it can never be."""
+        """Return the record to offer, or raise `RecordTooLarge` if it can never fit the buffer."""
         draft = Draft(
             now_ms() if timestamp_ms is None else timestamp_ms,
             payload_bytes(key),
@@ -108,7 +108,7 @@ class Pipeline:
         return draft
 
     def partition_count(self, topic: str, partition: int | None) -> int | None:
-        """Return what is known; None if the gateway has to be asked first."""
+        """Return the known count; None if the gateway has to be asked first."""
         if self.transactions is not None:
             self.transactions.check_open()
         count = self._counts.known(topic)
@@ -121,7 +121,7 @@ class Pipeline:
     async def fetch_partition_count(
         self, topic: str, partition: int | None, timeout_s: float
     ) -> int:
-        """Ask the gateway. Raises `UnknownTopicOrPartition` if there is no such place."""
+        """Ask the gateway. Raises `UnknownTopicOrPartition` if it does not exist."""
         count = await self._counts.fetch(topic, timeout_s)
         if partition is not None and not 0 <= partition < count:
             detail = f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
@@ -136,7 +136,7 @@ class Pipeline:
         draft: Draft,
         on_room: Callable[[], None] | None = None,
     ) -> bool:
-        """Take the record if there is room, else call `on_room` when it is worth trying."""
+        """Take the record if there is room; otherwise call `on_room` when a retry may succeed."""
         if partition is None and draft.key is not None:
             partition = _partitioner()(draft.key, partition_count)
         if self.transactions is not None:
@@ -147,7 +147,7 @@ class Pipeline:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every record has its answer."""
+        """Whether every record has been answered."""
         return not self._accumulator.held_records
 
     async def flush(self, timeout_s: float | None) -> None:
@@ -167,7 +167,7 @@ class Pipeline:
                 await self.transactions.close()
             await self.flush(timeout_s)
         except TimeoutError:
-            pass  # Each of the records says so through its own future.
+            pass  # Each unsent record reports this through its own future.
         finally:
             await self._sender.stop()
             await self._counts.close()
@@ -184,7 +184,7 @@ class Pipeline:
 
 @cache
 def _partitioner() -> Callable[[bytes, int], int]:
-    # Imported with the first key: pyarrow comes along, and takes its time.
+    # Imported with the first key, because this imports pyarrow, which is slow.
     from storage.formats.partitioner import partition_for
 
     return partition_for

@@ -1,7 +1,7 @@
 """Producers: records in, acknowledgements out, with batching and retries in between.
 
-`AsyncProducer` is for programs with an event loop, `Producer` for all others; they share
-everything but the way they wait.
+`AsyncProducer` is for programs with an event loop, `Producer` for all others; they differ
+only in how they wait.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ class AsyncProducer(Producing):
     sent, through all retries.
 
     **Each record is written once.** When the reply to a request is lost, the batch is sent
-    again with the same number, and the gateway writes what it has already written no second
-    time. An error that reaches a future is final, and says whether the record may be in the log
-    all the same: `error.may_have_applied`. To `send` such a record again may double it.
+    again with the same number, and the gateway does not write it a second time. An error that
+    reaches a future is final; `error.may_have_applied` says whether the record may be in the
+    log nevertheless. Calling `send` again with such a record may duplicate it.
 
     With `enable_idempotence=False` a batch whose reply was lost may be in the log twice (*at
-    least once*): sent A B, lost the reply to B, in the log A B B. With `retries=0` besides it
+    least once*): sent A B, lost the reply to B, in the log A B B. With `retries=0` as well, it
     is there once or not at all (*at most once*).
 
     **Transactions** write to many partitions, and commit what a consumer has read, all or
@@ -55,7 +55,7 @@ class AsyncProducer(Producing):
                     await producer.send("copies", record.value, key=record.key)
                 producer.send_offsets(consumer)
 
-    Leaving the block commits; an exception aborts. Nobody reads what is not committed. A small
+    Leaving the block commits; an exception aborts. Consumers never see uncommitted records. A small
     transaction (4 MiB) is one request, and costs the gateway one write.
     """
 
@@ -71,14 +71,14 @@ class AsyncProducer(Producing):
     ) -> "asyncio.Future[RecordMetadata]":
         """Put a record into the buffer; the future has its offset, or its error.
 
-        Without `partition`, records of equal keys go to the same partition, the one that
+        Without `partition`, records with equal keys go to the same partition, the one that
         Kafka's clients would choose; without a key, any. `callback(metadata, error)` is
         called when the outcome is known; one of the two is None.
 
-        In a transaction the future has its answer when that ends, and not before.
+        In a transaction the future resolves when the transaction ends, not before.
 
         Raises `UnknownTopicOrPartition`, `BufferExhausted` after `max_block_ms`, and
-        `GatewayUnreachable` if the topic is new to this producer and nobody answers.
+        `GatewayUnreachable` if the topic is new to this producer and no gateway answers.
         """
         pipeline = self._pipeline
         if pipeline.loop is None:
@@ -121,17 +121,17 @@ class AsyncProducer(Producing):
         """Return a transaction, for `async with`. See `begin_transaction` for what it raises.
 
         Leaving the block commits, and then the futures of its records have their offsets. An
-        exception aborts, and goes on.
+        exception aborts, and is raised to the caller.
         """
         return AsyncTransaction(self)
 
     async def begin_transaction(self) -> None:
         """Begin a transaction; `send` puts records into it until it is committed or aborted.
 
-        The first one shuts out older producers with the same `transactional_id`. Raises
-        `InvalidProducerEpoch` if a newer one has done that to us: close this producer. Raises
-        `AlreadyCommitted` if the commit of the last transaction ended as an `OutcomeUnknown`,
-        and turns out to have happened: look again what is left to do.
+        The first one fences older producers with the same `transactional_id`. Raises
+        `InvalidProducerEpoch` if a newer producer has fenced this one: close it. Raises
+        `AlreadyCommitted` if the commit of the last transaction ended as an `OutcomeUnknown`
+        and did take effect: check what is left to do.
         """
         self._pipeline.loop = asyncio.get_running_loop()
         await self._transactions.begin()
@@ -143,22 +143,22 @@ class AsyncProducer(Producing):
         group: str | None = None,
         offsets: OffsetsGiven | None = None,
     ) -> None:
-        """Commit with the transaction how far a group is.
+        """Commit the offsets of a group with the transaction.
 
-        Of a `consumer`, with `enable_auto_commit=False`: behind all that its polls have
-        returned. Call it after each poll whose records are in the transaction, since the next
-        poll may take partitions away. Without a consumer: the offset of the next record to
-        read, by (topic, partition), of a `group` without members.
+        For a `consumer`, with `enable_auto_commit=False`: the offsets after all records that
+        its polls have returned. Call it after each poll whose records are in the transaction,
+        since the next poll may revoke partitions. Without a consumer: the offset of the next
+        record to read, by (topic, partition), of a `group` without members.
         """
         self._send_offsets(consumer, group, offsets)
 
     async def commit_transaction(self) -> None:
         """Commit: all of it is written, or an error says that nothing of it is.
 
-        Raises `OutcomeUnknown` if nobody answered within `delivery_timeout_ms`; then the next
-        `begin_transaction` finds out. Raises `CommitFailed` if partitions that were read belong
-        to other consumers by now, `InvalidProducerEpoch` if a newer producer has taken our
-        place, and `InvalidTransactionState` if the transaction took longer than
+        Raises `OutcomeUnknown` if no gateway answered within `delivery_timeout_ms`; the next
+        `begin_transaction` finds out. Raises `CommitFailed` if partitions that were read now
+        belong to other consumers, `InvalidProducerEpoch` if a newer producer has fenced this
+        one, and `InvalidTransactionState` if the transaction took longer than
         `transaction_timeout_ms`. In all cases the transaction is over.
         """
         await self._transactions.commit()
@@ -193,11 +193,11 @@ class Producer(Producing, Synchronous):
             metadata = producer.send("orders", "paid", key="customer-7").result()
             print(metadata.partition, metadata.offset)
 
-    `send` returns a `concurrent.futures.Future`. Order, retries and what is written once are
-    as `AsyncProducer` describes them. Close the producer, or use `with`: what is still in the
+    `send` returns a `concurrent.futures.Future`. Order, retries and write-once guarantees are
+    those of `AsyncProducer`. Close the producer, or use `with`: what is still in the
     buffer when the program ends is sent only if the gateway answers quickly.
 
-    Transactions are those of `AsyncProducer`, with `with`:
+    Transactions work as in `AsyncProducer`, using `with`:
 
         with Producer(transactional_id="copier-1") as producer:
             with producer.transaction():
@@ -220,7 +220,7 @@ class Producer(Producing, Synchronous):
     ) -> "Future[RecordMetadata]":
         """Put a record into the buffer; see `AsyncProducer.send`.
 
-        `callback` is called in the client's own thread, and must not wait for the producer.
+        `callback` is called in the client's background thread, and must not wait for the producer.
         """
         pipeline = self._pipeline
         if pipeline.loop is None:
@@ -236,7 +236,7 @@ class Producer(Producing, Synchronous):
             room = threading.Event()
             if pipeline.offer(topic, partition, count, draft, room.set):
                 break
-            # On the client's own thread nobody else could make room while we wait.
+            # The client's own thread is the one that makes room, so it must not wait for it.
             if self._background.is_current or not room.wait(give_up_s - time.monotonic()):
                 raise self._exhausted(draft)
         return future
@@ -258,7 +258,7 @@ class Producer(Producing, Synchronous):
         group: str | None = None,
         offsets: OffsetsGiven | None = None,
     ) -> None:
-        """Commit with the transaction how far a group is; see `AsyncProducer.send_offsets`."""
+        """Commit the offsets of a group; see `AsyncProducer.send_offsets`."""
         self._send_offsets(consumer, group, offsets)
 
     def commit_transaction(self) -> None:
@@ -285,8 +285,8 @@ class Producer(Producing, Synchronous):
         await self._pipeline.close(self._close_timeout_s)
 
     def _bind(self) -> None:
-        # What pyarrow imports, where pandas is, cannot be imported any more at exit, which may be
-        # when the first batch is sent.
+        # If pandas is installed, pyarrow imports this module. It cannot be imported during exit,
+        # which may be when the first batch is sent.
         import concurrent.futures.thread  # noqa: F401
 
         self._pipeline.loop = self._background.loop
@@ -298,5 +298,5 @@ def _close_at_exit(reference: "weakref.ref[Producer]", timeout_s: float) -> None
     if producer is None:
         return
     if not producer._pipeline.is_empty:
-        wire.load()  # Now, since the time is meant for the gateway.
+        wire.load()  # Before the timeout starts, which is meant for the gateway.
     producer.close(timeout_s)

@@ -1,4 +1,4 @@
-"""What both producers share: their settings, and all they do without waiting."""
+"""What both producers share: their settings, and everything that does not wait."""
 
 from typing import TYPE_CHECKING, Final, cast
 
@@ -53,24 +53,24 @@ class Producing:
         `url`: where the gateway is; None means `RIACHO_URL`, else http://127.0.0.1:8080.
         `acks`: "all" (every in-sync zone has the record), 1 (the leader has it) or 0 (do
         not wait, the record may be lost and its offset stays unknown).
-        `enable_idempotence`: write each record once, however often it is sent. On, unless
+        `enable_idempotence`: write each record once, even if it is sent repeatedly. On, unless
         `acks` is 0, where nothing is sent twice.
         `transactional_id`: a name that survives a restart, for transactions. The newest
-        producer with this name shuts out the others.
-        `transaction_timeout_ms`: a transaction that was begun at the gateway, because it is
-        large, is aborted there after so long.
-        `linger_ms`: how long the first record of a batch waits for company; longer by as
-        much for every batch of its partition that is in the air.
-        `batch_size`: the most bytes of records in one request.
+        producer with this name fences the others.
+        `transaction_timeout_ms`: the gateway aborts a transaction after this time. Applies only
+        to transactions begun at the gateway, because they are large.
+        `linger_ms`: how long the first record of a batch waits for others; extended by the
+        same time for every batch of its partition that is in flight.
+        `batch_size`: maximum bytes of records in one request.
         `compression_type`: "lz4" (the default), "zstd", "gzip" or "none".
-        `retries`, `retry_backoff_ms`, `retry_backoff_max_ms`: how often, and how far apart.
+        `retries`, `retry_backoff_ms`, `retry_backoff_max_ms`: how many retries, how far apart.
         `delivery_timeout_ms`: the time from `send` to the final answer, retries included.
         `request_timeout_ms`: how long to wait for one reply.
-        `max_in_flight`: the requests in the air at once.
-        `max_in_flight_per_partition`: those of one partition. 5 with idempotence, which is
-        what the gateway remembers; without it 1, or a retry could overtake its successor.
-        `buffer_memory`: the most bytes held; then `send` waits up to `max_block_ms`.
-        `metadata_max_age_ms`: how soon a growing number of partitions is noticed.
+        `max_in_flight`: maximum number of concurrent requests.
+        `max_in_flight_per_partition`: the same for one partition. 5 with idempotence, as many
+        as the gateway remembers; without it 1, or a retry could overtake its successor.
+        `buffer_memory`: maximum bytes held; beyond that `send` waits up to `max_block_ms`.
+        `metadata_max_age_ms`: maximum time until new partitions of a topic are noticed.
         `transport`: an httpx transport, for tests and unusual networks.
         """
         if compression_type not in (None, *COMPRESSIONS):
