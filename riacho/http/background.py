@@ -27,7 +27,7 @@ class BackgroundLoop:
 
     @classmethod
     def lease(cls) -> "BackgroundLoop":
-        """Return the shared loop, and start it if nobody uses it yet."""
+        """Return the shared loop, starting it if no client uses it yet."""
         with cls._lock:
             if cls._shared is None:
                 cls._shared = cls()
@@ -35,7 +35,7 @@ class BackgroundLoop:
             return cls._shared
 
     def release(self) -> None:
-        """Give the loop back; the last one to do so stops it."""
+        """Give the loop back; the last release stops it."""
         with self._lock:
             self._leases -= 1
             if self._leases:

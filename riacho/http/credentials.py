@@ -1,4 +1,4 @@
-"""Who we are to a gateway that asks, by the environment.
+"""Credentials for a gateway that requires them, from the environment.
 
 RIACHO_TOKEN=…               Authorization: Bearer …
 RIACHO_AUTH=aws              signed by AWS Signature Version 4, with the credentials and the region
@@ -21,13 +21,13 @@ TOKEN: Final = "RIACHO_TOKEN"
 
 _SERVICES: Final = ("lambda", "execute-api")
 _SIGNED: Final = ("content-type", "host", "riacho-producer-id", "riacho-sequence")
-"""A proxy may add or change headers; those that mean something to us it may not."""
+"""Only these are signed: a proxy may add or change headers, but not those Riacho relies on."""
 
 
 def auth_of(url: str, environment: Mapping[str, str] = os.environ) -> httpx.Auth | None:
-    """Return what makes requests to `url` acceptable; None if nothing was said.
+    """Return the authentication for requests to `url`; None if none is configured.
 
-    Raises `InvalidConfig` for what nobody understands.
+    Raises `InvalidConfig` for unknown or contradictory settings.
     """
     token, kind = environment.get(TOKEN, ""), environment.get(AUTH, "")
     if token and kind:
@@ -80,7 +80,8 @@ class _Aws(httpx.Auth):
 
         credentials, region = self._found()
         headers = {name: request.headers[name] for name in _SIGNED if name in request.headers}
-        # Apart from the address, parameters are signed as AWS writes them and not as httpx does.
+        # Pass parameters separately from the URL: they are signed as AWS encodes them, not as
+        # httpx does.
         url, params = request.url.copy_with(query=None), dict(request.url.params)
         signed = AWSRequest(request.method, str(url), headers, body, params)
         SigV4Auth(credentials, self._service, region).add_auth(signed)

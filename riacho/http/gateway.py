@@ -1,8 +1,7 @@
 """HTTP to the gateway: one request in, one reply or one `RiachoError` out.
 
-This is the only module that knows httpx, besides `riacho/http/credentials.py`. It never retries,
-because only its callers know what may be sent twice; it only says, through the error, whether
-the gateway may have acted.
+Only this module and `riacho/http/credentials.py` use httpx. It never retries, because only its
+callers know what may be sent twice; the error says whether the gateway may have acted.
 """
 
 import os
@@ -33,7 +32,7 @@ class Reply:
     body: bytes
 
     def json(self) -> Any:
-        """Return the parsed body, or raise `OutcomeUnknown` if it is no JSON."""
+        """Return the parsed body, or raise `OutcomeUnknown` if it is not JSON."""
         import msgspec
 
         try:
@@ -74,10 +73,10 @@ class Gateway:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
-        """Return the reply if its status is below 400, else raise what it stands for.
+        """Return the reply if its status is below 400, else raise the error it describes.
 
         Raises `GatewayUnreachable` if nothing was sent, and `OutcomeUnknown` if the
-        connection broke, or the time was up, before a reply came.
+        connection broke or the timeout expired before a reply arrived.
         """
         import httpx
 
@@ -119,8 +118,8 @@ class Gateway:
             limits = httpx.Limits(
                 max_connections=self._connections_max,
                 max_keepalive_connections=self._connections_max or CONNECTIONS_IDLE_MAX,
-                # The gateway keeps an idle connection for 75 s, load balancers for 60: it is
-                # us who close first, so we do not write into one that is being closed.
+                # The gateway keeps an idle connection for 75 s, load balancers for 60 s. The client
+                # closes first, so it never writes to a connection that is being closed.
                 keepalive_expiry=50.0,
             )
             self._client = httpx.AsyncClient(
@@ -139,7 +138,7 @@ class Gateway:
 
 
 def gateway_url(url: str | None) -> str:
-    """Return `url`, or what `RIACHO_URL` says, or where `riacho serve` listens by default."""
+    """Return `url`, else `RIACHO_URL`, else the address where `riacho serve` listens by default."""
     return url or os.environ.get("RIACHO_URL") or DEFAULT_URL
 
 

@@ -1,8 +1,8 @@
-"""How many partitions a topic has, as far as a client knows.
+"""A client's cache of how many partitions each topic has.
 
 A count is fetched once, refreshed in the background when it is old, and forgotten when the
-gateway says that there is no such topic or partition. It only ever grows in the meantime,
-so an old one is safe to use: it only leaves the newest partitions without records.
+gateway reports that the topic or partition does not exist. Counts only grow, so an old one is
+safe to use: the newest partitions just receive no records yet.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ class PartitionCounts:
         self._refreshes: dict[str, asyncio.Task[None]] = {}
 
     def known(self, topic: str) -> int | None:
-        """Return the count, however old, or None. Any thread may ask."""
+        """Return the cached count, however old, or None. Callable from any thread."""
         found = self._known.get(topic)
         return None if found is None else found[0]
 
     def is_old(self, topic: str) -> bool:
-        """Whether the count should be refreshed. Any thread may ask."""
+        """Whether the count should be refreshed. Callable from any thread."""
         found = self._known.get(topic)
         return found is not None and time.monotonic() - found[1] > self._age_max_s
 
@@ -41,8 +41,8 @@ class PartitionCounts:
     async def fetch(self, topic: str, timeout_s: float) -> int:
         """Return the count as the gateway knows it now.
 
-        Raises `UnknownTopicOrPartition` at once; an unavailable gateway is asked again until
-        `timeout_s` have passed, and then its last error is raised.
+        Raises `UnknownTopicOrPartition` at once. If the gateway is unavailable, retries for
+        `timeout_s` and then raises its last error.
         """
         give_up_s = time.monotonic() + timeout_s
         attempt = 0
@@ -58,7 +58,7 @@ class PartitionCounts:
                 await asyncio.sleep(wait_s)
 
     def refresh(self, topic: str) -> None:
-        """Begin to refresh the count, unless that is under way."""
+        """Start to refresh the count, unless a refresh is already running."""
         if topic not in self._refreshes:
             task = asyncio.create_task(self._refresh(topic))
             self._refreshes[topic] = task
@@ -76,7 +76,7 @@ class PartitionCounts:
         except UnknownTopicOrPartition:
             self.forget(topic)
         except RiachoError:
-            # An old count serves until the gateway is back; ask again after another age.
+            # Use the old count until the gateway is back; retry after another `age_max_s`.
             if (count := self.known(topic)) is not None:
                 self._known[topic] = (count, time.monotonic())
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def parsed(reply: Reply, kind: type[T], field: str | None = None) -> T:
-    """Return the body, or one `field` of it, as `kind`; fields we do not know are skipped."""
+    """Return the body, or one `field` of it, as `kind`; unknown fields are skipped."""
     import msgspec
 
     document = reply.json()

@@ -1,4 +1,4 @@
-"""When to try again: exponential backoff with jitter, and how long trouble may last."""
+"""When to retry: exponential backoff with jitter, and for how long."""
 
 import asyncio
 import random as chance
@@ -13,7 +13,7 @@ from storage.errors import RiachoError
 T = TypeVar("T")
 
 JITTER: Final = 0.2
-"""Each wait is longer or shorter by up to this share, so that clients spread out."""
+"""Each wait varies by up to this share, so that clients spread out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,17 +24,17 @@ class Backoff:
     most_ms: float = 1000
 
     def wait_s(self, attempt: int, random: float, at_least_s: float = 0.0) -> float:
-        """Return how long to wait after the failure of try number `attempt`, counted from 1.
+        """Return how long to wait after attempt number `attempt` failed, counted from 1.
 
         `random` is a number from 0 to 1. `at_least_s` is what the server asked for.
         """
-        # The power is bounded because a float is: 2.0 ** 1100 overflows.
+        # The exponent is bounded because 2.0 ** 1100 overflows.
         doubled_ms = min(self.first_ms * 2.0 ** min(attempt - 1, 60), self.most_ms)
         return max(doubled_ms * (1 - JITTER + 2 * JITTER * random) / 1000, at_least_s)
 
 
 class Trouble:
-    """Failures in a row, for as long as there is hope."""
+    """Counts consecutive failures, and decides when to stop retrying."""
 
     def __init__(self, backoff: Backoff, most_s: float) -> None:
         self._backoff = backoff
@@ -43,9 +43,9 @@ class Trouble:
         self._failures_in_a_row = 0
 
     def note(self, error: RiachoError, *, may_pass: bool = False) -> bool:
-        """Count a failure; return whether to tell the caller, as trying again will not do.
+        """Count a failure; return whether to report it, because retrying will not help.
 
-        `may_pass` says that it may, though the error does not.
+        `may_pass` says that retrying may help although the error is not retryable.
         """
         self._failures_in_a_row += 1
         if self._since_s is None:
@@ -57,7 +57,7 @@ class Trouble:
         return is_final
 
     async def wait(self, error: RiachoError) -> None:
-        """Let some time pass before anyone tries again."""
+        """Wait before the next retry."""
         attempt = max(self._failures_in_a_row, 1)
         await asyncio.sleep(self._backoff.wait_s(attempt, chance.random(), retry_after_s_of(error)))
 
@@ -66,9 +66,9 @@ class Trouble:
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, timeout_s: float) -> T:
-    """Ask, and ask again while that may help, for `timeout_s`; then raise the last error.
+    """Call `ask`, retrying retryable errors for `timeout_s`; then raise the last error.
 
-    Only for what may be repeated.
+    Only for requests that may be repeated.
     """
     give_up_s = time.monotonic() + timeout_s
     attempt = 0

@@ -1,11 +1,11 @@
 """Bodies of requests and replies: Arrow where it is installed, JSON where it is not.
 
-Arrow is the format that the gateway itself works with, so a batch crosses without being
-parsed. Both formats carry the same records, bit for bit.
+Arrow is the format that the gateway itself works with, so it does not parse batches.
+Both formats carry the same records, bit for bit.
 
-An Arrow reply is an ordinary IPC stream. A batch holds no offsets: the schema's metadata
-says under `riacho.base_offsets` with which offset each batch begins. Where compaction left gaps
-the batches have a column `offset` instead. A batch may begin before the asked offset; the
+An Arrow reply is an ordinary IPC stream. A batch holds no offsets: `riacho.base_offsets` in
+the schema's metadata lists the first offset of each batch. Where compaction left gaps the
+batches have a column `offset` instead. A batch may begin before the requested offset; the
 reader skips those rows.
 """
 
@@ -31,7 +31,7 @@ UNREADABLE: Final = (
     *(ValueError, TypeError, LookupError, AttributeError, OSError),
     *(NotImplementedError, RecursionError, MemoryError),
 )
-"""What Arrow, JSON and whoever looks into them may raise when a reply is nonsense."""
+"""What Arrow, JSON and the code that reads them may raise for a malformed reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Columns:
     values: Sequence[bytes | None]
     headers: Sequence[HeaderPairs]
     partitions: Sequence[int] | None = None
-    """Where each one goes, unless the request says so for all."""
+    """The partition of each record, unless the request gives one for all."""
 
 
 @cache
@@ -69,7 +69,7 @@ def encode_records(columns: Columns, compression: Compression) -> tuple[bytes, d
         encoding = "gzip" if compression == "gzip" else None
     else:
         body, headers = _encode_json(columns), {"content-type": JSON}
-        # Plain JSON is large; of what the gateway reads, gzip is what Python always has.
+        # JSON is large; of the encodings the gateway reads, Python always has gzip.
         encoding = None if compression == "none" else "gzip"
     if encoding is None:
         return body, headers
@@ -96,7 +96,7 @@ def _encode_arrow(columns: Columns, compression: Compression) -> bytes:
     codec = compression if compression in ("lz4", "zstd") else None
     options = ipc.IpcWriteOptions(compression=codec, use_threads=False)
     with ipc.new_stream(sink, schema, options=options) as writer:
-        # In pieces of the size of slices, which a gateway can store as they are.
+        # Slice-sized pieces can be stored by the gateway unchanged.
         for piece in slices.cut(batch, batch.nbytes):
             writer.write_batch(piece)
     body: bytes = sink.getvalue().to_pybytes()
@@ -134,7 +134,7 @@ def decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[Re
 
 
 def _whole(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield batches that can be read: Arrow believes every offset, and may die of a wrong one."""
+    """Yield validated batches: Arrow trusts every offset, and may crash on a wrong one."""
     for batch in batches:
         batch.validate(full=True)
         yield batch
@@ -146,7 +146,7 @@ def _decode_arrow(topic: str, partition: int, body: bytes, start: int) -> list[R
     if not body:
         return []
     records: list[Record] = []
-    # Threads take longer to wake up than a batch takes to be read.
+    # Waking up threads takes longer than reading a batch.
     options = ipc.IpcReadOptions(use_threads=False)
     with ipc.open_stream(body, options=options) as reader:
         if "offset" in reader.schema.names:
