@@ -1,4 +1,4 @@
-"""What those who sent records are told: where each one is, or what became of it."""
+"""Answers to the senders of records: the offset of each record, or its error."""
 
 import asyncio
 import concurrent.futures
@@ -15,13 +15,13 @@ from storage.errors import OutcomeUnknown, RiachoError, Unavailable
 log = logging.getLogger("riacho")
 
 NO_OFFSET: Final = -1
-"""For a record that is written, or will be, while nobody says where."""
+"""For a record that is or will be written at an offset that the gateway does not report."""
 
 _CANCELLED: Final = (asyncio.InvalidStateError, concurrent.futures.InvalidStateError)
 
 
 def offsets_of(reply: Reply, record_count: int) -> list[int]:
-    """Return the offset of every record, -1 for each if the gateway did not wait to know."""
+    """Return the offset of every record; -1 for all if the gateway did not wait for the write."""
     if reply.status == 202:
         return [NO_OFFSET] * record_count
     try:
@@ -39,10 +39,10 @@ def offsets_of(reply: Reply, record_count: int) -> list[int]:
 
 
 def answer(batch: Batch, outcome: "list[int] | RiachoError") -> None:
-    """Tell everyone who waits for a record of `batch`."""
+    """Resolve the futures and call the callbacks of all records of `batch`."""
     if isinstance(outcome, RiachoError):
         for draft in batch.drafts:
-            # Someone who cancelled has stopped waiting; that does not withdraw the record.
+            # A cancelled future only ends the wait; it does not withdraw the record.
             with suppress(*_CANCELLED):
                 draft.answer.set_exception(outcome)
             _call(draft, None, outcome)
@@ -57,7 +57,7 @@ def answer(batch: Batch, outcome: "list[int] | RiachoError") -> None:
 
 
 def closed(batch: Batch) -> RiachoError:
-    """Return what is said of a batch that was given up because the producer was closed."""
+    """Return the error for a batch that was given up because the producer was closed."""
     if batch.may_have_applied:
         return new_error(OutcomeUnknown, "the producer was closed while the record was sent")
     return new_error(Unavailable, "the producer was closed before the record was written")
@@ -67,7 +67,7 @@ def _call(draft: Draft, metadata: RecordMetadata | None, error: RiachoError | No
     if draft.callback is None:
         return
     if isinstance(draft.answer, asyncio.Future) and not draft.answer.cancelled():
-        draft.answer.exception()  # Whoever has a callback need not also await the future.
+        draft.answer.exception()  # With a callback, the caller need not also await the future.
     try:
         draft.callback(metadata, error)
     except Exception:

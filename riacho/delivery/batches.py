@@ -1,10 +1,10 @@
-"""Records that wait to be sent: batches per partition, and a bound on all of them.
+"""Records that wait to be sent: batches per partition, with a limit on their total size.
 
     send ──▶ open batch of the partition ──▶ sealed, in flight ──▶ settled
              (the last of its queue)         (the first ones, in order)
 
 Threads put records in, the sender takes batches out on its event loop; one lock guards both,
-and nothing here waits. A full buffer is an answer, with a promise to call back.
+and nothing here waits. If the buffer is full, `offer` returns False and calls back later.
 
 A record without a key goes to the *sticky* partition of its topic, which changes with every
 batch: few large requests instead of many small ones, and still an even spread.
@@ -26,13 +26,13 @@ Answer: TypeAlias = Future[RecordMetadata] | asyncio.Future[RecordMetadata]
 Callback: TypeAlias = Callable[[RecordMetadata | None, RiachoError | None], None]
 
 RECORD_OVERHEAD_BYTES: Final = 64
-"""What a record is counted for beyond its own bytes, so that empty ones have a limit too."""
+"""Added to each record's own bytes, so that empty records are limited too."""
 
 
 class Draft:
-    """A record on its way, and who wants to know what became of it."""
+    """A record to be sent, with the future and the callback that get its outcome."""
 
-    # By hand, because a dataclass takes three times as long to make, for every record sent.
+    # Not a dataclass, which takes three times as long to create, for every record sent.
     __slots__ = ("answer", "callback", "headers", "key", "size_bytes", "timestamp", "value")
 
     def __init__(
@@ -67,23 +67,24 @@ class Batch:
     attempts: int = 0
     may_have_applied: bool = False
     was_early: bool = False
-    """Refused once because those before it were missing: a copy of it that the network made
-    may pass when they are not."""
+    """Whether it was refused because its predecessors were missing: a copy duplicated by the
+    network may be accepted once they are written."""
     flight: int = 0
-    """Which batch of its partition it is, in the order of sealing."""
+    """Number of the batch within its partition, in the order of sealing."""
     epoch: int = 0
     sequence: int = 0
-    """Which record of its partition, in this epoch, is the first one here."""
+    """Number of its first record, counted per partition and epoch."""
     was_first: bool = False
-    """Whether it was sent when all batches before it had their answer."""
+    """Whether all batches before it had been answered when it was last sent."""
     is_parked: bool = False
-    """Whether it waits for them now: no copy of it is on its way that anyone waits for."""
+    """Whether it waits for those batches now, with no request of its own in flight."""
     is_half: bool = False
 
     def halves(self) -> "tuple[Batch, Batch]":
-        """Return two batches that together are this one, in order, and have its numbers.
+        """Return the two halves of this batch, in order, with its numbers.
 
-        They begin without a doubt: what is refused for its records was refused before.
+        `may_have_applied` starts as False: a batch that is refused because of its records was
+        refused by every earlier attempt too.
         """
         middle = len(self.drafts) // 2
         first, second = (
@@ -104,7 +105,7 @@ class Batch:
         return first, second
 
     def forget_payloads(self) -> None:
-        """Keep only what is needed to answer those who sent the records."""
+        """Keep only what is needed to answer the senders of the records."""
         for draft in self.drafts:
             draft.key = draft.value = None
             draft.headers = ()
@@ -112,17 +113,17 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """The batches of one partition. Only the last that waits takes records."""
+    """The batches of one partition. Only the last waiting batch takes records."""
 
     partition: TopicPartition
     waiting: deque[Batch] = field(default_factory=deque)
     flying: list[Batch] = field(default_factory=list)
-    """Those that were sealed and have no answer: the oldest of all, in their order."""
+    """Sealed batches without an answer, oldest first; all older than the waiting ones."""
     is_drained: bool = True
     is_due: bool = False
-    """Whether the first batch need not linger. Touched on the sender's loop only."""
+    """Whether the first batch need not linger. Used on the sender's loop only."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when something of all this has changed. Likewise."""
+    """Set when any of this has changed. Used on the sender's loop only."""
     numbering: Numbering = field(default_factory=Numbering)
     flights: int = 0
 
@@ -136,7 +137,7 @@ class Queue:
         self.news.clear()
         timer = None
         if timeout_s is not None:
-            # `wait_for` would be a task more for every batch.
+            # `wait_for` would create one more task for every batch.
             timer = asyncio.get_running_loop().call_later(timeout_s, self.news.set)
         await self.news.wait()
         if timer is not None:
@@ -145,11 +146,11 @@ class Queue:
     def may_seal(self, in_flight_max: int) -> bool:
         """Whether one more batch may be sent.
 
-        All since the oldest without an answer count, also those that have theirs: the gateway
-        remembers the last few, and must know the oldest when it is sent again.
+        Counts all batches since the oldest unanswered one, including answered ones: the gateway
+        remembers only the last few, and must still know the oldest when it is sent again.
         """
         if self.numbering.is_broken:
-            return False  # It would get a number that can never be used.
+            return False  # A new batch would get a number that can never be used.
         return not self.flying or self.flights - self.flying[0].flight + 1 < in_flight_max
 
 
@@ -164,7 +165,7 @@ class Accumulator:
     ) -> None:
         """Call `begin` for a queue that needs a drain, `hurry` for one that need not linger.
 
-        Both are called by whatever thread puts a record in, with the lock held.
+        Both are called in the thread that offers a record, with the lock held.
         """
         self._batch_bytes_max = batch_bytes_max
         self._buffer_bytes_max = buffer_bytes_max
@@ -215,7 +216,7 @@ class Accumulator:
             return None
 
     def seal(self, queue: Queue) -> Batch:
-        """Take the first batch of `queue` for sending; it is numbered, and gathers no more."""
+        """Take the first batch of `queue` for sending: number it, and add no more records to it."""
         with self._lock:
             batch = queue.waiting.popleft()
             batch.epoch, batch.sequence = queue.numbering.take(len(batch.drafts))
@@ -226,7 +227,7 @@ class Accumulator:
             return batch
 
     def settle(self, queue: Queue, batch: Batch) -> None:
-        """Forget `batch`, which has its answer, and make room for others."""
+        """Remove `batch`, which has been answered, and make room for others."""
         with self._lock:
             queue.flying.remove(batch)
             self._held_bytes -= batch.size_bytes
@@ -244,7 +245,7 @@ class Accumulator:
         return halves
 
     def close(self) -> None:
-        """Take no more records. Whoever waits for room is told, and then refused."""
+        """Take no more records. Wakes callers that wait for room; their next `offer` raises."""
         with self._lock:
             self._is_closed = True
             waiters, self._waiters = self._waiters, []
@@ -305,13 +306,13 @@ class Accumulator:
             self._hurry(queue)
 
     def _is_full(self, queue: Queue) -> bool:
-        """Whether the first batch takes no more records; a second one means just that."""
+        """Whether the first batch is full, which it is if there is a second one."""
         if len(queue.waiting) == 1:
             return queue.waiting[0].size_bytes >= self._batch_bytes_max
         return bool(queue.waiting)
 
     def _has_room(self, queue: Queue, size_bytes: int) -> bool:
-        """Whether the open batch of `queue` takes so much more; a batch takes one at least."""
+        """Whether the open batch of `queue` has room; an empty batch takes a record of any size."""
         if not queue.waiting:
             return False
         return queue.waiting[-1].size_bytes + size_bytes <= self._batch_bytes_max

@@ -1,13 +1,13 @@
-"""Numbers by which the gateway tells a repeated batch from a new one, and keeps their order.
+"""Batch numbers, with which the gateway detects repeated batches and keeps their order.
 
-The records of a partition are counted: a batch carries the producer's id, an epoch, and the
+Records are counted per partition: a batch carries the producer's id, an epoch, and the
 number of its first record, its *sequence*. The gateway takes sequences in order and without
-gaps, remembers the last five batches, and answers a repeated one with its first offset.
+gaps, remembers the last five batches, and answers a repeated one with its original offset.
 
 When a batch is given up, its number is never used again and nothing behind it can be written.
 Then the numbering *breaks*, and begins again with the next epoch and sequence 0, in that
-partition only. The first batch of the new epoch shuts the old one out: a late copy of what was
-given up cannot land behind it.
+partition only. The first batch of the new epoch fences the old one: a late copy of a batch
+that was given up cannot be written after it.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from riacho.http.gateway import Gateway
 from storage.errors import OutcomeUnknown, Unavailable
 
 SEQUENCES: Final = 2**31
-"""After so many records, sequences begin at 0 again: Kafka's are 32 bits with a sign."""
+"""Sequences wrap to 0 after this many records: Kafka's are signed 32-bit numbers."""
 
 EPOCH_MAX: Final = 2**15 - 1
 
 IN_FLIGHT_MAX: Final = 5
-"""As many batches of a producer and partition as the gateway remembers."""
+"""How many batches the gateway remembers per producer and partition."""
 
 
 class Numbering:
@@ -40,24 +40,24 @@ class Numbering:
         self.next_sequence = 0
         self.is_broken = False
         self.is_doubtful = False
-        """Whether what broke it may be written all the same, now or later."""
+        """Whether the batch that broke it may nevertheless be written, now or later."""
         self.is_unknown = False
         """Whether the gateway does not know the producer id."""
 
     def take(self, record_count: int) -> tuple[int, int]:
-        """Return epoch and sequence of a batch with so many records."""
+        """Return epoch and sequence of a batch with `record_count` records."""
         sequence = self.next_sequence
         self.next_sequence = (sequence + record_count) % SEQUENCES
         return self.epoch, sequence
 
     def break_off(self, *, is_doubtful: bool, is_unknown: bool = False) -> None:
-        """Note that a number will stay unused, so that nothing can follow it."""
+        """Note that a number will stay unused, so that no later batch can be written."""
         self.is_broken = True
         self.is_doubtful |= is_doubtful
         self.is_unknown |= is_unknown
 
     def restart(self) -> None:
-        """Begin again with the next epoch, or as another producer if there is none."""
+        """Begin again with the next epoch, or with a new producer id if none is left."""
         self.next_sequence = 0
         self.epoch += 1
         if self.is_unknown or self.epoch > EPOCH_MAX:
@@ -66,7 +66,7 @@ class Numbering:
 
 
 class ProducerIds:
-    """The id of this producer, asked for when it is first needed."""
+    """The id of this producer, requested when it is first needed."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -74,14 +74,14 @@ class ProducerIds:
         self._asking: asyncio.Task[int] | None = None
 
     async def get(self) -> int:
-        """Return the id; however many ask, one request finds it out.
+        """Return the id; concurrent callers share one request.
 
-        What is raised certainly wrote nothing: an id that was issued and lost is no harm.
+        Errors never mean that something was written: an issued id that is lost does no harm.
         """
         if self._known is None:
             if self._asking is None:
                 self._asking = asyncio.create_task(self._ask())
-                # Whoever asked may have stopped waiting for it.
+                # Retrieve the exception: all callers may have stopped waiting.
                 self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
             return await asyncio.shield(self._asking)
         return self._known

@@ -1,26 +1,26 @@
-"""From batches to acknowledged records: a drain per partition, and a flight per batch.
+"""Sends batches until they are answered: one drain per partition, one flight per batch.
 
 A *drain* is the task that empties one partition's queue, a *flight* the one that sends a batch
-until it has its answer. Up to `max_in_flight_per_partition` flights of a partition, and up to
-`max_in_flight` requests of all, are in the air at the same time; what gathers meanwhile is the
-next request.
+until it is answered. At most `max_in_flight_per_partition` flights per partition, and at most
+`max_in_flight` requests in total, are in flight; records that arrive meanwhile form the next
+request.
 
-With *idempotence* every batch is numbered when it is sealed (see numbering.py), so that
-a batch may be repeated, and overtake another, and still is written once and in order:
+With *idempotence* every batch is numbered when it is sealed (see numbering.py). A batch may be
+repeated or overtake another, and is still written once and in order:
 
-- A batch that the gateway refuses, because those before it are missing, is *parked* until they
-  have their answer, and then sent again.
-- A batch that is given up leaves a gap. When all others of its partition have their answer or
-  are parked, those get new numbers, in a new epoch; unless the gap may still be filled, which
-  makes them an `OutcomeUnknown` as well.
-- Where the gateway knows nothing of our numbers any more, the same happens.
+- A batch that the gateway refuses, because its predecessors are missing, is *parked* until they
+  are answered, and then sent again.
+- A batch that is given up leaves a gap. When all others of its partition are answered or parked,
+  the parked ones get new numbers in a new epoch. If the gap may still be filled, they fail with
+  `OutcomeUnknown` instead.
+- The same happens when the gateway has forgotten the producer's numbers.
 
-Without it a retry could overtake its successor, so one batch of a partition is in the air; and
-when a reply is lost, trying again may write the batch twice.
+Without idempotence a retry could overtake its successor, so only one batch of a partition is in
+flight; and after a lost reply a retry may write the batch twice.
 
-A request is tried again while its error is `retryable` and `delivery_timeout_s` have not
-passed. What a caller is told in the end is true of all tries together: an `OutcomeUnknown` if
-any of them may have been applied, else an error that says that nothing was written.
+A request is retried while its error is `retryable` and `delivery_timeout_s` have not passed. The
+final error covers all attempts: an `OutcomeUnknown` if any of them may have been applied, else
+an error that says that nothing was written.
 """
 
 import asyncio
@@ -56,15 +56,15 @@ from storage.errors import (
 log = logging.getLogger("riacho")
 
 _BLAMED_ON_A_RECORD: Final = (InvalidRecord, RecordTooLarge, RequestTooLarge)
-"""Refusals of a whole batch that a smaller batch may not meet."""
+"""Errors for a whole batch that a smaller batch may avoid."""
 
 _NUMBER_REFUSED: Final = (OutOfOrderSequence, UnknownProducer, InvalidProducerEpoch)
-"""Refusals of a batch's number, which say that this copy of it was not written."""
+"""Errors that refuse a batch's number: this copy of the batch was not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How records are sent, and for how long it is tried."""
+    """How records are sent, and for how long they are retried."""
 
     acks: str
     linger_s: float
@@ -99,11 +99,11 @@ class Sender:
         self._settled = asyncio.Event()
 
     def begin(self, queue: Queue) -> None:
-        """Start the drain of `queue`. Called on the loop, as everything here."""
+        """Start the drain of `queue`. Called on the loop, like everything here."""
         self._keep(asyncio.create_task(self._drain(queue)))
 
     async def flush(self) -> None:
-        """Return when every record that is held now has its answer."""
+        """Return when every record that is held now has been answered."""
         number = self._accumulator.last_number
         self._flushes += 1
         for queue in self._accumulator.queues():
@@ -116,7 +116,7 @@ class Sender:
             self._flushes -= 1
 
     async def stop(self) -> None:
-        """Give up what is not yet acknowledged; everyone who waits for it is told."""
+        """Give up all records that are not yet acknowledged; their futures get an error."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -140,8 +140,8 @@ class Sender:
     async def _linger(self, queue: Queue) -> bool:
         """Wait until the first batch of `queue` is due; return False if there is none.
 
-        The more are in the air, the longer it waits for company: many small requests would cost
-        more than they save where replies come quickly.
+        The more batches are in flight, the longer it waits for more records: where replies come
+        quickly, many small requests would cost more than they save.
         """
         batch = self._accumulator.first(queue)
         if batch is None:
@@ -158,7 +158,7 @@ class Sender:
         self._keep(asyncio.create_task(self._fly(queue, batch)))
 
     async def _fly(self, queue: Queue, batch: Batch) -> None:
-        """Send `batch` until it has its answer. It has a slot, unless it is parked."""
+        """Send `batch` until it is answered. The caller acquired a slot, unless it is parked."""
         outcome: list[int] | RiachoError = new_error(Unavailable, "those before it took all time")
         if batch.is_parked:
             if not await self._turn(queue, batch):
@@ -178,11 +178,11 @@ class Sender:
         self._conclude(queue, batch, outcome)
 
     async def _again(self, queue: Queue, batch: Batch, error: RiachoError) -> bool:
-        """Wait until `batch` may be sent again, and return True; or False if it never may."""
+        """Wait until `batch` may be retried and return True; return False if it never may."""
         if self._delivery.is_idempotent and isinstance(error, _NUMBER_REFUSED):
             batch.was_early |= isinstance(error, OutOfOrderSequence)
             if batch.was_first:
-                # Nothing was before it: the gateway has forgotten our numbers, or our id.
+                # It had no predecessors: the gateway has forgotten our numbers, or our id.
                 is_unknown = not isinstance(error, OutOfOrderSequence)
                 queue.numbering.break_off(is_doubtful=batch.may_have_applied, is_unknown=is_unknown)
                 await self._back_off(batch, error)
@@ -197,10 +197,10 @@ class Sender:
         return True
 
     async def _turn(self, queue: Queue, batch: Batch) -> bool:
-        """Wait until nothing is before `batch`; return False if it can never be written.
+        """Wait until `batch` has no predecessors; return False if it is to be given up.
 
-        That may be so because its time is up, or because something before it was given up that
-        may still be written: then so may a copy of this one, which the network made or holds.
+        That is so when its time is up, or when a predecessor that was given up may still be
+        written: then a copy of this batch, duplicated or delayed by the network, may be too.
         """
         numbering = queue.numbering
         batch.is_parked = True
@@ -220,7 +220,7 @@ class Sender:
         return True
 
     def _restart(self, queue: Queue) -> None:
-        """Give new numbers to all batches without an answer, none of which is on its way."""
+        """Give new numbers to all unanswered batches, none of which is in flight."""
         numbering = queue.numbering
         log.info("numbering restarted", extra={"partition": str(queue.partition)})
         if numbering.is_unknown and numbering.producer_id is not None:
@@ -231,7 +231,7 @@ class Sender:
         queue.news.set()
 
     async def _attempt(self, queue: Queue, batch: Batch) -> "list[int] | RiachoError":
-        """Send `batch` once; return the offsets of its records, or what went wrong."""
+        """Send `batch` once; return the offsets of its records, or the error."""
         remaining_s = self._remaining_s(batch)
         if remaining_s <= 0:
             return new_error(Unavailable, "it waited behind others until its time was up")
@@ -251,13 +251,13 @@ class Sender:
             batch.may_have_applied = True
             raise
         except Exception as error:
-            # Whoever waits for this batch must get an answer, even to a mistake of ours.
+            # Senders of this batch must get an answer even if the client has a bug.
             log.exception("batch failed unexpectedly", extra={"partition": str(batch.partition)})
             batch.may_have_applied = True
             return new_error(OutcomeUnknown, f"the client failed: {error!r}", retryable=False)
 
     async def _number(self, numbering: Numbering, batch: Batch, timeout_s: float) -> dict[str, str]:
-        """Return the headers that number `batch`; an id is asked for if there is none yet."""
+        """Return the headers that number `batch`; requests a producer id if there is none yet."""
         if not self._delivery.is_idempotent:
             return {}
         if numbering.producer_id is None:
@@ -313,20 +313,20 @@ class Sender:
         if isinstance(outcome, UnknownTopicOrPartition):
             self._counts.forget(batch.partition.topic)
         if isinstance(outcome, _BLAMED_ON_A_RECORD) and len(batch.drafts) > 1:
-            # One record must not take its neighbours with it. Halving finds it in a few
-            # requests, and keeps the order: the halves have their place, and their numbers.
+            # One bad record must not fail its neighbours. Halving finds it in a few requests, and
+            # keeps the order: the halves keep the batch's place and its numbers.
             for half in self._accumulator.split(queue, batch):
                 half.is_parked = True
                 self._launch(queue, half)
             return
-        # What is wrong with a request stays wrong; anything else may pass with a copy of it.
+        # A rejected request is rejected every time; otherwise a late copy may be accepted.
         may_come_late = batch.attempts > 0 and not isinstance(outcome, Rejected)
         is_doubtful = self._delivery.is_idempotent and (batch.may_have_applied or may_come_late)
         queue.numbering.break_off(is_doubtful=is_doubtful)
         self._settle(queue, batch, self._verdict(batch, outcome))
 
     def _verdict(self, batch: Batch, last: RiachoError) -> RiachoError:
-        """Return what the caller is told, which must be true of all tries together."""
+        """Return the caller's error, which must be true for all attempts together."""
         limit_s = self._delivery.delivery_timeout_s
         is_late = self._remaining_s(batch) <= 0 and (
             last.retryable or isinstance(last, _NUMBER_REFUSED)
