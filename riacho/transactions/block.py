@@ -1,4 +1,4 @@
-"""A transaction of a producer, as a block of the program."""
+"""A producer's transaction as a context manager."""
 
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AsyncTransaction:
-    """Begins, and at the end of the block commits, or aborts if it is left by an exception."""
+    """Begins a transaction; commits it at the end of the block, or aborts on an exception."""
 
     def __init__(self, producer: "AsyncProducer") -> None:
         self._producer = producer
@@ -42,7 +42,7 @@ class AsyncTransaction:
         group: str | None = None,
         offsets: OffsetsGiven | None = None,
     ) -> None:
-        """Commit how far a group is, as `AsyncProducer.send_offsets` does."""
+        """Commit the offsets of a group, as `AsyncProducer.send_offsets` does."""
         self._producer.send_offsets(consumer, group=group, offsets=offsets)
 
     async def __aenter__(self) -> Self:
@@ -82,7 +82,7 @@ class Transaction:
         group: str | None = None,
         offsets: OffsetsGiven | None = None,
     ) -> None:
-        """Commit how far a group is, as `Producer.send_offsets` does."""
+        """Commit the offsets of a group, as `Producer.send_offsets` does."""
         self._producer.send_offsets(consumer, group=group, offsets=offsets)
 
     def __enter__(self) -> Self:

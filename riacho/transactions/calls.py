@@ -1,11 +1,11 @@
-"""What a transactional producer asks of the gateway, as values.
+"""The gateway calls of a transactional producer, as values.
 
     initialise ──▶ Identity(producer id, epoch)      older instances are shut out
     atomic(identity, records, offsets) ──▶ End       a whole transaction in one call
     begin(identity) ──▶ transaction id · stage … · commit or abort ──▶ End
 
-Nothing is retried here, and everything may be repeated after a lost reply: an end that came
-about is remembered under its epoch, and a repeated call is answered as the first.
+Nothing is retried here. Every call may be repeated after a lost reply: the gateway remembers the
+end of a transaction under its epoch, and answers a repeated call like the first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a transaction ended: who we are from now on, and where its records are."""
+    """How a transaction ended: the producer's identity from now on, and its records' offsets."""
 
     identity: Identity
     offsets: Mapping[TopicPartition, Sequence[int]]
@@ -51,12 +51,12 @@ class TransactionClient:
         self._compression = compression
 
     async def initialise(self) -> Identity:
-        """Become the only instance: others of this transactional id can do nothing any more."""
+        """Become the only instance: fences all others with this transactional id."""
         body = {"transactional_id": self._transactional_id}
         return _identity(await self._gateway.request("POST", "/v1/producers", json=body))
 
     async def begin(self, identity: Identity) -> str:
-        """Return the id of the transaction of this epoch, which is open now."""
+        """Open the transaction of this epoch and return its id."""
         body = {
             "transactional_id": self._transactional_id,
             "timeout_ms": self._timeout_ms,
@@ -76,7 +76,7 @@ class TransactionClient:
         topic: str,
         batches: Sequence[Batch],
     ) -> None:
-        """Write numbered batches, one for each partition, which nobody sees until the commit."""
+        """Write numbered batches, one per partition, which stay invisible until the commit."""
         drafts = [draft for batch in batches for draft in batch.drafts]
         columns = wire.Columns(
             [draft.timestamp for draft in drafts],
@@ -102,7 +102,7 @@ class TransactionClient:
         return _end(await self._gateway.request("POST", path, json={}))
 
     async def atomic(self, identity: Identity, body: bytes) -> End:
-        """Do all that `atomic_body` says, or nothing, as the one transaction of this epoch."""
+        """Apply all of `atomic_body`, or nothing, as the one transaction of this epoch."""
         headers = {
             "content-type": JSON,
             "riacho-producer-id": str(identity.producer_id),

@@ -1,4 +1,4 @@
-"""One transaction, as its producer holds it: records, offsets, and how far it has come."""
+"""One transaction in its producer's memory: records, offsets and progress."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,11 +13,11 @@ from storage.errors import RiachoError
 
 CALL_BYTES_MAX: Final = 4 * 1024 * 1024
 CALL_RECORDS_MAX: Final = 50_000
-"""What one call carries. A transaction that is no larger costs the gateway one write."""
+"""Maximum content of one call. A transaction within it costs the gateway one write."""
 
 
 class Held:
-    """Records are *loose* until they are sent: staged, or with the commit if they are few."""
+    """Records are *loose* until they are staged, or sent with the commit if they are few."""
 
     def __init__(self, identity: Identity, number: int) -> None:
         self.identity = identity
@@ -33,11 +33,11 @@ class Held:
         self.staging: asyncio.Task[None] | None = None
         self.rested = asyncio.Event()
         self.failure: RiachoError | None = None
-        """Why it cannot be committed any more."""
+        """Why it can no longer be committed."""
         self.end: Callable[[], Awaitable[End]] | None = None
-        """The call that commits it, once that was tried."""
+        """The call that commits it, once it has been attempted."""
         self.is_doubtful = False
-        """Whether it may be committed though we were not told."""
+        """Whether it may be committed although no reply said so."""
         self._loose_bytes = 0
         self._loose_count = 0
         self._counts: dict[TopicPartition, int] = {}
@@ -47,7 +47,7 @@ class Held:
         return not (self.loose or self.sent or self.offsets)
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether so much more can be sent together with what is loose."""
+        """Whether `size_bytes` more can be sent together with the loose records."""
         return not self.loose or (
             self._loose_bytes + size_bytes <= CALL_BYTES_MAX
             and self._loose_count < CALL_RECORDS_MAX
@@ -63,7 +63,7 @@ class Held:
         self._loose_count += 1
 
     def take_loose(self) -> list[Batch]:
-        """Return what is loose, to be sent now: numbered, and one batch per partition."""
+        """Return the loose records to be sent now: numbered, one batch per partition."""
         batches = list(self.loose.values())
         for batch in batches:
             self._counts[batch.partition] = batch.sequence + len(batch.drafts)
@@ -78,7 +78,7 @@ class Held:
             await self.rested.wait()
 
     def succeed(self, end: End) -> None:
-        """Tell everyone where the records are, as far as the gateway still knows."""
+        """Answer all records with their offsets, as far as the gateway still knows them."""
         if self.offsets is not None:
             self.offsets.note_committed()
         taken: dict[TopicPartition, int] = {}
@@ -91,12 +91,12 @@ class Held:
             answer(batch, offsets)
 
     def fail(self, error: RiachoError) -> None:
-        """Tell everyone that the records are not written, or may not be."""
+        """Answer all records with `error`: they are not written, or may not be."""
         for batch in self._batches():
             answer(batch, error)
             for draft in batch.drafts:
                 if isinstance(draft.answer, asyncio.Future) and not draft.answer.cancelled():
-                    draft.answer.exception()  # Whoever ends the transaction is told as well.
+                    draft.answer.exception()  # The caller that ends the transaction gets it too.
 
     def _batches(self) -> list[Batch]:
         return [*self.sent, *self.loose.values()]

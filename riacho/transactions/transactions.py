@@ -1,16 +1,17 @@
-"""Transactions of a producer: all their records and offsets, or nothing of them.
+"""Transactions of a producer: all records and offsets are written, or none.
 
     begin ──▶ send … ──▶ commit                    one call, if all fits into it
     begin ──▶ send … ──▶ stage … ──▶ commit        else: begun at the gateway, staged in parts
 
-Until the commit nothing is in the log, whoever reads it. An abort of what was never sent costs
-nothing. Each transaction has an epoch of its own, so that a call that comes late can only ever
-end the transaction it was meant for, and every call may be repeated.
+Readers see nothing of it before the commit. Aborting what was never sent costs nothing. Each
+transaction has its own epoch, so that a late call can only end the transaction it was meant for,
+and every call may be repeated.
 
-A commit without an answer leaves a transaction *in doubt*. Before the next one begins we try to
-abort it. If that works it never happened; if it does not, because it was committed, the program
-is told by `AlreadyCommitted`, so that it does not do the same work again. To find out we never
-initialise anew, since that would shut out a newer instance that has taken our place.
+A commit without an answer leaves a transaction *in doubt*. Before the next one begins, the
+producer tries to abort it. If that succeeds, it never happened. If it fails because the
+transaction was committed, `AlreadyCommitted` is raised, so that the program does not repeat the
+work. The producer never initialises again to find out, since that would fence a newer instance
+that has taken its place.
 """
 
 import asyncio
@@ -50,10 +51,10 @@ log = logging.getLogger("riacho")
 T = TypeVar("T")
 
 ABORT_S_MAX: Final = 5.0
-"""So long an abort is tried before the program goes on; the next `begin` sees to the rest."""
+"""Maximum time an abort is tried before it returns; the next `begin` completes it."""
 
 GENERATIONS_MAX: Final = 5
-"""New generations of its group that a commit follows before it gives up."""
+"""Maximum number of new group generations that a commit follows before it gives up."""
 
 
 class Transactions:
@@ -82,7 +83,7 @@ class Transactions:
     async def begin(self) -> None:
         """Begin a transaction; nothing is sent for it yet.
 
-        Raises `InvalidProducerEpoch` if a newer instance has taken our place, and
+        Raises `InvalidProducerEpoch` if a newer instance has fenced this one, and
         `AlreadyCommitted` if the last transaction, in doubt until now, was committed.
         """
         if self._open is not None or self._is_beginning:
@@ -109,7 +110,7 @@ class Transactions:
         return self._open is not None
 
     def check_open(self) -> None:
-        """Raise `RuntimeError` outside a transaction. Any thread may ask."""
+        """Raise `RuntimeError` outside a transaction. Callable from any thread."""
         if self._open is None:
             raise RuntimeError(
                 "this producer has a transactional_id, so it sends inside a transaction only:"
@@ -124,9 +125,9 @@ class Transactions:
         draft: Draft,
         on_room: Callable[[], None] | None,
     ) -> bool:
-        """Take `draft` and return True, or call `on_room` once there is room. In any thread.
+        """Take `draft` and return True, or call `on_room` once there is room. From any thread.
 
-        Raises what has made it impossible to commit the transaction.
+        Raises the error that made it impossible to commit the transaction.
         """
         with self._lock:
             self.check_open()
@@ -149,16 +150,16 @@ class Transactions:
             return True
 
     def send_offsets(self, offsets: GroupOffsets) -> None:
-        """Commit `offsets` with the transaction. In any thread."""
+        """Commit `offsets` with the transaction. Callable from any thread."""
         with self._lock:
             self.check_open()
             assert self._open is not None
             self._open.offsets = offsets.after(self._open.offsets)
 
     async def commit(self) -> None:
-        """Make all of the transaction happen, or raise, and nothing of it has happened.
+        """Commit all of the transaction; if this raises, nothing of it was written.
 
-        Only after an `OutcomeUnknown` nobody knows; the next `begin` finds out.
+        Except for `OutcomeUnknown`: then the next `begin` finds out.
         """
         held = self._leave()
         try:
@@ -175,9 +176,9 @@ class Transactions:
             held.succeed(end)
 
     async def abort(self) -> None:
-        """End the transaction, and nothing of it has happened.
+        """End the transaction without writing anything of it.
 
-        Raises nothing: where the gateway cannot be told now, it is before the next begin.
+        Does not raise: if the gateway cannot be reached now, the next `begin` aborts it there.
         """
         held = self._leave()
         held.is_over = True
@@ -188,7 +189,7 @@ class Transactions:
         await self._abort_quietly(held)
 
     async def close(self) -> None:
-        """Abort what is open."""
+        """Abort the open transaction, if any."""
         if self._open is not None:
             await self.abort()
 
@@ -235,7 +236,7 @@ class Transactions:
         return await self._ask(ask, self._delivery_timeout_s)
 
     async def _failed(self, held: Held, error: RiachoError) -> RiachoError:
-        """See to what a failed commit leaves behind; return what the program is told."""
+        """Clean up after a failed commit; return the error to raise."""
         told = error
         if isinstance(error, InvalidProducerEpoch):
             self._fenced = error
@@ -288,7 +289,7 @@ class Transactions:
         )
         for outcome in outcomes:
             if isinstance(outcome, OutcomeUnknown):
-                # Staged or not, without a commit it is not written.
+                # Whether staged or not, it is not written without a commit.
                 raise new_error(DeliveryTimeout, f"not staged: {outcome}") from outcome
             if outcome is not None:
                 raise outcome
@@ -298,7 +299,7 @@ class Transactions:
     async def _write_topic(self, held: Held, topic: str, batches: Sequence[Batch]) -> None:
         assert held.transaction_id is not None
         stage = partial(self._client.stage, held.transaction_id, held.identity, topic, batches)
-        with suppress(DuplicateSequence):  # An earlier try was staged, and its reply lost.
+        with suppress(DuplicateSequence):  # An earlier attempt was staged; its reply was lost.
             await self._ask(stage, self._delivery_timeout_s)
 
     # Doubt
@@ -314,13 +315,13 @@ class Transactions:
             log.warning("the gateway was not told of an abort", extra={"detail": str(error)})
 
     async def _settle_doubt(self) -> End | None:
-        """See to it that the doubtful transaction has ended; return how, if it is committed."""
+        """Make sure that the doubtful transaction has ended; return its end if it is committed."""
         held = self._doubtful
         assert held is not None
         end: End | None = None
         try:
             if held.transaction_id is None:
-                # An open transaction of its epoch shuts out a commit that is on its way.
+                # Opening a transaction of its epoch keeps a delayed commit from succeeding.
                 begin = partial(self._client.begin, held.identity)
                 held.transaction_id = await self._ask(begin, self._block_s)
             abort = partial(self._client.abort, held.transaction_id)
@@ -335,7 +336,7 @@ class Transactions:
         return end
 
     async def _repeat_end(self, held: Held, error: RiachoError) -> End | None:
-        """Return how a transaction ended that cannot be aborted; None if it was after all."""
+        """Return the end of a transaction that cannot be aborted; None if it was aborted before."""
         try:
             if held.end is None:
                 raise error
