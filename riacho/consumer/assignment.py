@@ -1,12 +1,12 @@
-"""Where a consumer stands: positions, fetched records that wait, seeks and pauses.
+"""A consumer's state: positions, fetched records that wait, seeks and pauses.
 
 Pure state behind one lock, because a synchronous consumer takes records in its own thread
-while fetches arrive in another. Two rules hold it together:
+while fetches arrive in another. Two rules:
 
-- A *position* is the offset of the next record to hand out. It moves when records are
-  handed out and at no other time, so a reply that is lost or never asked for costs nothing.
-- Every seek begins a new *epoch* of the partition. What was fetched for an older epoch is
-  dropped on arrival. So does a partition that is taken away and given back.
+- A *position* is the offset of the next record to hand out. It moves only when records are
+  handed out, so a lost or unused reply loses no records.
+- Every seek begins a new *epoch* of the partition, as does revoking and reassigning it. What was
+  fetched for an older epoch is dropped on arrival.
 """
 
 import threading
@@ -18,15 +18,15 @@ from typing import Literal, TypeAlias
 from riacho.records import Record, TopicPartition
 
 Start: TypeAlias = Literal["earliest", "latest"] | int
-"""Where to begin: at one end of the log, or with the first record of a time in ms."""
+"""Where to begin: at one end of the log, or at the first record of a time in ms."""
 
 Begin: TypeAlias = Start | Literal["committed", "none"]
-"""Besides: where the group has come to, which is looked up first; or nowhere, which is an error."""
+"""Additionally: at the group's committed offset, looked up first; or "none", an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition, the epoch of an answer about it, and what is to be asked."""
+    """A partition, its epoch when it was asked about, and where to read it."""
 
     partition: TopicPartition
     epoch: int
@@ -55,34 +55,34 @@ class _State:
 
 class Assignment:
     def __init__(self, records_waiting_min: int) -> None:
-        """Want more for a partition that has fewer than `records_waiting_min` in waiting."""
+        """Fetch more for a partition with fewer than `records_waiting_min` waiting records."""
         self._records_waiting_min = records_waiting_min
         self._lock = threading.Lock()
-        # In the order in which partitions have their turn.
+        # In the order in which partitions take turns.
         self._states: dict[TopicPartition, _State] = {}
         self._epochs = 0
         self._is_low = False
         self._is_held = False
 
     def replace(self, partitions: Iterable[TopicPartition], start: Begin) -> None:
-        """Assign exactly `partitions`. Old ones keep their place, new ones begin at `start`."""
+        """Assign exactly `partitions`. Old ones keep their position, new ones begin at `start`."""
         with self._lock:
             old = self._states
             self._states = {p: old.get(p) or self._new_state(start) for p in partitions}
 
     def add(self, partitions: Iterable[TopicPartition], start: Begin) -> None:
-        """Assign `partitions` besides, to begin at `start`."""
+        """Assign `partitions` in addition, beginning at `start`."""
         with self._lock:
             self._states |= {p: self._new_state(start) for p in partitions}
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign `partitions` no more, and drop what was fetched of them."""
+        """Unassign `partitions`, and drop what was fetched of them."""
         with self._lock:
             for partition in partitions:
                 self._states.pop(partition, None)
 
     def hold(self, is_held: bool) -> None:
-        """Hand out nothing while it is not certain that the partitions are still ours."""
+        """Hand out nothing while it is uncertain whether the partitions are still ours."""
         with self._lock:
             self._is_held = is_held
 
@@ -104,7 +104,7 @@ class Assignment:
             self._restart(partition).start = start
 
     def restart(self, place: Place, start: Begin) -> None:
-        """Begin `place` anew at `start`, unless someone sought in it meanwhile."""
+        """Restart `place` at `start`, unless there was a seek in it meanwhile."""
         with self._lock:
             if self._current(place) is not None:
                 self._restart(place.partition).start = start
@@ -118,17 +118,17 @@ class Assignment:
             return sorted(p for p, state in self._states.items() if state.is_paused)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the position, or None while the start is not looked up."""
+        """Return the position, or None until the start has been looked up."""
         with self._lock:
             return self._state(partition).position
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return all positions that are known: behind the last record that was handed out."""
+        """Return all known positions: each after the last record that was handed out."""
         with self._lock:
             return {p: s.position for p, s in self._states.items() if s.position is not None}
 
     def unsettled(self) -> list[Place]:
-        """Return the partitions that begin where the group has come to, as nobody knows yet."""
+        """Return the partitions whose committed offset has yet to be looked up."""
         with self._lock:
             return [
                 Place(partition, state.epoch, state.start, None)
@@ -142,7 +142,7 @@ class Assignment:
             return Place(partition, state.epoch, state.start, state.fetch_offset)
 
     def wanted(self) -> list[Place]:
-        """Return the partitions that should be fetched, in order of their turn."""
+        """Return the partitions that should be fetched, in the order of their turns."""
         with self._lock:
             return [
                 Place(partition, state.epoch, state.start, state.fetch_offset)
@@ -174,9 +174,9 @@ class Assignment:
                 state.position = next_offset
 
     def take(self, records_max: int) -> list[Record]:
-        """Hand out up to `records_max` records, and move the positions behind them.
+        """Hand out up to `records_max` records, and move the positions past them.
 
-        Partitions take turns: one that was served goes to the end of the line.
+        Partitions take turns: one that was served moves to the end of the queue.
         """
         taken: list[Record] = []
         with self._lock:
@@ -189,7 +189,7 @@ class Assignment:
         return taken
 
     def is_low(self) -> bool:
-        """Whether a take since the last call left a partition in want of more."""
+        """Whether a take since the last call left a partition with too few waiting records."""
         is_low, self._is_low = self._is_low, False
         return is_low
 
@@ -201,9 +201,9 @@ class Assignment:
         waiting = state.waiting
         had = len(waiting)
         taken += [waiting.popleft() for _ in range(min(records_max - len(taken), had))]
-        # Behind the last record there may be offsets that compaction emptied.
+        # Compaction may have emptied the offsets after the last record.
         state.position = waiting[0].offset if waiting else state.fetch_offset
-        # Said once, when the level passes the mark, and again when all is gone.
+        # Set once when the level falls below the minimum, and again when nothing is left.
         if len(waiting) < self._records_waiting_min <= had or not waiting:
             self._is_low = True
 

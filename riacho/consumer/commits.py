@@ -1,7 +1,7 @@
-"""Offsets of a group: where to begin, what to commit, and when that happens by itself.
+"""Offsets of a group: where to begin, what to commit, and when to commit automatically.
 
-A committed offset is that of the *next* record to read. What is committed by itself is what
-earlier polls have returned: asking for more says that those records are done with. So a crash
+A committed offset is that of the *next* record to read. Auto-commit covers what earlier polls
+have returned: by polling again, the program says that it is done with those records. So a crash
 repeats records and loses none: *at least once*.
 """
 
@@ -37,17 +37,17 @@ log = logging.getLogger("riacho")
 CommitCallback: TypeAlias = Callable[[dict[TopicPartition, int], RiachoError | None], None]
 
 Turn: TypeAlias = tuple[asyncio.Future[None] | None, asyncio.Future[None]]
-"""A place in the line of commits: what to wait for, and what to tell who comes next."""
+"""A place in the queue of commits: the future to wait for, and the one the next waits for."""
 
 GENERATIONS_MAX: Final = 5
-"""New generations that a commit follows before it gives up."""
+"""Maximum number of new generations that a commit follows before it gives up."""
 
 OFFSETS_AT_ONCE: Final = 98
-"""So many offsets always fit into one commit; usually all do."""
+"""This many offsets always fit into one commit; usually all do."""
 
 
 class Standing(Protocol):
-    """What a commit has to know of the membership."""
+    """What a commit has to know about the membership."""
 
     beat: Beat | None
 
@@ -84,13 +84,13 @@ class Commits:
         self._failure: RiachoError | None = None
 
     def is_due(self) -> bool:
-        """Whether `begin` has something to do. Any thread may ask."""
+        """Whether `begin` has something to do. Callable from any thread."""
         if self._failure is not None:
             return True
         return self._auto_interval_s is not None and time.monotonic() >= self._auto_due_s
 
     def begin(self, standing: Standing) -> None:
-        """Begin what is due: to look up where to start, and to commit what was handed out."""
+        """Start what is due: looking up start offsets, and committing what was handed out."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -105,7 +105,7 @@ class Commits:
     # Where to begin
 
     async def settle_starts(self) -> None:
-        """Find out where partitions begin that nobody has sought in."""
+        """Look up the start of partitions that begin at the group's committed offset."""
         while places := self._assignment.unsettled():
             committed = await self._patiently(self._client.committed)
             for place in places:
@@ -135,13 +135,13 @@ class Commits:
     # What to commit
 
     def given(self, offsets: OffsetsGiven | None) -> Offsets:
-        """Return `offsets` as they are committed; None: behind all that was handed out."""
+        """Return `offsets` as they are committed; None: after all records that were handed out."""
         if offsets is None:
             return {p: OffsetAndMetadata(o) for p, o in self._assignment.positions().items()}
         return offsets_given(offsets)
 
     def uncommitted(self) -> Offsets:
-        """Return where the group is to be put: behind what was handed out since it was last."""
+        """Return the positions that differ from what is committed."""
         return self._uncommitted(self._assignment.positions())
 
     def note_committed(self, offsets: Offsets) -> None:
@@ -157,12 +157,12 @@ class Commits:
         return self._auto_interval_s is not None
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Believe nothing of what is committed for partitions that came or went."""
+        """Forget the committed offsets of partitions that were assigned or revoked."""
         for partition in partitions:
             self._committed.pop(partition, None)
 
     def handed_out(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return what is to be committed by itself for these partitions, if that is wanted."""
+        """Return what to auto-commit for these partitions; nothing if auto-commit is off."""
         if self._auto_interval_s is None:
             return {}
         wanted = set(partitions)
@@ -172,7 +172,7 @@ class Commits:
     def begin_commit(
         self, standing: Standing, offsets: Offsets, callback: CommitCallback | None
     ) -> None:
-        """Commit, and tell `callback` what came of it. On the loop."""
+        """Commit, and report the outcome to `callback`. On the loop."""
         turn = self._line_up()
 
         async def run() -> None:
@@ -194,17 +194,17 @@ class Commits:
     async def commit_quietly(
         self, standing: Standing, offsets: Offsets, turn: Turn | None = None
     ) -> None:
-        """Commit; what goes wrong is logged, since the next commit covers it."""
+        """Commit; errors are only logged, since the next commit covers it."""
         try:
             await self.commit(standing, offsets, turn)
         except RiachoError as error:
             log.warning("auto commit failed", extra={"code": error.code, "detail": str(error)})
 
     async def commit(self, standing: Standing, offsets: Offsets, turn: Turn | None = None) -> None:
-        """Record `offsets`, when it is our `turn`; None: behind all who are in line now.
+        """Commit `offsets` when it is our `turn`; None: after all commits that are queued now.
 
-        A new generation is asked what is still ours, and that is committed. Raises
-        `CommitFailed` if something was not.
+        After a new generation, asks which partitions are still ours, and commits those. Raises
+        `CommitFailed` if some were not.
         """
         before, ours = turn or self._line_up()
         try:
@@ -215,20 +215,20 @@ class Commits:
         finally:
             if before is None or before.done():
                 ours.set_result(None)
-            else:  # Cancelled: whoever is behind us goes on waiting for who is before us.
+            else:  # Cancelled: the next commit must still wait for the one before us.
                 before.add_done_callback(lambda _: ours.set_result(None))
 
     def _line_up(self) -> Turn:
-        """Take a place in the line, at the moment at which the offsets are taken.
+        """Take a place in the queue, at the moment when the offsets are read.
 
-        A commit that merely starts late would otherwise undo one that came after it.
+        Otherwise a commit that starts late would undo a newer one.
         """
         ours = asyncio.get_running_loop().create_future()
         before, self._last_turn = self._last_turn, ours
         return before, ours
 
     async def finish(self) -> None:
-        """Wait for the commits that were begun."""
+        """Wait for the commits that were started."""
         if self._settling is not None:
             self._settling.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -256,7 +256,7 @@ class Commits:
     async def _withdraw(
         self, standing: Standing, offsets: dict[TopicPartition, Any]
     ) -> list[TopicPartition]:
-        """Take out of `offsets`, and return, what the group does not let us commit any more."""
+        """Remove from `offsets`, and return, the partitions that are no longer ours to commit."""
         try:
             beat = await self._patiently(standing.refresh)
         except (UnknownMember, IllegalGeneration) as error:
@@ -278,13 +278,13 @@ class Commits:
             except InvalidRequest:
                 if size <= OFFSETS_AT_ONCE:
                     raise
-                size = OFFSETS_AT_ONCE  # They may be of too many lanes for one transaction.
+                size = OFFSETS_AT_ONCE  # They may span too many lanes for one transaction.
                 continue
             self.note_committed(part)
             rest = rest[size:]
 
     async def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Ask again while that may help. Every call here may be repeated."""
+        """Retry while that may help. Every call here may be repeated."""
         return await patiently(ask, self._backoff, self._timeout_s)
 
     def _uncommitted(self, positions: Mapping[TopicPartition, int]) -> Offsets:

@@ -1,7 +1,7 @@
-"""Consumers: records out, from positions that the caller or a group rules.
+"""Consumers: read records, from positions that the caller or a group controls.
 
-`AsyncConsumer` is for programs with an event loop, `Consumer` for all others; they share
-everything but the way they wait.
+`AsyncConsumer` is for programs with an event loop, `Consumer` for all others; they differ
+only in how they wait.
 """
 
 import inspect
@@ -26,11 +26,11 @@ class AsyncConsumer(Consuming):
             async for record in consumer:
                 print(record.partition, record.offset, record.text())
 
-    **With a group**, its members share the partitions, and go on where the group has come to.
+    **With a group**, its members share the partitions, and continue at the committed offsets.
     When to commit decides what a crash does:
 
     - *At least once*, the default. What a poll returned is committed by a later poll, after
-      `auto_commit_interval_ms`: asking for more says that you are done with it. A crash, or an
+      `auto_commit_interval_ms`: polling again says that you are done with it. A crash, or an
       exception that leaves `async with`, repeats what was not committed.
     - *At least once, tighter*: `enable_auto_commit=False`, and `await consumer.commit()` after
       the work of each poll.
@@ -39,22 +39,22 @@ class AsyncConsumer(Consuming):
 
     - *Exactly once*, for what is written to topics: `enable_auto_commit=False`, and commit the
       offsets in the transaction that writes the results, by `producer.send_offsets(consumer)`.
-      After one that was aborted, `seek_to_committed`.
+      After an aborted transaction, call `seek_to_committed`.
 
     Work that is stored together with its offsets, in one transaction of your database, is done
     exactly once as well: `seek` to the stored offsets in `on_assigned`.
 
-    **Without a group** the position in a partition moves when records are returned and at no
-    other time. Keep `record.offset + 1` of what you finished, `seek` there after a restart,
+    **Without a group** the position in a partition moves only when records are returned.
+    Keep `record.offset + 1` of what you finished, `seek` there after a restart,
     and no record is missed.
     """
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
         """Return records as soon as there are any; none if `timeout_ms` pass first.
 
-        Records of one partition come in order. Raises what a retry cannot help, such as
+        Records of one partition come in order. Raises errors that a retry cannot fix, such as
         `UnknownTopicOrPartition`; an unreachable gateway only after `default_api_timeout_ms`.
-        In a group, poll at least every `max_poll_interval_ms`; callbacks are called in here.
+        In a group, poll at least every `max_poll_interval_ms`; callbacks are called inside `poll`.
         """
         records_max = max_records or self._max_poll_records
         assignment = self._fetching.assignment
@@ -79,28 +79,28 @@ class AsyncConsumer(Consuming):
         return records
 
     async def commit(self, offsets: OffsetsGiven | None = None) -> None:
-        """Record how far the group is, and return when that is durable.
+        """Commit offsets of the group, and return when they are durable.
 
-        Without `offsets`: behind everything that polls have returned. With it: the offset of
-        the next record to read, by (topic, partition). Raises `CommitFailed` if partitions
-        belong to others by now; those that are still ours are committed all the same.
+        Without `offsets`: those after everything that polls have returned. With it: the offset
+        of the next record to read, by (topic, partition). Raises `CommitFailed` if partitions
+        now belong to other members; those that are still ours are committed nevertheless.
         """
         await self._commit(offsets)
 
     def commit_async(
         self, offsets: OffsetsGiven | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Begin to commit; `callback(offsets, error)` is told what came of it.
+        """Start to commit; the outcome is reported to `callback(offsets, error)`.
 
-        Commits are made in the order in which they were begun.
+        Commits are made in the order in which they were started.
         """
         session, commits = self._group
         commits.begin_commit(session, commits.given(offsets), callback)
 
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
-        """Return what the group has committed of the partitions; of all ours if none is named.
+        """Return the group's committed offsets; for all assigned partitions if none is named.
 
-        Partitions that were never committed are left out.
+        Partitions without a committed offset are left out.
         """
         return await self._committed(partitions)
 
@@ -117,7 +117,7 @@ class AsyncConsumer(Consuming):
         return await self._offsets("latest", partitions)
 
     async def close(self) -> None:
-        """Commit what was returned, if that is automatic; leave the group; disconnect.
+        """Commit what was returned, if auto-commit is on; leave the group; disconnect.
 
         A consumer with a `group_instance_id` does not leave.
         """
@@ -152,7 +152,7 @@ class AsyncConsumer(Consuming):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        # Whoever leaves by an exception may not have finished what was returned last.
+        # After an exception the program may not have finished what was returned last.
         await self._close(is_orderly=exc_info[0] is None)
 
 
@@ -165,8 +165,8 @@ class Consumer(Consuming, Synchronous):
                 print(record.partition, record.offset, record.text())
 
     `for` never ends by itself; use `poll` to be able to stop. Groups, commits and positions
-    are as `AsyncConsumer` describes them. Heartbeats go on in a thread of the client while the
-    program works; callbacks are called in the thread that polls, and may use the consumer.
+    work as in `AsyncConsumer`. Heartbeats continue in a thread of the client while the program
+    works; callbacks are called in the thread that polls, and may use the consumer.
     """
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
@@ -184,7 +184,7 @@ class Consumer(Consuming, Synchronous):
                     self._run(self._fetching.wait_for_records(max(remaining_s, 0.0)))
                     if self._is_due():
                         continue
-                # Taken in this thread: an interrupt while waiting must not lose what had arrived.
+                # Taken in this thread, so that an interrupt while waiting loses no records.
                 records = assignment.take(records_max)
                 if records or time.monotonic() >= give_up_s:
                     break
@@ -195,16 +195,16 @@ class Consumer(Consuming, Synchronous):
         return records
 
     def commit(self, offsets: OffsetsGiven | None = None) -> None:
-        """Record how far the group is; see `AsyncConsumer.commit`."""
+        """Commit offsets of the group; see `AsyncConsumer.commit`."""
         self._run(self._commit(offsets))
 
     def commit_async(
         self, offsets: OffsetsGiven | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Begin to commit; `callback(offsets, error)` is told what came of it.
+        """Start to commit; the outcome is reported to `callback(offsets, error)`.
 
-        It is called in the client's own thread, and must not wait for the consumer. Commits
-        are made in the order in which they were begun.
+        It is called in the client's background thread, and must not wait for the consumer.
+        Commits are made in the order in which they were started.
         """
         session, commits = self._group
         given = commits.given(offsets)
@@ -212,7 +212,7 @@ class Consumer(Consuming, Synchronous):
         loop.call_soon_threadsafe(commits.begin_commit, session, given, callback)
 
     def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
-        """Return what the group has committed; see `AsyncConsumer.committed`."""
+        """Return the group's committed offsets; see `AsyncConsumer.committed`."""
         return self._run(self._committed(partitions))
 
     def position(self, topic: str, partition: int) -> int:
@@ -228,7 +228,7 @@ class Consumer(Consuming, Synchronous):
         return self._run(self._offsets("latest", partitions))
 
     def close(self) -> None:
-        """Commit what was returned, if that is automatic; leave the group; disconnect.
+        """Commit what was returned, if auto-commit is on; leave the group; disconnect.
 
         A consumer with a `group_instance_id` does not leave. A second call does nothing.
         """
@@ -258,7 +258,7 @@ class Consumer(Consuming, Synchronous):
                 return records[0]
 
     def __exit__(self, *exc_info: object) -> None:
-        # Whoever leaves by an exception may not have finished what was returned last.
+        # After an exception the program may not have finished what was returned last.
         self._close(is_orderly=exc_info[0] is None)
 
     async def _aclose(self) -> None:

@@ -1,13 +1,13 @@
-"""Everything a consumer does except wait: the part that its two faces share.
+"""Fetches records: the part that `Consumer` and `AsyncConsumer` share.
 
     wait_for_records ──▶ lookups and fetches, as tasks ──▶ Assignment ──▶ take
 
-Fetches are tasks, so that the next records arrive while the last ones are being worked on,
-and so that a short poll does not throw away a long wait. They begin only when someone polls
-or takes: an idle consumer is silent.
+Fetches are tasks, so that the next records arrive while the program processes the last ones, and
+so that a short poll does not discard a long wait. They start only when the program polls or takes
+records: an idle consumer sends no requests.
 
-Few partitions are fetched side by side. Many share one request, since a connection each
-would be too much to ask of a gateway.
+A few partitions are fetched concurrently. Many share one request, since one connection per
+partition would overload a gateway.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("riacho")
 
 FETCHES_MAX: Final = 16
-"""So many partitions are fetched side by side; more share one request."""
+"""Maximum number of concurrent fetches; more partitions share one request."""
 
 SHARED_PARTITIONS_MAX: Final = 500
-"""So many partitions share a request at most."""
+"""Maximum number of partitions in one shared request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Fetching:
         self.assignment = Assignment(settings.records_waiting_min)
         self.topics: list[str] = []
         self.is_managed = False
-        """Whether a group says what is read; then a topic may vanish a while before it says so."""
+        """Whether a group assigns partitions; then a deleted topic may stay assigned a while."""
         self._topics_read_s: float | None = None
         self.log = LogClient(url, settings.limits, settings.request_timeout_s, transport)
         self._fetches: dict[TopicPartition, tuple[asyncio.Task[bool], int]] = {}
@@ -76,15 +76,15 @@ class Fetching:
         self._topics_read_s = None
 
     def interrupt(self) -> None:
-        """Let whoever waits for records look after something else first. On the loop only."""
+        """Make `wait_for_records` return, so that other work is done first. On the loop only."""
         self._is_interrupted = True
         self._news.set()
 
     async def wait_for_records(self, timeout_s: float) -> None:
         """Return when records can be taken, after `timeout_s`, or when interrupted.
 
-        Raises what stands in the way, unless trying again may help; then only after
-        `trouble_max_s` without any success.
+        Raises errors that a retry cannot fix at once, others only after `trouble_max_s` without
+        any success.
         """
         give_up_s = time.monotonic() + timeout_s
         while True:
@@ -95,7 +95,7 @@ class Fetching:
                 return
             remaining_s = give_up_s - time.monotonic()
             if remaining_s <= 0:
-                await asyncio.sleep(0)  # A loop of short polls must let the fetches run.
+                await asyncio.sleep(0)  # Lets the fetches run in a loop of short polls.
                 return
             self._news.clear()
             timer = asyncio.get_running_loop().call_later(remaining_s, self._news.set)
@@ -103,9 +103,9 @@ class Fetching:
             timer.cancel()
 
     def start(self) -> None:
-        """Begin whatever lookups and fetches are due."""
+        """Start the lookups and fetches that are due."""
         if self._is_closed:
-            return  # A fetch that ends while the others are waited for must not begin another.
+            return  # A fetch that ends while `close` waits for the others must not start another.
         self._start_refresh()
         wanted = [place for place in self.assignment.wanted() if self._is_idle(place)]
         if not wanted:
@@ -113,7 +113,7 @@ class Fetching:
         if len(self._fetches) + len(wanted) <= FETCHES_MAX:
             groups = [[place] for place in wanted]
         elif self._fetches:
-            return  # What is under way returns soon; then all can share a request.
+            return  # The running fetches return soon; then all can share a request.
         else:
             groups = [wanted[:SHARED_PARTITIONS_MAX]]
         for group in groups:
@@ -122,14 +122,14 @@ class Fetching:
             task.add_done_callback(partial(self._fetched, group))
 
     def _is_idle(self, place: Place) -> bool:
-        """Whether `place` may be fetched now. A fetch that a seek made useless ends here."""
+        """Whether `place` may be fetched now. Cancels a fetch that a seek made useless."""
         task, epoch = self._fetches.get(place.partition, (None, place.epoch))
         if task is not None and epoch != place.epoch:
             task.cancel()
         return task is None
 
     async def resolve(self, place: Place) -> Place:
-        """Return `place` with its offset, which is looked up if it is not known."""
+        """Return `place` with its offset, looking it up if it is not known."""
         if place.offset is not None:
             return place
         if place.start == "none":
@@ -150,7 +150,7 @@ class Fetching:
         await self.log.close()
 
     async def _fetch(self, places: Sequence[Place]) -> bool:
-        """Fetch once and note what comes of it; return whether any records came."""
+        """Fetch once and process the outcome; return whether there were any records."""
         try:
             places = await asyncio.gather(*map(self.resolve, places))
             fetched = await self.log.fetch(places)
@@ -182,7 +182,7 @@ class Fetching:
         self.assignment.restart(place, reset)
 
     async def _note(self, error: RiachoError) -> None:
-        """Remember what went wrong, and wait before anyone tries again."""
+        """Remember the error, and wait before a retry."""
         may_pass = self.is_managed and isinstance(error, UnknownTopicOrPartition)
         if self._trouble.note(error, may_pass=may_pass):
             self._failure = error
@@ -206,7 +206,7 @@ class Fetching:
             logger.error("fetch failed unexpectedly", exc_info=error)
             self._failure = new_error(Corrupt, f"the client failed: {error!r}")
         elif task.result():
-            # Where there were records there may be more; fetch on until enough wait.
+            # There may be more records; continue until enough are waiting.
             self.start()
 
     def _start_refresh(self) -> None:
@@ -233,13 +233,13 @@ class Fetching:
             for partition in range(count)
         ]
         if topics is self.topics:
-            # A partition that appears later is read from its beginning: all it holds came
-            # after the subscription did.
+            # A partition that is added later is read from its beginning: all its records are newer
+            # than the subscription.
             is_first = self._topics_read_s is None
             self.assignment.replace(partitions, self.initial_start if is_first else "earliest")
             self._topics_read_s = time.monotonic()
 
     @property
     def initial_start(self) -> Start:
-        """Where a partition begins that nobody has sought in."""
+        """Where a partition begins before any seek."""
         return "earliest" if self.settings.reset == "earliest" else "latest"

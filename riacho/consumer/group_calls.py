@@ -1,12 +1,12 @@
-"""What a member of a consumer group asks of the gateway, as values.
+"""The gateway calls of a consumer group member, as values.
 
     join ──▶ Beat(member, generation, assignment, revoke)
     heartbeat(generation, owned) ──▶ the same, as it is now
     commit(offsets, member, generation) · committed() · leave()
 
-Nothing is retried here. Every call may be repeated after a lost reply: a heartbeat and a commit
-say the same twice, and a join that was not answered leaves a member that nobody hears from, whose
-session ends. `docs/groups.md` explains the protocol.
+Nothing is retried here. Every call may be repeated after a lost reply: heartbeats and commits are
+idempotent, and an unanswered join leaves a member without heartbeats, whose session expires.
+`docs/groups.md` explains the protocol.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ Strategy: TypeAlias = Literal["sticky", "range", "roundrobin"]
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset to commit, which is that of the next record to read, and a note for people."""
+    """An offset to commit, that of the next record to read, and a note for operators."""
 
     offset: int
     metadata: str = ""
@@ -54,7 +54,7 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What the group told a member: which generation it is, what to read, what to give up."""
+    """The group's answer to a member: its generation, what to read, what to give up."""
 
     member_id: str
     generation: int
@@ -68,7 +68,7 @@ class GroupClient:
         self.settings = settings
 
     async def join(self, subscription: Subscription) -> Beat:
-        """Become a member. Raises `InconsistentGroup` if the others are assigned otherwise."""
+        """Become a member. Raises `InconsistentGroup` if the others use another strategy."""
         settings = self.settings
         body: dict[str, Any] = {
             "session_timeout_ms": settings.session_timeout_ms,
@@ -84,7 +84,7 @@ class GroupClient:
         return _beat(reply, None)
 
     async def heartbeat(self, beat: Beat, owned: Iterable[TopicPartition] | None) -> Beat:
-        """Keep the session, and say what is still read; None: nothing about that."""
+        """Keep the session, and report what is still read; None reports nothing."""
         body: dict[str, Any] = {"generation": beat.generation}
         if owned is not None:
             body["owned"] = [{"topic": t, "partition": p} for t, p in sorted(owned)]
@@ -98,7 +98,7 @@ class GroupClient:
         await self._gateway.request("DELETE", self._path("members", member_id))
 
     async def holder_of_instance(self) -> str | None:
-        """Return which member has our `instance_id` now; None if no member has."""
+        """Return the member that has our `instance_id` now; None if there is none."""
         reply = await self._gateway.request("GET", self._path())
         for member in reply.json().get("members", ()):
             if member.get("instance_id") == self.settings.instance_id:
@@ -144,7 +144,7 @@ def offsets_given(offsets: OffsetsGiven) -> dict[TopicPartition, OffsetAndMetada
 
 
 def offsets_document(offsets: Offsets, beat: Beat | None) -> dict[str, Any]:
-    """Return what the gateway is told to commit, by the member of `beat` or from outside."""
+    """Return the body of a commit, by the member of `beat`, or from outside the group."""
     document: dict[str, Any] = {
         "offsets": [
             {"topic": topic, "partition": p, "offset": offset, "metadata": metadata}

@@ -9,7 +9,7 @@ from storage.errors import IllegalGeneration, RiachoError, UnknownMember
 
 
 class GroupOffsets:
-    """Where a transaction puts a group. Of a consumer, as long as that is its member."""
+    """Offsets of a group to commit. A consumer's are valid only while it is a member."""
 
     def __init__(
         self,
@@ -18,9 +18,9 @@ class GroupOffsets:
         standing: Standing | None = None,
         commits: Commits | None = None,
     ) -> None:
-        """Take what is to be committed, and by which member.
+        """Take the offsets to commit, and the member that commits them.
 
-        Raises `CommitFailed` for a consumer that lost its place in the group.
+        Raises `CommitFailed` for a consumer that is no longer a member of its group.
         """
         self.group = group
         self._offsets = dict(offsets)
@@ -34,7 +34,7 @@ class GroupOffsets:
         return bool(self._offsets)
 
     def after(self, earlier: "GroupOffsets | None") -> "GroupOffsets":
-        """Return these together with those that the transaction has already."""
+        """Return these merged with those that the transaction already has."""
         if earlier is not None:
             if earlier.group != self.group:
                 groups = f"{earlier.group!r} and {self.group!r}"
@@ -43,14 +43,14 @@ class GroupOffsets:
         return self
 
     def document(self) -> dict[str, Any]:
-        """Return what the gateway is told."""
+        """Return the body for the gateway."""
         return {"group": self.group, **offsets_document(self._offsets, self._beat)}
 
     async def follow(self, error: RiachoError) -> None:
-        """Learn of the new generation that made the gateway refuse these offsets.
+        """Fetch the new generation, after the gateway refused these offsets.
 
-        Returns if all the partitions are still the consumer's, so that the same may be asked
-        again. Raises `CommitFailed` if they are not.
+        Returns if the consumer still owns all the partitions, so that the request may be
+        retried. Raises `CommitFailed` if it does not.
         """
         beat = None
         if self._standing is not None and isinstance(error, IllegalGeneration):

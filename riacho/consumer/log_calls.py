@@ -1,7 +1,7 @@
-"""What a consumer asks of the gateway: offsets and records, as values.
+"""The gateway calls of a consumer: offsets and records, as values.
 
-One partition is fetched as Arrow. Several share a request and its wait; they come as JSON,
-and each has its own outcome.
+One partition is fetched as Arrow. Several share a request and its wait; they are returned as
+JSON, each with its own outcome.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class LogClient:
     ) -> None:
         self.gateway = Gateway(url, timeout_s=timeout_s, transport=transport)
         self._limits = limits
-        # The gateway may wait for records; only then does our own patience begin.
+        # The gateway may wait for records first, so this is added to our own timeout.
         self._fetch_timeout_s = timeout_s + limits.max_wait_ms / 1000
 
     async def partition_count(self, topic: str) -> int:
@@ -56,9 +56,9 @@ class LogClient:
         return int(reply.json()["offset"])
 
     async def fetch(self, places: Sequence[Place]) -> "Sequence[Fetched | RiachoError]":
-        """Return what there is at each of `places`, or why there is nothing.
+        """Return the records at each of `places`, or the error for that place.
 
-        Raises only what concerns the request as a whole.
+        Raises only errors of the request as a whole.
         """
         if len(places) > 1 or not wire.has_arrow():
             return await self._fetch_many(places)

@@ -1,11 +1,11 @@
-"""What a group tells its member to read, as it takes effect: step by step, inside `poll`.
+"""Applies a group's assignment to its member: step by step, inside `poll`.
 
     advance ─▶ on_revoked ─▶ advance ─▶ on_assigned ─▶ advance ─▶ nothing more
 
 Partitions are given up and taken only here, and the program's callbacks run between the steps.
-A revoked partition is ours until `on_revoked` has returned; then the next heartbeat leaves it
-out, and its new owner gets it. A member that was not heard for as long as its session lasts
-hands out nothing until the group has told it that it is still one.
+A revoked partition is ours until `on_revoked` has returned; then the next heartbeat omits it, and
+its new owner gets it. A member without a successful heartbeat for a session timeout hands out
+nothing until the group confirms that it is still a member.
 """
 
 import math
@@ -23,7 +23,7 @@ from riacho.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A callback that the program is owed, before the group goes on."""
+    """A callback to make before the next step."""
 
     kind: Literal["assigned", "revoked", "lost"]
     partitions: list[TopicPartition]
@@ -42,19 +42,19 @@ class Membership:
         self._revoking: frozenset[TopicPartition] = frozenset()
 
     def subscribe(self, subscription: Subscription | None) -> None:
-        """Want something else from the next `advance` on. Any thread may say so."""
+        """Change the subscription at the next `advance`. Callable from any thread."""
         self.session.subscription = subscription
         self.session.has_news = True
 
     def is_due(self) -> bool:
-        """Whether `advance` has something to do. Any thread may ask."""
+        """Whether `advance` has something to do. Callable from any thread."""
         return self.session.has_news or time.monotonic() > self.session.sure_until_s
 
     async def advance(self) -> Call | None:
-        """Take the next step that the group wants; return the callback that belongs to it.
+        """Take the next step that the group requires; return its callback.
 
-        Call it again after the callback, until there is none. Raises what keeps this consumer
-        out of its group.
+        Call it again after the callback, until it returns None. Raises the error that keeps
+        this consumer out of its group.
         """
         session = self.session
         session.has_news = False
@@ -71,7 +71,7 @@ class Membership:
         return await self._next_call()
 
     async def closing(self) -> Call | None:
-        """Return the callback that is owed before the session is closed, if any."""
+        """Return the callback to make before the session is closed, if any."""
         self._finish_revocation()
         if self.session.is_lost or self.session.beat is None:
             return self._note_loss()
@@ -90,7 +90,7 @@ class Membership:
         if session.beat is not None and session.subscription == session.joined:
             target = session.beat.assignment
         elif session.beat is not None:
-            session.hurry.set()  # To leave, as soon as all is given up.
+            session.hurry.set()  # Leave as soon as all partitions are given up.
         if gone := session.owned - target:
             await self._before_revocation(sorted(gone))
             self._revoking = gone
@@ -127,7 +127,7 @@ class Membership:
         if failure is None:
             return
         self.session.has_news = True
-        if not isinstance(failure, FencedInstance):  # That one stays: two must not take turns.
+        if not isinstance(failure, FencedInstance):  # Permanent: two instances must not alternate.
             self.session.failure = None
             self.session.hurry.set()
         raise failure

@@ -1,4 +1,4 @@
-"""What a consumer's program may say about positions: seek, pause, and ask for offsets."""
+"""Methods of a consumer for positions: seek, pause, and look up offsets."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ class Positions:
     _fetching: Fetching
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the partitions that are read. What a subscription brings shows after polls."""
+        """Return the assigned partitions. Those of a subscription appear only after polls."""
         return self._fetching.assignment.partitions()
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
@@ -20,19 +20,19 @@ class Positions:
         self._fetching.assignment.seek(TopicPartition(topic, partition), offset)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Go to the oldest record of the partitions; of all assigned ones if none is named."""
+        """Seek to the oldest record of the partitions; of all assigned ones if none is named."""
         self._seek_to("earliest", partitions)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Go behind the newest record there is when the consumer next polls."""
+        """Seek past the newest record that exists when the consumer next polls."""
         self._seek_to("latest", partitions)
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
-        """Go to the first record stamped `timestamp_ms` or later; to the end if none is."""
+        """Seek to the first record stamped `timestamp_ms` or later; to the end if none is."""
         self._seek_to(timestamp_ms, partitions)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`; positions stay."""
+        """Return no records of these partitions until `resume`; positions are kept."""
         for partition in topic_partitions(partitions):
             self._fetching.assignment.pause(partition, is_paused=True)
 

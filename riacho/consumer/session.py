@@ -1,9 +1,9 @@
-"""A consumer's session with its group: joins, beats, leaves, and knows whether it is a member.
+"""A consumer's session with its group: joins, sends heartbeats, leaves, tracks membership.
 
     join ─▶ beat ─▶ beat ─▶ …       one task, on the event loop, whatever the program does
 
-It only listens. What the group says takes effect in `Membership`, inside `poll`; until then
-`owned` is what this consumer reads, and what it still reads nobody else gets.
+It only records what the group answers. `Membership` applies it, inside `poll`; until then this
+consumer reads `owned`, and the group gives these partitions to no other member.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from storage.errors import Corrupt, IllegalGeneration, RiachoError, UnknownMembe
 log = logging.getLogger("riacho")
 
 SETTLING_BEATS: Final = 10
-"""After a new generation so many heartbeats come early: what others give up is ours sooner."""
+"""Number of early heartbeats after a new generation, to get partitions from others sooner."""
 
 SETTLING_SHARE: Final = 0.1
-"""How early: after this part of the usual interval."""
+"""Early heartbeats are sent after this share of the usual interval."""
 
 JOIN_AT_CLOSE_S_MAX: Final = 5.0
 
@@ -49,25 +49,25 @@ class Session:
         pace: Pace,
         wake: Callable[[], None],
     ) -> None:
-        """Call `wake` when there is news, for whoever waits for records."""
+        """Call `wake` when there is news, to interrupt a wait for records."""
         self._client = client
         self._assignment = assignment
         self._pace = pace
         self._wake = wake
         self._session_s = client.settings.session_timeout_ms / 1000
         self.subscription: Subscription | None = None
-        """What is wanted; None: to be no member."""
+        """What to read; None: leave the group."""
         self.joined: Subscription | None = None
         self.beat: Beat | None = None
-        """What the group said last; None for one who is no member."""
+        """The group's last answer; None if this consumer is not a member."""
         self.owned: frozenset[TopicPartition] = frozenset()
         """What this consumer reads now."""
         self.is_lost = False
         self.failure: RiachoError | None = None
-        """What keeps this consumer out of its group."""
+        """The error that keeps this consumer out of its group."""
         self.has_news = False
         self.sure_until_s = math.inf
-        """Until when nobody else can have been given what we own."""
+        """Until then no other member can have been assigned what this one owns."""
         self.hurry = asyncio.Event()
         self._trouble = Trouble(pace.backoff, pace.trouble_max_s)
         self._settling = 0
@@ -79,26 +79,26 @@ class Session:
 
     @property
     def is_managed(self) -> bool:
-        """Whether the group says what is read, and not the program. Any thread may ask."""
+        """Whether the group, not the program, assigns partitions. Callable from any thread."""
         return self.subscription is not None or self.beat is not None
 
     def polling(self, is_polling: bool) -> None:
-        """Note that `poll` begins or ends: someone who never polls is no use to the group."""
+        """Note that `poll` begins or ends: a member that does not poll must leave the group."""
         self._polled_s = time.monotonic()
         self._is_polling = is_polling
 
     def start(self) -> None:
-        """Begin, when there is something to join and nothing has begun."""
+        """Start the task if there is a subscription and it is not running yet."""
         if self._task is None and self.subscription is not None:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Leave the group, unless it shall wait for this instance to return."""
+        """Leave the group, unless the group is to wait for this instance to return."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._joining is not None:
-            # Half a join would leave a member behind that nobody hears from.
+            # An abandoned join would leave a member behind that sends no heartbeats.
             await asyncio.wait({self._joining}, timeout=JOIN_AT_CLOSE_S_MAX)
             if self._joining.done() and not self._joining.exception():
                 self.beat = self._joining.result()
@@ -107,23 +107,23 @@ class Session:
             await self._leave()
 
     async def refresh(self) -> Beat | None:
-        """Beat now, and return what the group says; None for one who is no member.
+        """Send a heartbeat now, and return the answer; None if not a member.
 
-        Raises `UnknownMember` or `IllegalGeneration` for one who is no member any more.
+        Raises `UnknownMember` or `IllegalGeneration` if the membership was lost.
         """
         async with self._lock:
             beat = self.beat
             if beat is None:
                 return None
             sent_s = time.monotonic()
-            # The group asks what we read only to learn what we do not read any more.
+            # The group needs `owned` only to learn which revoked partitions were given up.
             new = await self._client.heartbeat(beat, self.owned if beat.revoke else None)
-            if self.beat is beat:  # Else we left, or lost our place, while it was on its way.
+            if self.beat is beat:  # Otherwise we left, or lost our membership, meanwhile.
                 self._hear(new, sent_s)
             return self.beat
 
     async def lose(self, error: RiachoError) -> None:
-        """Note that this consumer is no member any more."""
+        """Note that this consumer is no longer a member."""
         beat, self.beat = self.beat, None
         if beat is None:
             return
@@ -153,7 +153,7 @@ class Session:
                 self._trouble.over()
 
     async def _turn(self) -> None:
-        """Do one thing: leave, join, or wait and beat."""
+        """Do one thing: leave, join, or wait and send a heartbeat."""
         if self._should_leave():
             await self._leave()
         elif self._should_join():
@@ -211,7 +211,7 @@ class Session:
         if before is None or before.generation != beat.generation:
             self._settling = SETTLING_BEATS
         if beat != before and beat.revoke and not beat.revoke & self.owned:
-            self.hurry.set()  # We never began to read it, so say so at once.
+            self.hurry.set()  # We do not read any of it, so report that at once.
         self._tell()
 
     def _tell(self) -> None:
@@ -221,7 +221,7 @@ class Session:
     async def _leave(self) -> None:
         beat, self.beat = self.beat, None
         self.sure_until_s = math.inf
-        # A static member keeps its place, and gets it back when it joins again.
+        # A static member stays in the group, and resumes its place when it joins again.
         if beat is not None and self._client.settings.instance_id is None:
             with suppress(UnknownMember):
                 await self._client.leave(beat.member_id)
@@ -240,7 +240,7 @@ class Session:
         await self._leave()
 
     async def _note_trouble(self, error: RiachoError) -> None:
-        """Remember what went wrong, and wait before the next try."""
+        """Remember the error, and wait before the next attempt."""
         if self._trouble.note(error):
             self.failure = error
             self._tell()

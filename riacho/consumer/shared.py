@@ -1,4 +1,4 @@
-"""What both consumers share: their settings, and all they do without waiting."""
+"""What both consumers share: their settings, and everything that does not wait."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ RESETS: Final = ("earliest", "latest", "none")
 STRATEGIES: Final = ("sticky", "range", "roundrobin")
 
 OnRebalance: TypeAlias = Callable[[list[TopicPartition]], Any]
-"""Takes the partitions that came or went. For `AsyncConsumer` it may be a coroutine function."""
+"""Takes the partitions that were assigned, revoked or lost. May be async for `AsyncConsumer`."""
 
 
 class Consuming(Positions):
@@ -60,33 +60,33 @@ class Consuming(Positions):
         metadata_max_age_ms: float = 300_000,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
-        """Prepare to read from the gateway at `url`; nothing is asked yet.
+        """Prepare to read from the gateway at `url`; nothing is sent yet.
 
         `url`: where the gateway is; None means `RIACHO_URL`, else http://127.0.0.1:8080.
-        `auto_offset_reset`: where to begin, and where to go on when the position is no
-        longer in the log: "earliest", "latest", or "none" to be told by an error.
-        `max_poll_records`: the most records that one `poll` returns.
-        `fetch_max_bytes`: the most bytes per partition and request.
-        `fetch_min_bytes`, `fetch_max_wait_ms`: the gateway answers when it has so much, or
-        after so long.
-        `default_api_timeout_ms`: `poll` and `commit` ride out an unreachable gateway for so
-        long, and then raise.
-        `metadata_max_age_ms`: how soon added partitions of subscribed topics are noticed.
+        `auto_offset_reset`: where to begin, and where to continue when the position is no
+        longer in the log: "earliest", "latest", or "none" to raise an error.
+        `max_poll_records`: maximum number of records that one `poll` returns.
+        `fetch_max_bytes`: maximum bytes per partition and request.
+        `fetch_min_bytes`, `fetch_max_wait_ms`: the gateway answers when it has this many bytes,
+        or after this time.
+        `default_api_timeout_ms`: `poll` and `commit` retry an unreachable gateway for this
+        time, and then raise.
+        `metadata_max_age_ms`: maximum time until new partitions of subscribed topics are
+        noticed.
         `transport`: an httpx transport, for tests and unusual networks.
 
         With `group_id`, consumers of one group share the partitions of their topics:
 
         `enable_auto_commit`, `auto_commit_interval_ms`: commit what earlier polls returned,
-        so often, when partitions are given up, and at `close`.
-        `session_timeout_ms`: a consumer that is not heard for so long loses its partitions.
-        `heartbeat_interval_ms`: how often it is heard, in the background.
-        `max_poll_interval_ms`: a program that does not `poll` for so long leaves the group.
+        at this interval, when partitions are given up, and at `close`.
+        `session_timeout_ms`: a consumer without heartbeats for this time loses its partitions.
+        `heartbeat_interval_ms`: time between heartbeats, which are sent in the background.
+        `max_poll_interval_ms`: a program that does not `poll` for this time leaves the group.
         `group_instance_id`: a name that survives a restart. `close` then does not leave, and
-        a consumer with the same name that comes back within the session goes on as if nothing
-        had happened.
-        `partition_assignment_strategy`: "sticky" (the default of a group: even, and moving
-        little), "range" or "roundrobin". All members must agree.
-        `client_id`: the beginning of the member's name, for people.
+        a consumer with the same name that returns within the session keeps its partitions.
+        `partition_assignment_strategy`: "sticky" (the default of a group: even, with few
+        moves), "range" or "roundrobin". All members must agree.
+        `client_id`: prefix of the member's name, for operators.
         """
         if auto_offset_reset not in RESETS:
             raise ValueError(f"auto_offset_reset is one of {', '.join(RESETS)}")
@@ -154,9 +154,9 @@ class Consuming(Positions):
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions, given as (topic, partition).
 
-        Those that were assigned before keep their position; the others begin where
+        Partitions that were already assigned keep their position; the others begin where
         `auto_offset_reset` says. With a group, which then only keeps the offsets and must have
-        no members, they begin where the group has come to.
+        no members, they begin at its committed offsets.
         """
         start: Begin = self._fetching.initial_start
         if self._member is not None:
@@ -176,18 +176,18 @@ class Consuming(Positions):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Read all partitions of `topics`, also those that are added later.
+        """Read all partitions of `topics`, including those added later.
 
         In a group: the share of them that the group assigns. `pattern` is a regular
-        expression instead, which whole names of topics must match, also of new ones. The
+        expression instead, which whole names of topics must match, including new ones. The
         callbacks are called inside `poll` and `close`:
 
-        `on_assigned(partitions)`: these are read from now on, from where the group has come
-        to unless the callback seeks elsewhere.
-        `on_revoked(partitions)`: these are given up. Nobody else reads them until the
+        `on_assigned(partitions)`: these are read from now on, from the group's committed
+        offsets unless the callback seeks elsewhere.
+        `on_revoked(partitions)`: these are given up. No other member reads them until the
         callback returns, so it is the place to finish work and to commit.
-        `on_lost(partitions)`: these are others' already, because the session ended; what
-        was not committed is read again there. Without it `on_revoked` is called.
+        `on_lost(partitions)`: these may already belong to other members, because the session
+        ended; what was not committed is read again there. Without it `on_revoked` is called.
         """
         names = topic_names(topics)
         if bool(names) == (pattern is not None):
@@ -210,17 +210,17 @@ class Consuming(Positions):
             self._fetching.subscribe(names)
 
     def unsubscribe(self) -> None:
-        """Read nothing more. A member gives its partitions up and leaves at the next poll."""
+        """Stop reading. A member gives up its partitions and leaves at the next poll."""
         if self._member is not None and self._member.session.is_managed:
             self._member.subscribe(None)
         else:
             self.assign([])
 
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
-        """Go back to where the group has come to; all assigned partitions if none is named.
+        """Seek to the group's committed offsets; for all assigned partitions if none is named.
 
-        For after a transaction that was aborted: what it read is read again. It is looked up
-        when the consumer next polls.
+        For use after an aborted transaction: what it read is read again. The offsets are looked
+        up when the consumer next polls.
         """
         session, commits = self._group
         places = topic_partitions(partitions) or self.assignment()
@@ -229,9 +229,9 @@ class Consuming(Positions):
         session.has_news = True
 
     def transaction_offsets(self) -> GroupOffsets:
-        """Return what `Producer.send_offsets` commits: behind all that polls have returned.
+        """Return what `Producer.send_offsets` commits: the offsets after all returned records.
 
-        Raises `ValueError` if the consumer commits by itself, which would undo the point of it.
+        Raises `ValueError` with auto-commit, which would commit outside the transaction.
         """
         session, commits = self._group
         if commits.is_automatic:
@@ -251,11 +251,11 @@ class Consuming(Positions):
             self._member.session.polling(is_polling)
 
     def _is_due(self) -> bool:
-        """Whether the group wants something before records are handed out."""
+        """Whether the group requires a step before records are handed out."""
         return self._member is not None and (self._member.is_due() or self._commits.is_due())
 
     async def _advance(self) -> Call | None:
-        """Do what the group wants; return the callback to make before more can be done."""
+        """Do what the group requires; return the callback to make before the next step."""
         assert self._member is not None
         if (call := await self._member.advance()) is not None:
             self._commits.forget(call.partitions)
@@ -268,7 +268,7 @@ class Consuming(Positions):
         await commits.commit_quietly(session, commits.handed_out(partitions))
 
     async def _closing(self, is_orderly: bool) -> Call | None:
-        """Commit for the last time, and return the callback that is owed."""
+        """Commit for the last time, and return the callback to make, if any."""
         if self._member is None:
             return None
         if is_orderly:
