@@ -4,7 +4,7 @@ Records are counted per partition: a batch carries the producer's id, an epoch, 
 number of its first record, its *sequence*. The gateway takes sequences in order and without
 gaps, remembers the last five batches, and answers a repeated one with its original offset.
 
-When a batch is given up, its number is never used again and nothing behind it can be written.
+When a batch is given up, its number is never used again and no later batch can be written.
 Then the numbering *breaks*, and begins again with the next epoch and sequence 0, in that
 partition only. The first batch of the new epoch fences the old one: a late copy of a batch
 that was given up cannot be written after it.
