@@ -1,7 +1,7 @@
 """Administration: topics, partitions, groups, transactions and the cluster.
 
-Nothing here is retried: whoever creates or deletes by hand wants to know at once. The flags
-of the error say whether trying again is safe.
+Nothing here is retried: an administrator wants to see a failure at once. The flags of the error
+say whether a retry is safe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -122,8 +122,8 @@ class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
         """Add partitions, change settings; None as a setting returns it to its default.
 
         With more partitions, new records of a key may go to another one than old records.
-        `replicas` names the zones that shall hold the topic, `replication_factor` only how many;
-        what is stored is copied meanwhile, and `partitions` shows how far that is.
+        `replicas` names the zones that are to hold the topic, `replication_factor` only how many.
+        Stored records are then copied in the background; `partitions` shows the progress.
         """
         change: dict[str, Any] = {"config": dict(config or {})}
         if partitions is not None:
@@ -144,7 +144,7 @@ class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
     ) -> dict[int, int]:
         """Delete the records before an offset, by partition; "latest": all that are there.
 
-        Return where each partition begins now. Raises `OffsetOutOfRange` for an offset behind
+        Return where each partition begins now. Raises `OffsetOutOfRange` for an offset beyond
         the end, and `PolicyViolation` if the topic is only compacted.
         """
         wanted = [{"partition": p, "before_offset": offset} for p, offset in before.items()]

@@ -1,4 +1,4 @@
-"""Administration of groups: who is in them, how far they are, and moving them."""
+"""Administration of groups: their members, their offsets and lag, and resetting them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class GroupMember:
     session_timeout_ms: int
     assignment: list[PartitionName]
     revoke: list[PartitionName]
-    """What it has been asked to give up, and has not yet."""
+    """Partitions that it has been asked to give up, but still has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +127,11 @@ class AsyncGroupAdmin:
         partitions: Iterable[tuple[str, int]] = (),
         dry_run: bool = False,
     ) -> list[MovedOffset]:
-        """Move what the group has committed, and return where to; `dry_run` only tells.
+        """Move the group's committed offsets and return the moves; `dry_run` changes nothing.
 
         `value` is the offset, the time in ms, or the distance for "shift". Without `topics`
-        and `partitions` it is all that the group has committed; beyond either end of a log
-        the end is taken. Raises `GroupNotEmpty` while the group has members.
+        and `partitions`, moves all that the group has committed. Offsets beyond either end of
+        a log are set to that end. Raises `GroupNotEmpty` while the group has members.
         """
         body: dict[str, Any] = {
             "to": to,
@@ -189,7 +189,7 @@ class GroupAdmin(Synchronous):
         partitions: Iterable[tuple[str, int]] = (),
         dry_run: bool = False,
     ) -> list[MovedOffset]:
-        """Move what the group has committed; see `AsyncAdmin.reset_group`."""
+        """Move the group's committed offsets; see `AsyncAdmin.reset_group`."""
         asked = self._admin.reset_group(
             group, to, value, topics=topics, partitions=partitions, dry_run=dry_run
         )

@@ -1,4 +1,4 @@
-"""Administration of transactions: which there are, and to abort one."""
+"""Administration of transactions: list, describe and abort them."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class TransactionInfo:
     started_ms: int | None = None
     timeout_ms: int | None = None
     partitions: list[PartitionName]
-    """Those that an ongoing transaction has records for."""
+    """Partitions for which an ongoing transaction has records."""
 
 
 class AsyncTransactionAdmin:
@@ -37,7 +37,7 @@ class AsyncTransactionAdmin:
         return parsed(reply, TransactionInfo)
 
     async def abort_transaction(self, transaction_id: str) -> None:
-        """End a transaction, so that nothing of it is written; its producer is told so.
+        """Abort a transaction: nothing of it is written, and its producer gets an error.
 
         Raises `InvalidTransactionState` if it is committed already.
         """
@@ -59,5 +59,5 @@ class TransactionAdmin(Synchronous):
         return self._run(self._admin.describe_transaction(transaction_id))
 
     def abort_transaction(self, transaction_id: str) -> None:
-        """End a transaction, so that nothing of it is written; see `AsyncAdmin`."""
+        """Abort a transaction, so that nothing of it is written; see `AsyncAdmin`."""
         self._run(self._admin.abort_transaction(transaction_id))
