@@ -1,4 +1,4 @@
-"""Spark reads and writes topics: `format("riacho")`, as `format("kafka")` elsewhere.
+"""Reads and writes topics with Spark: `format("riacho")` instead of `format("kafka")`.
 
 from riacho.spark import RiachoDataSource
 

@@ -1,9 +1,9 @@
-"""Options of the data source, by the names that Spark's source and sink for Kafka have.
+"""Options of the data source, with the names of Spark's Kafka source and sink.
 
 An option that is unknown, does not parse, or contradicts another is an `InvalidConfig` that
 says what to do: a misspelt option that is silently skipped reads the wrong records. Settings
 of Kafka's own clients that only tune them (`kafka.fetch.min.bytes`, …) are skipped, so that a
-job moves over by changing the format and the address.
+job can be migrated by changing only the format and the address.
 """
 
 import json
@@ -36,18 +36,18 @@ _TUNING: Final = (
     "fetchoffset.",
     "groupidprefix",
 )
-"""How Kafka's client works, not what is read or written: no meaning here, and no harm."""
+"""Ignored: they tune Kafka's client and do not change what is read or written."""
 
 _TRUTH: Final = {"true": True, "false": False}
 
 
 class Options:
-    """What was given, by name whatever its case, and only names that are `known`."""
+    """The given options by name, case-insensitive; only `known` names are allowed."""
 
     def __init__(
         self, given: Mapping[str, str], known: Iterable[str], *, skipped: Iterable[str] = ()
     ) -> None:
-        """Raise `InvalidConfig` for a name that is neither known nor begins like a `skipped`."""
+        """Raise `InvalidConfig` for a name that is not known and has no `skipped` prefix."""
         self._given = {name.lower(): text for name, text in given.items()}
         names = {name.lower(): name for name in (*URL, *known)}
         prefixes = (*_TUNING, *(name.lower() for name in skipped))
@@ -62,11 +62,11 @@ class Options:
         return name.lower() in self._given
 
     def url(self) -> str:
-        """Return the URL of the gateway: `url`, or what `kafka.bootstrap.servers` begins with."""
+        """Return the URL of the gateway: `url`, or the first of `kafka.bootstrap.servers`."""
         given = self.at_most_one(URL)
         if given is None:
             raise InvalidConfig("where is the gateway? Set url, as in http://127.0.0.1:8080")
-        # Any gateway answers any call, so the first of several is as good as all.
+        # Any gateway answers any call, so the first of several is enough.
         first = self._given[given].split(",")[0].strip().rstrip("/")
         return first if "://" in first else f"http://{first}"
 
@@ -103,7 +103,7 @@ class Options:
         return number
 
     def json(self, name: str, example: str) -> Any:
-        """Return what is given as JSON; whoever asks has seen that it is."""
+        """Return the option parsed as JSON; the caller has checked that it is given."""
         try:
             return json.loads(self._given[name.lower()])
         except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""The data source that Spark knows as `riacho`: what it reads and writes looks as with Kafka.
+"""The Spark data source `riacho`, with the same columns as Spark's Kafka source and sink.
 
-The parts are imported when they are asked for: a worker that reads need not load what writes.
+Readers and writers are imported on demand: a worker that reads need not load the writers.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ class RiachoDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns of Spark's Kafka source; `headers` with `includeHeaders`, as there.
 
-        Whoever needs fewer columns names them with `.schema(…)`; the others are not decoded.
+        To read fewer columns, name them with `.schema(…)`; the others are not decoded.
         """
         with_headers = str(self.options.get("includeHeaders", "")).strip().lower() == "true"
         return f"{SCHEMA}, {HEADERS}" if with_headers else SCHEMA

@@ -1,11 +1,11 @@
-"""From stored bytes to the columns that Spark asked for.
+"""Decodes stored bytes into the columns that Spark asked for.
 
-Only what is asked for is decoded: of a slice the fields that are wanted, of a row group their
-column chunks. Records are put together to batches of some megabytes, since each batch has a
-price in the JVM, and then get the columns that are not stored: topic, partition, offset.
+Only requested columns are decoded: the fields of a slice, or the column chunks of a row group.
+Records are combined into batches of some megabytes, since each batch has a cost in the JVM. Then
+the columns that are not stored are added: topic, partition, offset.
 
-Arrays are made of buffers here. `pa.array` and `to_numpy` would do as well, but the first use of
-either imports pandas where that is installed, which every new worker would wait for.
+Arrays are built from buffers here. `pa.array` and `to_numpy` would also work, but the first use
+of either imports pandas if it is installed, and every new worker would wait for that.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ from storage.formats.records import RECORD_SCHEMA
 from storage.formats.slices import SCHEMA_MESSAGE
 
 Offsets: TypeAlias = "int | pa.Array"
-"""Of dense records the first one, else one for each."""
+"""The first offset of dense records, else one for each record."""
 
 MS_MAX: Final = (2**63 - 1) // 1000
-"""Spark counts in microseconds; what lies behind that is shown as the last moment there is."""
+"""Spark counts microseconds; later timestamps are clipped to the last one possible."""
 
 FIELDS: Final = {
     "key": pa.binary(),
@@ -38,14 +38,14 @@ FIELDS: Final = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
-"""The columns there are."""
+"""All columns that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some records: their offsets, and their stored columns as far as they are needed.
+    """Some records: their offsets, and those of their stored columns that are needed.
 
-    `rows` None means that no stored column is needed, and `count` is all there is to know.
+    If no stored column is needed, `rows` is None and only `count` is known.
     """
 
     offsets: Offsets
@@ -82,7 +82,7 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def _is_headers(field: pa.Field) -> bool:
-    """Whether the field can hold headers, however its parts are called null or not."""
+    """Whether the field can hold headers, ignoring the nullability of its parts."""
     if field.name != "headers" or not pa.types.is_list(field.type):
         return False
     kind = field.type.value_type
@@ -110,9 +110,9 @@ class Columns:
         )
 
     def decode_slices(self, ranges: Sequence[StoredRange], data: Any) -> list[Piece]:
-        """Return the records of slices that lie behind each other in `data`.
+        """Return the records of slices that are adjacent in `data`.
 
-        `data` begins with `SCHEMA_MESSAGE`. Raises `Corrupt` if a slice is not what was stored.
+        `data` begins with `SCHEMA_MESSAGE`. Raises `Corrupt` if a slice is damaged.
         """
         view = memoryview(data)[len(SCHEMA_MESSAGE) :]
         first = ranges[0].start
@@ -199,7 +199,7 @@ def _moments(timestamps: pa.Array) -> pa.Array:
 
 
 def _headers(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return headers as Kafka's source has them: null if there are none."""
+    """Return headers as Kafka's source does: null if there are none."""
     column = column.cast(kind)
     empty = pc.equal(pc.list_value_length(column), 0)
     return pc.if_else(empty, pa.scalar(None, kind), column) if pc.any(empty).as_py() else column

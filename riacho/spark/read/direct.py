@@ -1,9 +1,9 @@
-"""Bytes straight from the bucket: `file://` where that is a directory, else presigned HTTP.
+"""Reads bytes directly from the bucket: `file://` if it is a directory, else presigned HTTP.
 
-Those that are in no bucket yet are in their URL: `data:`.
+Bytes that are in no bucket yet are contained in their URL: `data:`.
 
-Whatever goes wrong is an `Unread`. Whoever asked knows another way: ask again where the bytes
-are (the URL may have expired, the object may have been compacted), or let the gateway read.
+Every failure is an `Unread`. The caller then locates the bytes again (the URL may have expired,
+the object may have been compacted), or lets the gateway read them.
 """
 
 import base64
@@ -25,18 +25,18 @@ R = TypeVar("R")
 TIMEOUT_S: Final = 30.0
 READS_AT_ONCE_MAX: Final = 8
 DATA: Final = "data:application/octet-stream;base64,"
-"""How the URL of bytes begins that are in no bucket."""
+"""Prefix of the URL for bytes that are in no bucket."""
 
 AHEAD_BYTES: Final = 16 * 1024 * 1024
-"""As much is read ahead of what is being decoded, over a network."""
+"""How many bytes are read ahead of decoding, over a network."""
 
 
 class Unread(Exception):
-    """The bytes could not be read from where they should be."""
+    """The bytes could not be read from their URL."""
 
 
 class Direct:
-    """Reads ranges of objects by their URLs; of one task, with its connections."""
+    """Reads ranges of objects by their URLs, with the connections of one task."""
 
     def __init__(self) -> None:
         self._connections = local()
@@ -44,7 +44,7 @@ class Direct:
         self._pool: ThreadPoolExecutor | None = None
 
     def read(self, url: str, start: int, end: int, front: bytes = b"") -> memoryview:
-        """Return `front` and the bytes `start <= position < end` behind it, or raise `Unread`."""
+        """Return `front` followed by the bytes `start <= position < end`, or raise `Unread`."""
         # Not a bytearray, which would be filled with zeros first.
         data: memoryview = np.empty(len(front) + end - start, np.uint8).data
         data[: len(front)] = front
@@ -65,9 +65,9 @@ class Direct:
     def ahead(
         self, items: Sequence[T], size: Callable[[T], int], read: Callable[[T], R]
     ) -> Iterator[tuple[T, Callable[[], R]]]:
-        """Yield each item with a function that returns what `read` does, which is ahead already.
+        """Yield each item with a function that returns its `read` result; reads run ahead.
 
-        At most about `AHEAD_BYTES` are.
+        At most about `AHEAD_BYTES` are read ahead.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(READS_AT_ONCE_MAX, "riacho-read")
@@ -110,7 +110,7 @@ class Direct:
                 connection.request("GET", path, headers=headers)
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException):
-                # The server may have closed a connection that was idle; a new one will tell.
+                # The server may have closed an idle connection; retry on a new one.
                 connection.close()
                 connection = None
         if connection is None:
@@ -164,7 +164,7 @@ def _fill(source: Any, target: memoryview) -> None:
 
 
 def _shown(url: str) -> str:
-    """Return the URL without its signature, which is a secret, or its bytes, which are records."""
+    """Return the URL without its signature, which is secret, and without records in it."""
     return DATA if url.startswith(DATA) else url.partition("?")[0]
 
 

@@ -1,7 +1,8 @@
-"""Filters that Spark hands down, as bounds on what is read.
+"""Turns filters that Spark pushes down into bounds on what is read.
 
-Topic, partition and offset are known before anything is read, so filters on them are done with.
-A timestamp is known only by range: it saves reading, and Spark still looks at every record.
+Topic, partition and offset are known before reading, so filters on them are fully applied here.
+Timestamps are known only per stored range: such a filter saves reading, and Spark still checks
+every record.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ _NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "ti
 
 
 def pushed(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, list[Filter]]:
-    """Return what `filters` leave of `bounds`, and those that Spark must apply itself."""
+    """Return `bounds` narrowed by `filters`, and the filters that Spark must still apply."""
     left = []
     for each in filters:
         narrowed, is_exact = _narrowed(each, bounds)
@@ -80,7 +81,7 @@ def _offset(each: Filter, value: Any, bounds: Bounds) -> tuple[Bounds, bool]:
         if not numbers:
             return replace(bounds, start=0, end=0), True
         inside = bounds.within(start=min(numbers), end=max(numbers) + 1)
-        # Of several offsets that are not neighbours, Spark leaves out those in between.
+        # If the offsets are not contiguous, Spark removes those in between.
         return inside, max(numbers) - min(numbers) + 1 == len(numbers)
     span = _span(each, value)
     if span is None:
@@ -114,7 +115,7 @@ _BY_COLUMN: Final[dict[str, Callable[[Filter, Any, Bounds], tuple[Bounds, bool]]
 
 
 def _values(each: Filter, value: Any, kind: type) -> set[Any] | None:
-    """Return which values are allowed, if the filter names them."""
+    """Return the allowed values if the filter lists them, else None."""
     if isinstance(each, EqualTo | EqualNullSafe):
         values = [value]
     elif isinstance(each, In):
@@ -140,6 +141,6 @@ def _span(each: Filter, value: Any) -> tuple[int | None, int | None] | None:
 
 
 def _ms(moment: datetime) -> int:
-    """Return the milliseconds before or at a moment; without a zone it is in UTC."""
+    """Return the moment in milliseconds, rounded down; UTC if it has no time zone."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MILLISECOND

@@ -1,7 +1,7 @@
-"""What the data source asks of the gateway: where partitions end, and where records are stored.
+"""The gateway calls of the data source: where partitions end, and where records are stored.
 
-Questions are repeated while that may help; a Spark job should outlive a gateway that restarts.
-Many are asked at once, since a topic may have thousands of partitions.
+Requests are retried while that may help: a Spark job should survive the restart of a gateway.
+They run concurrently, since a topic may have thousands of partitions.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ REQUEST_TIMEOUT_S: Final = 30.0
 FETCH_BYTES: Final = 8 * 1024 * 1024
 
 RANGES_MAX: Final = 20_000
-"""As many ranges the driver asks for, a few gigabytes of slices; of what is behind them the tasks
-find out themselves, so that a plan stays small."""
+"""Maximum number of ranges that the driver locates, a few gigabytes of slices. Tasks locate the
+rest themselves, so that a plan stays small."""
 
 DATA_BYTES_MAX: Final = 8 * 1024 * 1024
-"""As much of what is in no bucket yet is in a plan, about."""
+"""Approximate maximum of bytes in a plan that are in no bucket yet."""
 
 _APPEND_TIME: Final = "LogAppendTime"
 _BACKOFF: Final = Backoff(first_ms=100, most_ms=5000)
@@ -46,7 +46,7 @@ _BACKOFF: Final = Backoff(first_ms=100, most_ms=5000)
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Records that came through the gateway; `offsets` is the first, or one for each."""
+    """Records read through the gateway; each batch with its first offset, or one per record."""
 
     batches: Sequence[tuple["int | pa.Array", pa.RecordBatch]]
     next_offset: int
@@ -64,18 +64,19 @@ class Log(Synchronous):
     ) -> dict[TopicPartition, Extent]:
         """Return what each subscribed partition holds.
 
-        Raises `UnknownTopicOrPartition` for one that is named and not there, or leaves it out.
+        A named partition that does not exist is left out if `missing_ok`, else raises
+        `UnknownTopicOrPartition`.
         """
         return self._run(self._extents(subscription, missing_ok))
 
     def timestamp_types(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return for each topic 0 if producers stamp records, 1 if the log does."""
+        """Return for each topic 0 if producers set timestamps, 1 if the log does."""
         return self._run(_each(topics, self._timestamp_type))
 
     def offsets_at(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at a time or later for each partition; None: there is none."""
+        """Return each partition's first offset at its time or later; None if there is none."""
 
         async def find(partition: TopicPartition) -> int | None:
             path = topic_path(partition.topic, "partitions", partition.partition, "offsets")
@@ -86,9 +87,9 @@ class Log(Synchronous):
         return self._run(_each(times_ms, find))
 
     def located(self, spans: Sequence[Span], bounds: Bounds) -> list[Span]:
-        """Return the spans with where they are stored, for as many ranges as a plan may hold.
+        """Return the spans with their stored ranges, for as many ranges as a plan may hold.
 
-        They stay as they are if that has no address, as in memory.
+        Spans are returned unchanged if the store has no URLs, such as one in memory.
         """
         try:
             return self._run(self._located(spans, bounds))
@@ -96,7 +97,7 @@ class Log(Synchronous):
             return [*spans]
 
     def locate(self, partition: TopicPartition, start: int, end: int) -> Located:
-        """Return where the records from `start` on are stored, or the first of them."""
+        """Return where records from `start` on are stored; possibly only the first of them."""
         return self._run(self._locate(partition, start, end))
 
     def fetch(self, partition: TopicPartition, start: int, end: int) -> Fetched:
@@ -121,7 +122,7 @@ class Log(Synchronous):
         if subscription.pattern is not None:
             topics = parsed(await self._get("/v1/topics"), list[Topic], "topics")
             names = subscription.matching([topic.name for topic in topics])
-        # A topic that matched a pattern a moment ago may be deleted by now.
+        # A topic that just matched a pattern may have been deleted since.
         missing_ok = missing_ok or subscription.pattern is not None
         found = await _each(names, lambda name: self._partitions(name, missing_ok))
         extents = {
@@ -163,7 +164,7 @@ class Log(Synchronous):
                 try:
                     located = await self._locate(span.partition, position, span.end)
                 except OffsetOutOfRange:
-                    # Deleted a moment ago. The task will see it too, and knows what to do.
+                    # Deleted just now. The task gets the same error, and handles it.
                     break
                 if located.next_offset <= position:
                     break
@@ -215,7 +216,7 @@ def _decoded(body: bytes) -> list[tuple["int | pa.Array", pa.RecordBatch]]:
 
 
 async def _each(keys: Iterable[K], ask: Callable[[K], Awaitable[V]]) -> dict[K, V]:
-    """Return the answer for each of `keys`, some of which are asked for at once."""
+    """Return the answer for each of `keys`; at most `AT_ONCE_MAX` are requested at once."""
     gate = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def gated(key: K) -> V:

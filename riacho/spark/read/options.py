@@ -1,6 +1,6 @@
-"""What a read asks for: which partitions, from where to where, and how it is cut into tasks.
+"""Options of a read: which partitions, from where to where, and how to split it into tasks.
 
-Everything is named, and means what it means, as with Spark's source for Kafka:
+All options have the names and meanings of Spark's Kafka source:
 
     subscribe, subscribePattern, assign       one of them
     startingTimestamp, startingOffsetsByTimestamp, startingOffsets    the first that is given
@@ -18,7 +18,7 @@ from storage.errors import InvalidConfig
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""Offsets that stand for an end of the log, in JSON as with Kafka."""
+"""Offsets in JSON that mean an end of the log, as with Kafka."""
 
 _SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _BOTH: Final = (
@@ -49,7 +49,7 @@ End = Literal["earliest", "latest"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which partitions are read: those of `names`, of topics like `pattern`, or `assigned`."""
+    """Which partitions are read: of `names`, of topics that match `pattern`, or `assigned`."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -59,7 +59,7 @@ class Subscription:
         return self.assigned is None or partition in self.assigned
 
     def matching(self, names: list[str]) -> list[str]:
-        """Return which of all topics are meant."""
+        """Return the names that match the pattern."""
         assert self.pattern is not None
         return [name for name in names if re.fullmatch(self.pattern, name)]
 
@@ -81,7 +81,7 @@ class ReadOptions:
     start: Place
     end: Place
     late_is_latest: bool
-    """Where to begin in a partition that has nothing so new: at its end, or with an error."""
+    """If a partition has no record at or after the start time: begin at its end, or raise."""
     min_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool

@@ -1,9 +1,9 @@
-"""Decisions of the driver, all pure: from where to where, in which tasks, and how fast.
+"""Planning in the driver, without I/O: which offsets to read, in which tasks, and how fast.
 
     place + extents ──▶ spans of offsets ──▶ (located) ──▶ tasks
 
-A span is a stretch of one partition. Spans are cut where stored ranges end, so that no slice is
-read by two tasks, unless more tasks are asked for than there are slices.
+A span is a range of offsets in one partition. Spans are cut where stored ranges end, so that no
+slice is read by two tasks, unless more tasks are requested than there are slices.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from riacho.spark.read.ranges import StoredRange
 from storage.errors import InvalidConfig, OffsetOutOfRange, RiachoError
 
 TASK_BYTES: Final = 64 * 1024 * 1024
-"""A task reads about so much, as it is stored, so that a huge partition occupies all cores."""
+"""Approximate stored bytes per task, so that a huge partition uses all cores."""
 
 Offsets = dict[TopicPartition, int]
 
@@ -33,7 +33,7 @@ class Extent:
     size_bytes: int = 0
 
     def bytes_of(self, start: int, end: int) -> int:
-        """Return about how much is stored of the offsets, as if all records had one size."""
+        """Return the approximate stored size, assuming that all records have the same size."""
         return self.size_bytes * (end - start) // max(1, self.end - self.log_start)
 
 
@@ -46,7 +46,7 @@ class Span:
     end: int
     size_bytes: int = 0
     ranges: tuple[StoredRange, ...] | None = None
-    """Where they are; None if whoever reads them shall ask."""
+    """Where they are stored; None if the task must locate them."""
 
     @property
     def offset_count(self) -> int:
@@ -76,8 +76,9 @@ def resolved(
 ) -> Offsets:
     """Return the offset that `place` means in each partition.
 
-    `found` has the offsets of the times that `place` names, None where no record is so new:
-    there `late` decides. Raises `InvalidConfig` if `place` names other partitions than there are.
+    `found` has the offsets for the times in `place`; where it is None, because no record is that
+    new, `late` decides. Raises `InvalidConfig` if `place` does not name exactly the partitions
+    of `extents`.
     """
     if place.end is not None:
         return {
@@ -102,7 +103,7 @@ def resolved(
 def times_of(
     name: str, place: Place, extents: Mapping[TopicPartition, Extent]
 ) -> dict[TopicPartition, int]:
-    """Return for which times offsets must be found before `place` can be resolved."""
+    """Return the times whose offsets must be looked up before `place` can be resolved."""
     if place.at_ms is not None:
         return dict.fromkeys(extents, place.at_ms)
     if place.times_ms is None:
@@ -127,7 +128,7 @@ def _listed(partitions: Iterable[TopicPartition]) -> str:
 def kept(
     partition: TopicPartition, start: int, end: int, extent: Extent, *, fail_on_data_loss: bool
 ) -> tuple[int, int]:
-    """Return which of the offsets can still be read, or raise if some cannot and should."""
+    """Return the offsets that can still be read; raises if some are lost and that must fail."""
     if extent.log_start <= start <= end <= extent.end:
         return start, end
     if fail_on_data_loss and start < end:
@@ -137,7 +138,7 @@ def kept(
 
 
 def lost(partition: TopicPartition, start: int, end: int, extent: Extent) -> RiachoError:
-    """Return the error that says what is not there any more."""
+    """Return the error that says which records are lost."""
     return new_error(
         OffsetOutOfRange,
         f"{partition}: offsets from {start} to {end} were to be read, but the log holds"
@@ -149,7 +150,7 @@ def lost(partition: TopicPartition, start: int, end: int, extent: Extent) -> Ria
 def tasks(
     spans: Iterable[Span], *, min_partitions: int | None = None, records_max: int | None = None
 ) -> list[Span]:
-    """Return `spans` cut into as many as there shall be tasks; empty ones are left out."""
+    """Return `spans` cut into one span per task; empty ones are left out."""
     pieces = [piece for span in spans for piece in _by_bytes(span)]
     if records_max is not None:
         pieces = [
@@ -184,7 +185,7 @@ def _by_bytes(span: Span) -> list[Span]:
 
 
 def _evenly(span: Span, count: int) -> list[Span]:
-    """Return the span in `count` parts, as far as it has offsets."""
+    """Return the span in `count` parts, or fewer if it has fewer offsets."""
     count = max(1, min(count, span.offset_count))
     cuts = [span.start + span.offset_count * number // count for number in range(count + 1)]
     parts = [span.between(start, end) for start, end in itertools.pairwise(cuts)]
@@ -192,9 +193,9 @@ def _evenly(span: Span, count: int) -> list[Span]:
 
 
 def limited(start: Offsets, end: Offsets, offsets_max: int) -> Offsets:
-    """Return how far to go from `start` towards `end` with `offsets_max` in all, about.
+    """Return how far to read from `start` towards `end`, about `offsets_max` offsets in total.
 
-    Each partition gets its share of what waits, and at least one: small ones do not starve.
+    Each partition gets its proportional share, and at least one, so that small ones do not starve.
     """
     waiting = {p: end[p] - start.get(p, 0) for p in end if end[p] > start.get(p, 0)}
     total = sum(waiting.values())

@@ -1,7 +1,7 @@
-"""Where records are stored, as the gateway tells it, and which of that a read wants.
+"""Where records are stored, as reported by the gateway, and which ranges a read needs.
 
-A range is a stretch of bytes of one object: an Arrow slice, whose offsets are dense, or a row
-group of a Parquet file, whose offsets are a column. Everything here only computes.
+A range is a byte range of one object: an Arrow slice, whose offsets are dense, or a row group of
+a Parquet file, whose offsets are a column. Nothing here does I/O.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,15 +11,15 @@ from typing import Final
 import msgspec
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
-"""As much is read with one request, at most about."""
+"""Approximate maximum of bytes per request."""
 GROUP_RANGES: Final = 32
-"""As many slices are read with one request; each has some 256 KiB before compression."""
+"""Maximum slices per request; each has some 256 KiB before compression."""
 
 ANY: Final = 2**63 - 1
 
 
 class StoredRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of an object; times are the smallest and the largest of its records."""
+    """Part of an object, with the smallest and the largest timestamp of its records."""
 
     base_offset: int
     end_offset: int
@@ -46,12 +46,12 @@ class StoredRange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_url(self) -> bool:
-        """Whether the bytes are in the URL: they were written last, and are in no bucket yet."""
+        """Whether the bytes are in the URL, because they are too new to be in a bucket."""
         return self.url.startswith("data:")
 
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored from an offset up to `next_offset`."""
+    """The stored ranges from an offset up to `next_offset`."""
 
     segments: list[StoredRange]
     next_offset: int
@@ -61,7 +61,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What filters leave of all records. Times are only used to leave out whole ranges."""
+    """The records that pass the filters. Times are only used to skip whole ranges."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -80,7 +80,7 @@ class Bounds:
         )
 
     def within(self, *, start: int = 0, end: int = ANY) -> "Bounds":
-        """Return what is left if also only these offsets are wanted."""
+        """Return these bounds restricted to the given offsets as well."""
         return replace(self, start=max(self.start, start), end=min(self.end, end))
 
 
@@ -88,7 +88,7 @@ EVERYTHING: Final = Bounds()
 
 
 def wanted(ranges: Iterable[StoredRange], bounds: Bounds) -> list[StoredRange]:
-    """Return those of `ranges` that may hold records within `bounds`."""
+    """Return the `ranges` that may hold records within `bounds`."""
     return [
         each
         for each in ranges
@@ -100,7 +100,7 @@ def wanted(ranges: Iterable[StoredRange], bounds: Bounds) -> list[StoredRange]:
 
 
 def groups(ranges: Sequence[StoredRange]) -> Iterator[list[StoredRange]]:
-    """Yield runs of ranges that lie next to each other in one object, to be read at once.
+    """Yield runs of ranges that are adjacent in one object, to be read with one request.
 
     A row group is a run of its own: it is large enough.
     """

@@ -1,7 +1,7 @@
-"""Batch reads: the driver plans spans, tasks read them past the gateway.
+"""Batch reads: the driver plans spans, tasks read them from the bucket, bypassing the gateway.
 
-The plan holds where the slices are, so that most tasks speak to the bucket only. Whatever of it
-is not true any more when a task begins, the task finds out itself: plans do not expire.
+The plan says where the slices are, so that most tasks access the bucket only. A task that finds
+part of its plan outdated locates the records again itself: plans do not expire.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ class SpanPartition(InputPartition):
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return what Spark expects batches to look like, or raise `InvalidConfig`."""
+    """Return the schema that Spark expects of batches, or raise `InvalidConfig`."""
     found = to_arrow_schema(schema, timezone="UTC")
     check_schema(found)
     return found
@@ -45,7 +45,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def read_spans(wishes: Wishes, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of a task; Spark may stop taking them at any time."""
     if not isinstance(partition, SpanPartition):
-        # Spark makes an empty task up where there is none.
+        # Spark creates an empty task if there are none.
         return
     with SpanReader(wishes) as reader:
         yield from reader.batches(partition.span, partition.timestamp_type)
@@ -74,7 +74,7 @@ def planned(
 def start_offsets(
     log: Log, options: ReadOptions, extents: Mapping[TopicPartition, Extent]
 ) -> Offsets:
-    """Return where the options say that a read begins."""
+    """Return the offsets at which the options let a read begin."""
 
     def late(partition: TopicPartition, extent: Extent) -> int:
         if options.late_is_latest:
@@ -105,8 +105,9 @@ class RiachoReader(DataSourceReader):
     def pushFilters(self) -> Any:  # noqa: N802
         """Take filters, if Spark offers them.
 
-        Spark refuses a reader that could take filters while `filterPushdown` is off, as it is by
-        default. Here nothing is lost then but speed, so this looks like what Spark itself has.
+        Spark refuses a reader that overrides `pushFilters` while `filterPushdown` is off, its
+        default. Without filters this reader is only slower, so the override is disguised as
+        Spark's own method.
         """
         push = partial(self._push)
         push.__dict__["__func__"] = DataSourceReader.pushFilters

@@ -1,4 +1,4 @@
-"""Reading one span in a task: from the bucket, and where that fails, by the next best way.
+"""Reads one span in a task: from the bucket, with fallbacks if that fails.
 
     plan ──▶ bucket          as the driver located it
                │ fails       the URL expired, or the object was compacted and swept meanwhile
@@ -6,7 +6,7 @@
                │ fails       this machine cannot reach the bucket
     gateway                  the records themselves, as Arrow
 
-Each step goes on at the first offset that is not read yet, so nothing is read twice or left out.
+Each step continues at the first unread offset, so no record is repeated or skipped.
 Memory: `AHEAD_BYTES` of stored bytes, and about two batches of records.
 """
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from storage.formats.compacted import Footer
 
 BATCH_BYTES: Final = 2 * 1024 * 1024
-"""Of stored bytes; a batch holds several times as much in memory."""
+"""In stored bytes; a batch takes several times as much in memory."""
 BATCH_PIECES: Final = 32
 
 FOOTERS_MAX: Final = 8
-"""As many are remembered; a span goes through its files one after the other."""
+"""Maximum number of cached footers; a span reads its files one after the other."""
 
 STRAIGHT_FAILURES_MAX: Final = 3
-"""After so many failures in a row a task lets the gateway read all that is left."""
+"""After this many consecutive failures a task reads the rest through the gateway."""
 
 
 Pieces: TypeAlias = list[tuple[Piece, int]]
-"""Records, and how much they take in the store."""
+"""Records, each piece with its stored size in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """How a task reads, whatever span it has."""
+    """How a task reads, the same for all spans."""
 
     url: str
     schema: pa.Schema
@@ -55,7 +55,7 @@ class Wishes:
 
 
 class SpanReader:
-    """Reads spans, with connections that it opens when it needs them."""
+    """Reads spans; opens connections when they are needed."""
 
     def __init__(self, wishes: Wishes) -> None:
         self._wishes = wishes
@@ -95,7 +95,7 @@ class SpanReader:
             yield columns.batch(held)
 
     def _pieces(self, span: Span, columns: Columns) -> Iterator[tuple[Piece, int]]:
-        """Yield records and how much they take in the store, from the first on."""
+        """Yield records in order, each piece with its stored size in bytes."""
         position = span.start
         ranges: Sequence[StoredRange] | None = span.ranges
         end = span.end
@@ -112,7 +112,7 @@ class SpanReader:
                     pieces = result()
                     self._failures = 0
                     start, position = position, group[-1].end_offset
-                    # Ranges that were located again may begin before what was read already.
+                    # Ranges that were located again may include records already read.
                     yield from ((piece.between(start, span.end), size) for piece, size in pieces)
                 position = end
             except (Unread, Corrupt):
@@ -123,7 +123,7 @@ class SpanReader:
             ranges = None
 
     def _located(self, span: Span, position: int) -> tuple[int, int, list[StoredRange]]:
-        """Return where to go on, how far the ranges reach, and the ranges."""
+        """Return where to continue, where the ranges end, and the ranges."""
         self.relocations += 1
         try:
             located = self._gateway().locate(span.partition, position, span.end)
@@ -140,7 +140,7 @@ class SpanReader:
         return position, end, wanted(located.segments, bounds)
 
     def _fetched(self, span: Span, position: int, columns: Columns) -> tuple[Pieces, int]:
-        """Return records from `position` on as the gateway reads them, and where they end."""
+        """Read records from `position` on through the gateway; return them and where they end."""
         self.fetches += 1
         try:
             fetched = self._gateway().fetch(span.partition, position, span.end)
@@ -155,7 +155,7 @@ class SpanReader:
         return [(piece, BATCH_BYTES // 4) for piece in pieces], min(fetched.next_offset, span.end)
 
     def _after_loss(self, span: Span, position: int, error: OffsetOutOfRange) -> int:
-        """Return the first offset that is still there, or raise."""
+        """Return the offset to continue at after records were deleted, or raise."""
         extent = self._gateway().extents(Subscription(names=(span.partition.topic,)))[
             span.partition
         ]
@@ -175,7 +175,7 @@ class SpanReader:
         def slices(run: list[StoredRange]) -> Callable[[], Pieces]:
             sizes = [each.size_bytes for each in run]
             if not columns.stored:
-                # Offsets are dense, so the index knows all that is asked for.
+                # Offsets are dense, so the index is enough to answer.
                 known = [Piece(each.base_offset, each.count, None) for each in run]
                 return lambda: [*zip(known, sizes, strict=True)]
             data = self._direct.read(run[0].url, run[0].start, run[-1].end, SCHEMA_MESSAGE)

@@ -1,8 +1,8 @@
-"""Streaming reads: micro-batches from offset to offset, which Spark keeps in its checkpoint.
+"""Streaming reads: micro-batches between offsets, which Spark keeps in its checkpoint.
 
-Offsets are written as Kafka's source does, {"orders": {"0": 23}}. A partition that appears later
-is read from its beginning. What was deleted before it was read is an error that names it, unless
-`failOnDataLoss` is false: then the query goes on with what there is.
+Offsets are written as Kafka's source does, {"orders": {"0": 23}}. A partition that is added later
+is read from its beginning. If records were deleted before they were read, the query fails with an
+error that names them, unless `failOnDataLoss` is false: then it continues with what is left.
 """
 
 import time
@@ -53,7 +53,7 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Document:  # noqa: N802
         log = self._opened()
-        # Here also a misspelt topic is an error, which later could as well be a deleted one.
+        # A missing topic always fails here: it may be misspelt. Later it may have been deleted.
         extents = log.extents(self._options.subscription)
         return to_json(start_offsets(log, self._options, extents))
 
@@ -71,7 +71,7 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable):
             return to_json(end)
         least = self._options.min_offsets_per_trigger
-        # What is left of a target may be less, and nothing will be added to it.
+        # The rest of a target may be less than the minimum, and will not grow.
         if least is not None and self._target is None and self._is_early(begin, end, least):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -126,7 +126,7 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_spans(wishes, partition)
 
     def commit(self, end: Document) -> None:
-        """Do nothing: the checkpoint is Spark's, and nobody else asks how far it is."""
+        """Do nothing: Spark keeps the checkpoint, and the gateway need not know it."""
 
     def stop(self) -> None:
         if self._log is not None:
@@ -134,7 +134,7 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._log = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get a copy, which needs no connection.
+        # Tasks get a copy, which needs no connection of the driver.
         return self.__dict__ | {"_log": None, "_extents": {}}
 
     def _ends(self, begin: Offsets) -> Offsets:
@@ -153,22 +153,22 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 ends[partition] = max(end, first)
         if self._target is not None:
-            # Partitions that came later wait for the next run.
+            # Partitions that were added later wait for the next run.
             return {p: end for p, end in ends.items() if p in self._target or p in begin}
         return ends
 
     def _first(self, begin: Offsets, partition: TopicPartition, extent: Extent) -> int:
-        """Return where to begin with a partition: a new one from its first record on."""
+        """Return where a partition begins: a new one at its first record."""
         if partition in begin:
             return begin[partition]
         return 0 if self._options.fail_on_data_loss else extent.log_start
 
     def _begun(self, begin: Offsets, end: Offsets) -> Offsets:
-        """Return from where records wait to be read, log starts included."""
+        """Return the first unread offsets, which are never before the log starts."""
         return {p: max(begin.get(p, 0), self._extents[p].log_start) for p in end}
 
     def _is_early(self, begin: Offsets, end: Offsets, least: int) -> bool:
-        """Whether so little waits, for so short a time, that it is better to wait for more."""
+        """Whether fewer than `least` offsets wait, and the maximum trigger delay has not passed."""
         waited_ms = (time.monotonic() - self._moved_s) * 1000
         started = self._begun(begin, end)
         waiting = sum(max(0, end[partition] - started[partition]) for partition in end)

@@ -1,4 +1,4 @@
-"""What Spark's exceptions mean, on one line and without a stack trace."""
+"""Explains Spark's exceptions on one line, without a stack trace."""
 
 import re
 from typing import Final
@@ -25,13 +25,13 @@ _HINTS: Final = {
 
 
 class BadQuery(Rejected):
-    """The query cannot be run as it is written."""
+    """The query is invalid."""
 
     code = "INVALID_QUERY"
 
 
 def missing_relation(error: AnalysisException) -> tuple[str, ...] | None:
-    """Return the parts of the name of a table that is not there, if that is what is wrong."""
+    """Return the name parts of the missing table, or None if the error is another one."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     name = (error.getMessageParameters() or {}).get("relationName", "")
@@ -39,7 +39,7 @@ def missing_relation(error: AnalysisException) -> tuple[str, ...] | None:
 
 
 def explained(error: PySparkException | Py4JJavaError) -> str:
-    """Return what went wrong."""
+    """Return the cause of the error on one line, with a hint if there is one."""
     text = str(error)
     if isinstance(error, Py4JJavaError):
         text = str(error.java_exception.getMessage())

@@ -1,10 +1,10 @@
-"""Which columns the JSON values of a topic have, as far as a sample of them tells. Pure.
+"""Infers the columns of a topic's JSON values from a sample. Does no I/O.
 
     {"id": 1, "tags": ["a"]}, {"id": 2.5}   ──▶   id DOUBLE, tags ARRAY<STRING>
 
-Where values disagree, the type is the narrowest one that holds both, at last a string: Spark then
-returns the JSON of it. A field that is null everywhere is a string. As columns are found by name
-whatever their case, of two names that differ in nothing else the first one counts.
+Where values disagree, the type is the narrowest one that holds both, in the end a string: Spark
+then returns its JSON. A field that is always null is a string. Column names are case-insensitive,
+so of two names that differ only in case the first one is used.
 """
 
 import json
@@ -19,7 +19,7 @@ DEPTH_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """BOOLEAN, BIGINT, DOUBLE or STRING; "" for nothing but nulls."""
+    """BOOLEAN, BIGINT, DOUBLE or STRING; "" if all values are null."""
 
     name: str
 
@@ -42,7 +42,7 @@ _NUMBERS: Final = (Scalar("BIGINT"), Scalar("DOUBLE"))
 
 
 def objects(values: Iterable[bytes | None]) -> list[dict[str, Any]] | None:
-    """Return the values as JSON objects, or None if less than half of them are such."""
+    """Return the values as JSON objects, or None if less than half of them are objects."""
     found: list[dict[str, Any]] = []
     count = 0
     for value in values:
@@ -59,7 +59,7 @@ def objects(values: Iterable[bytes | None]) -> list[dict[str, Any]] | None:
 
 
 def infer(documents: Iterable[Mapping[str, Any]]) -> Fields:
-    """Return the columns of all `documents`, in the order in which they were met."""
+    """Return the columns of all `documents`, in the order of first occurrence."""
     kind: Kind = Fields({})
     for document in documents:
         kind = merged(kind, kind_of(document))
@@ -135,5 +135,5 @@ def _type(kind: Kind) -> str:
     if isinstance(kind, Fields) and kind.kinds:
         inner = ", ".join(f"{quoted(name)}: {_type(each)}" for name, each in kind.kinds.items())
         return f"STRUCT<{inner}>"
-    # An object that is always empty, or always null, may be anything.
+    # A field that is always null, or always an empty object, may have any type.
     return kind.name if isinstance(kind, Scalar) and kind.name else "STRING"

@@ -1,15 +1,15 @@
-"""SQL over topics: every topic that a query names becomes a view of it.
+"""SQL over topics: every topic that a query names is made available as a view.
 
-A value that is a JSON object becomes columns; other topics have `key` and `value` as text. Every
-view has besides
+The fields of JSON object values are columns; other topics have `key` and `value` as text. Every
+view also has
 
     _key  _partition  _offset  _timestamp  _headers
 
-with more underscores in front where the JSON has a field of that name. What a view is called is
-what the topic is called, in backticks if there are dots or dashes in it.
+with more leading underscores if the JSON has a field of that name. A view has the name of its
+topic, in backticks if it contains dots or dashes.
 
-Views are made when Spark misses them, so that Spark alone decides what is a table in a query and
-what only looks like it.
+Views are created when Spark reports a missing table, so that Spark alone decides which names in a
+query are tables.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SAMPLE_RECORDS: Final = 1000
-"""So many records of a topic are looked at, to learn which columns there are."""
+"""Number of records of a topic that are sampled to infer its columns."""
 
 SAMPLE_PARTITIONS: Final = 16
 SAMPLE_WAIT_MS: Final = 2000
@@ -43,33 +43,33 @@ META: Final = ("key", "partition", "offset", "timestamp", "headers")
 class Span:
     """Which records of each topic are read: from where, to where, as options of the source.
 
-    Both functions return a value for the partitions of a topic; None stands for all there is.
+    Both functions return the options for the partitions of a topic.
     """
 
     start: Callable[[Admin, str, list[PartitionInfo]], Mapping[str, str]]
     end: Callable[[Admin, str, list[PartitionInfo]], Mapping[str, str]] | None
-    """None: as it goes on."""
+    """None: a streaming read without an end."""
 
 
 @dataclass(slots=True)
 class Topics:
-    """Makes the views of one session."""
+    """Creates the views of one session."""
 
     spark: "SparkSession"
     admin: Admin
     url: str
     span: Span
     schemas: Mapping[str, str] = field(default_factory=dict)
-    """Columns by topic, as DDL; under "" for all that are not mentioned."""
+    """Columns by topic, as DDL; "" is for all other topics."""
     watermark: tuple[str, str] | None = None
     """Column and delay."""
     names: list[str] = field(default_factory=list)
-    """Topics that are views by now."""
+    """Topics that already have a view."""
 
     def query(self, text: str) -> "DataFrame":
-        """Return what the query returns, lazily.
+        """Return the result of the query, lazily.
 
-        Raises `BadQuery` if it is wrong, and `UnknownTopicOrPartition` for what is no topic.
+        Raises `BadQuery` if it is invalid, and `UnknownTopicOrPartition` for unknown topics.
         """
         register(self.spark)
         for _ in range(VIEWS_MAX):
@@ -87,7 +87,7 @@ class Topics:
         raise new_error(BadQuery, f"the query names more than {VIEWS_MAX} topics")
 
     def forget(self) -> None:
-        """Leave a session that others may use as it was."""
+        """Drop the views, since others may use the session."""
         for name in self.names:
             self.spark.catalog.dropTempView(name)
         self.names.clear()
@@ -163,7 +163,7 @@ class Topics:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("riacho")` known to the session, unless it is."""
+    """Register `format("riacho")` with the session, unless it is already."""
     try:
         spark.dataSource.register(RiachoDataSource)
     except AnalysisException as error:
@@ -172,7 +172,7 @@ def register(spark: "SparkSession") -> None:
 
 
 def meta_prefix(names: Mapping[str, object]) -> str:
-    """Return what is put before the names of what is no field of the value."""
+    """Return the prefix for columns that are not fields of the value."""
     taken = {name.lower() for name in names}
     prefix = "_"
     while any(prefix + name in taken for name in META):
@@ -181,7 +181,7 @@ def meta_prefix(names: Mapping[str, object]) -> str:
 
 
 def sample(url: str, topic: str, partitions: list[PartitionInfo]) -> list[bytes | None]:
-    """Return values of the topic: the newest of some of its partitions."""
+    """Return values of the topic: the newest ones of some of its partitions."""
     full = [each for each in partitions if each.high_watermark > each.log_start_offset]
     step = max(len(full) // SAMPLE_PARTITIONS, 1)
     chosen = full[::step][:SAMPLE_PARTITIONS]
@@ -198,7 +198,7 @@ def sample(url: str, topic: str, partitions: list[PartitionInfo]) -> list[bytes 
         while left and len(values) < SAMPLE_RECORDS:
             records = consumer.poll(SAMPLE_WAIT_MS)
             if not records:
-                break  # What is left was compacted away.
+                break  # The rest was compacted away.
             for record in records:
                 values.append(record.value)
                 if record.offset + 1 >= left.get(record.partition, 0):
@@ -207,7 +207,7 @@ def sample(url: str, topic: str, partitions: list[PartitionInfo]) -> list[bytes 
 
 
 def check_topic(admin: Admin, topic: str) -> None:
-    """Raise `UnknownTopicOrPartition` with what to do, unless there is the topic."""
+    """Raise `UnknownTopicOrPartition`, with advice, unless the topic exists."""
     try:
         admin.describe_topic(topic)
     except UnknownTopicOrPartition:

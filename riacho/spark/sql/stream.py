@@ -1,10 +1,10 @@
-"""A query that goes on: its results are written to a topic, each once.
+"""A continuous query: its results are written to a topic, each exactly once.
 
     topics ──▶ the query ──▶ key, value as JSON ──▶ the sink of this package ──▶ topic
 
-In the mode "update" Spark hands changed rows to a function instead, since Python sinks have no
-such mode; it writes each batch by the id of the query, which is in the checkpoint, and the id of
-the batch.
+In the mode "update" Spark passes changed rows to a function instead, since Python sinks have no
+such mode. It writes each batch under the id of the query, which is in the checkpoint, and the id
+of the batch.
 """
 
 import threading
@@ -45,7 +45,7 @@ class Continuous:
 
 
 class QueryFailed(Rejected):
-    """The query ran, and then it did not."""
+    """The query failed after it was started."""
 
     code = "QUERY_FAILED"
 
@@ -53,8 +53,9 @@ class QueryFailed(Rejected):
 def as_records(result: "DataFrame") -> "DataFrame":
     """Return key and value of each row: `_key` or `key` if there is one, the rest as JSON.
 
-    `_timestamp` and `_headers` are those of the record again, and `_partition` and `_offset` are
-    left out, so that SELECT * copies records. Raises `BadQuery` if nothing is left for the value.
+    `_timestamp` and `_headers` are kept as those of the record, and `_partition` and `_offset`
+    are left out, so that SELECT * copies records. Raises `BadQuery` if no column is left for the
+    value.
     """
     from pyspark.sql import functions as f
 
@@ -86,7 +87,7 @@ def _text(name: str, kind: str) -> "Column":
 
 
 def start(result: "DataFrame", wanted: Continuous) -> "StreamingQuery":
-    """Start the query; raise `BadQuery` if it cannot be one that goes on."""
+    """Start the query; raise `BadQuery` if it cannot run continuously."""
     if not result.isStreaming:
         raise new_error(BadQuery, "a query that goes on reads topics, and this one reads none")
     records = as_records(result)
@@ -109,7 +110,7 @@ def start(result: "DataFrame", wanted: Continuous) -> "StreamingQuery":
 
 
 def _start_updating(writer: Any, wanted: Continuous) -> "StreamingQuery":
-    # The first batch may be ready before we know what the query is called.
+    # The first batch may be ready before the id of the query is known.
     is_named = threading.Event()
     names: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Options of writing: where to, under which name, and what happens at once."""
+"""Options of a write: the topic, the transactional id, and what is atomic."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ from riacho.spark.options import Options
 from storage.errors import InvalidConfig
 
 TIMEOUT_MS_DEFAULT: Final = 900_000
-"""Of a transaction: as long as the gateway allows, since a slow task is no failure."""
+"""Timeout of a transaction: the gateway's maximum, since a slow task is not a failure."""
 
 _KNOWN: Final = (
     "topic",
@@ -34,18 +34,18 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 class WriteOptions:
     url: str
     topic: str | None
-    """Where all rows go; None: a column says it."""
+    """The topic of all rows; None: each row's column `topic`."""
     transactional_id: str | None
-    """None: any will do."""
+    """None: a random one is used."""
     atomic: Literal["job", "task"]
-    """What becomes visible at once."""
+    """What becomes visible atomically."""
     transaction_timeout_ms: int
     patience_s: float
-    """How long a gateway that does not answer is asked again."""
+    """How long requests to a gateway that does not answer are retried."""
     compression: Compression
     query_id: str | None = None
     batch_id: int = 0
-    """Which batch of which query a batch write is; without a query, it is always a new one."""
+    """The query and batch of a batch write; without a query, each write is a new one."""
 
 
 def parse_batch(given: Mapping[str, str]) -> WriteOptions:
@@ -67,8 +67,8 @@ def parse_batch(given: Mapping[str, str]) -> WriteOptions:
 def parse_stream(given: Mapping[str, str]) -> WriteOptions:
     """Return the options of a streaming write, or raise `InvalidConfig`.
 
-    A query needs a name that is the same after a restart and nobody else's, so that a restarted
-    driver shuts out what is left of the old one. Its checkpoint has just that property.
+    A query needs a unique name that survives a restart, so that a restarted driver fences what is
+    left of the old one. Its checkpoint location has both properties.
     """
     options = Options(given, _KNOWN, skipped=_SKIPPED)
     if options.choice("atomic", ("job", "task"), "job") != "job":

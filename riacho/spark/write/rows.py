@@ -1,8 +1,8 @@
-"""Rows of a data frame as records: which column is what, and requests of a good size.
+"""Turns rows of a data frame into records, in requests of a suitable size.
 
-Columns are those of Spark's sink for Kafka (`key`, `value`, `topic`, `partition`, `headers`), and
-`timestamp`. Others are left out, so that what was read from a topic can be written to another
-one as it is. Batches stay Arrow all the way; only those that are too large are cut.
+Columns are those of Spark's Kafka sink (`key`, `value`, `topic`, `partition`, `headers`), and
+`timestamp`. Others are ignored, so that rows read from one topic can be written to another one
+unchanged. Batches stay Arrow throughout; only those that are too large are split.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from storage.errors import InvalidConfig, InvalidRecord
 
 REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""A transaction holds a list of its requests, so that fewer and larger ones let it hold more."""
+"""A transaction keeps a list of its requests, so it can hold more if they are larger."""
 
 REQUEST_RECORDS: Final = 50_000
 
@@ -45,11 +45,11 @@ _KINDS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the columns of a record are."""
+    """The positions of a record's columns."""
 
     columns: dict[str, int]
     topic: str | None
-    """Where all rows go; None: their column says it."""
+    """The topic of all rows; None: each row's column `topic`."""
 
 
 def layout(schema: StructType, topic: str | None) -> Layout:
@@ -103,7 +103,7 @@ class _Waiting:
 def requests(
     batches: Iterable[pa.RecordBatch], wanted: Layout
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield a topic and its next records, in order within a topic, for one request each.
+    """Yield requests: a topic and its next records, in order within each topic.
 
     Holds less than `REQUEST_BYTES` of each topic, and one of Spark's batches.
     """
@@ -156,13 +156,13 @@ def _records(batch: pa.RecordBatch, wanted: Layout) -> pa.RecordBatch:
 
 def _in_ms(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type):
-        # Finer than ms is cut off, as Spark's own casts do.
+        # Truncated to milliseconds, as Spark's own casts do.
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     return column.cast(pa.int64())
 
 
 def _pieces(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield `records` in pieces that fit into a request; a single row always does, or never."""
+    """Yield `records` in pieces that fit into a request; a single row cannot be split."""
     is_small = records.nbytes <= REQUEST_BYTES and records.num_rows <= REQUEST_RECORDS
     if is_small or records.num_rows == 1:
         yield records

@@ -1,20 +1,20 @@
-"""Writing to topics: what a job or a micro-batch writes is there once, whole, or not at all.
+"""Writes to topics: a job or a micro-batch is written once and completely, or not at all.
 
     driver, before the tasks    begins a transaction                     (a writer is pickled)
     tasks                       stage rows, and return the names of them
     driver, after the tasks     commits what successful tasks have named, in the order of tasks
 
-Nothing of failed, retried or speculative attempts is named, so nothing of it is committed.
+Rows of failed, retried or speculative attempts are not named, so they are not committed.
 
-A streaming query commits with every micro-batch a *marker*: the group `spark-sink-<query id>`
-has then read up to the id of the batch, plus one. Spark may run a batch again though it was
-committed, after a crash before it could take note of that; then the marker is there already, and
-the copy is aborted. The query's id is that in its checkpoint, so a new checkpoint is a new query.
-Inside of `foreachBatch` the options `queryId` and `batchId` do the same for a batch write.
+A streaming query commits a *marker* with every micro-batch: the group `spark-sink-<query id>`
+commits the id of the batch plus one as its offset. After a crash Spark may run a batch again
+although it was committed, if it had not yet noted the commit. Then the marker already exists, and
+the copy is aborted. The query's id is the one in its checkpoint, so a new checkpoint is a new
+query. In `foreachBatch` the options `queryId` and `batchId` do the same for a batch write.
 
-Two drivers with one checkpoint, because the first was only believed to be dead, have the same
-transactional id. To begin shuts out whoever began before, and the marker is read after that: if
-it says that the batch is missing, it stays missing until this transaction commits, or is fenced.
+If two drivers use one checkpoint, because the first was wrongly believed dead, they have the same
+transactional id. Beginning a transaction fences the earlier driver, and the marker is read after
+that: if the batch is missing then, it stays missing until this transaction commits or is fenced.
 """
 
 import secrets
@@ -53,18 +53,18 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both kinds of writers share: a transaction that begins when they go to their tasks."""
+    """What both writers share: a transaction that begins when Spark sends them to the tasks."""
 
     def __init__(self, options: WriteOptions, wanted: Layout) -> None:
         self._options = options
         self._layout = wanted
-        # Batch jobs have nothing in common with those before them, so neither has their name.
+        # Batch jobs are independent of earlier ones, so each gets a random id.
         self._transactional_id = options.transactional_id or f"spark-{secrets.token_hex(16)}"
         self._transaction_id: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark asks for a writer on the driver, for each micro-batch anew, and pickles it for the
-        # tasks: that is the one moment before them. Those that commit are never pickled again.
+        # Spark creates a writer on the driver for each micro-batch, and pickles it for the tasks:
+        # this is the only hook before they start. Writers that commit are not pickled again.
         if self._transaction_id is None and self._options.atomic == "job":
             with Connection(self._options) as connection:
                 self._transaction_id = connection.begin(self._transactional_id)
@@ -74,7 +74,7 @@ class _Writer:
         assert transaction_id is not None
         ready = requests(iterator, self._layout)
         first = next(ready, None)
-        if first is None:  # As most tasks after a shuffle of little.
+        if first is None:  # Like most tasks after a shuffle of few rows.
             return Written(transaction_id)
         topics = set()
         with Connection(self._options) as connection:
@@ -89,11 +89,11 @@ class _Writer:
     def _commit(
         self, messages: Sequence[WriterCommitMessage | None], query_id: str | None, batch_id: int
     ) -> None:
-        """Make all rows visible, unless this batch of this query was before."""
+        """Make all rows visible, unless this batch of this query was committed before."""
         written = _written(messages)
         names = [name for each in written for name in each.names]
         if not names:
-            # Whether nothing was written before does not matter, so it needs no marker.
+            # Writing nothing twice does no harm, so an empty batch needs no marker.
             self._abort(messages)
             return
         transaction_id, marker = written[0].transaction_id, None
@@ -108,7 +108,7 @@ class _Writer:
             connection.commit(transaction_id, names, marker)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drop what tasks have staged; those that are still writing are refused from then on."""
+        """Drop what tasks have staged; the gateway then refuses tasks that are still writing."""
         ids = {each.transaction_id for each in _written(messages)}
         if self._transaction_id is not None:
             ids.add(self._transaction_id)
@@ -125,7 +125,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if self._options.atomic == "job":
             return self._write(iterator, self._transaction_id)
         with Connection(self._options) as connection:
-            # An earlier attempt of the same task that still goes on is shut out.
+            # Fences an earlier attempt of the same task that is still running.
             own_id = f"{self._transactional_id}-{_task().partitionId()}"
             transaction_id = connection.begin(own_id)
             written = self._write(iterator, transaction_id)
@@ -138,7 +138,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             self._commit(messages, self._options.query_id, self._options.batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop everything; with atomic=task, what failed tasks wrote was never there."""
+        """Drop everything; with atomic=task, failed tasks have committed nothing."""
         if self._options.atomic == "job":
             self._abort(messages)
 

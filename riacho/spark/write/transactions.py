@@ -1,11 +1,11 @@
-"""The transaction that the tasks of a job write into, as driver and tasks see it.
+"""The transaction that the tasks of a job write to, for driver and tasks.
 
     driver   begin ──▶ transaction id ─────────────────────────────▶ commit(names) or abort
     tasks              send · send · … ──▶ names of what was staged ──┘
 
-Every request that is answered has a name, and the commit lists the names that it takes. So
-anything may be sent again at any time: what a lost answer, a failed or a speculative attempt has
-staged besides is listed by nobody, and is dropped by the commit.
+The gateway answers every request with a name, and the commit lists the names to include. So any
+request may be repeated at any time: what was staged by a request with a lost answer, or by a
+failed or speculative attempt, is not listed, and the commit drops it.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from storage.errors import (
 )
 
 FLIGHTS_MAX: Final = 2
-"""Requests of a task on their way at once: one is written while the next one is made."""
+"""Maximum concurrent requests of a task: one is written while the next one is prepared."""
 
 
 class Connection(Synchronous):
-    """Calls to the gateway, repeated while there is hope. Close it."""
+    """Calls to the gateway, retried while that may help. Close it after use."""
 
     def __init__(self, options: WriteOptions) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Connection(Synchronous):
         await self._gateway.close()
 
     def begin(self, transactional_id: str) -> str:
-        """Begin as the newest instance: older ones of this id can commit nothing any more."""
+        """Begin as the newest instance: older ones with this id can no longer commit."""
         body = {
             "transactional_id": transactional_id,
             "timeout_ms": self._options.transaction_timeout_ms,
@@ -59,7 +59,7 @@ class Connection(Synchronous):
     def commit(
         self, transaction_id: str, names: Sequence[str], offsets: Mapping[str, Any] | None = None
     ) -> None:
-        """Make what has these names visible, in this order, and nothing else."""
+        """Make the requests with these names visible, in this order, and nothing else."""
         body: dict[str, Any] = {"staged": list(names)}
         if offsets is not None:
             body["offsets"] = offsets
@@ -69,7 +69,7 @@ class Connection(Synchronous):
             raise _advised(error) from error
 
     def abort(self, transaction_id: str) -> None:
-        """Drop all of it. Whether it is open still does not matter: then it has ended."""
+        """Drop all of the transaction. Does nothing if it has already ended."""
         try:
             self._call("POST", transaction_path(transaction_id, "abort"), json={})
         except (InvalidTransactionState, InvalidProducerEpoch):
@@ -84,7 +84,7 @@ class Connection(Synchronous):
         return max((int(one["offset"]) for one in reply.json()["offsets"]), default=0)
 
     def stage(self, transaction_id: str, topic: str, batch: pa.RecordBatch) -> "Future[str]":
-        """Begin to send records; the future returns the name that a commit may list."""
+        """Start to send records; the future returns the name that a commit may list."""
         body = _encoded(batch, self._options)
         headers = {"content-type": ARROW, "riacho-transaction": transaction_id}
         path = topic_path(topic, "records")
@@ -119,13 +119,13 @@ class Stager:
         """In the order of `send`."""
 
     def send(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Send records, soon; raise what became of earlier ones."""
+        """Start to send records; raise the errors of earlier ones."""
         if len(self._flying) >= FLIGHTS_MAX:
             self._land()
         self._flying.append(self._connection.stage(self._transaction_id, topic, batch))
 
     def finish(self) -> list[str]:
-        """Return the names of all that was sent, once it is staged."""
+        """Wait until all requests are staged, and return their names."""
         while self._flying:
             self._land()
         return self.names
