@@ -1,9 +1,9 @@
-"""Where things live: every object key and every metadata key is made here.
+"""The names of all objects and metadata items: every key is made here.
 
-An object's identifier is 16 bytes, 6 of time and 10 of chance, so it is unique without any
-agreement and a person can see its age. Keys begin with one digit of the random part, because
-a bucket spreads its load by prefix (16 of them take 56,000 writes a second from the start, and
-split further by themselves), and a directory is made only 16 times:
+An object's identifier is 16 bytes, 6 of time and 10 random, so it is unique without coordination
+and a person can see its age. Keys begin with one digit of the random part, because a bucket
+spreads its load by prefix (16 prefixes take 56,000 writes a second from the start, and the
+bucket splits them further by itself), and a directory is made only 16 times:
 
     f/hot/<id>.seg                               slices of many partitions
     f/index/<topic id>/<lane>/<id>.page          entries of one lane
@@ -46,7 +46,7 @@ def zone_probe(probe: str) -> str:
 
 
 def table_batch(object_id: bytes) -> str:
-    """Return the key of a small segment in the table; by digit, to spread and to list them."""
+    """Return the key of a small segment in the table; the digit spreads and lists them."""
     name = object_id.hex()
     return f"batch/{name[-1]}/{name}"
 

@@ -1,16 +1,16 @@
-"""Leases: at most one process does a job, and one that fell asleep can change nothing.
+"""Leases: at most one process does a job, and a suspended holder can change nothing.
 
-A lease is an item that its holder rewrites again and again; every write gives it a new version.
+A lease is an item that its holder rewrites regularly; every write gives it a new version.
 
-- *Taking over* needs a version that stood still for the lease time, measured by the taker's
-  own monotonic clock from when it first saw it. Clocks of machines are never compared, so a
-  wrong one can make a lease last longer, never shorter.
+- *Taking over* requires that the version has not changed for the lease time, measured by the
+  taker's own monotonic clock from when it first saw that version. Clocks of different machines
+  are never compared, so a wrong clock can make a lease last longer, never shorter.
 - *Fencing* is what keeps it safe: every transaction of the holder also checks the version of
-  the lease (`Lease.transact`). Whoever took over has changed it. A holder that was paused past
-  its lease, or whose request was on its way for an hour, has no effect at all.
+  the lease (`Lease.transact`). A process that takes over changes that version. A holder that was
+  paused past its lease, or whose request was delayed for an hour, has no effect at all.
 - *Lost replies*: only we write our name, so an item that bears it, in our epoch, is ours.
 
-The waiting only keeps the job from being stolen all the time; the check keeps it correct.
+The wait only prevents constant takeovers; the check ensures correctness.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,25 +26,25 @@ from storage.stores.metadata import TRANSACT_OPS_MAX, Check, MetadataStore, Op, 
 _MAGIC: Final = b"RLE1"
 
 FENCED_OPS_MAX: Final = TRANSACT_OPS_MAX - 1
-"""As many ops fit into one transaction beside the check."""
+"""Maximum number of ops in one transaction, in addition to the check."""
 
 
 class LeaseLost(Conflict):
-    """Someone else took over: stop, nothing was written."""
+    """Another process took over. Nothing was written; the caller must stop."""
 
     code = "NOT_CONTROLLER"
 
 
 class LeaseItem(msgspec.Struct, array_like=True, frozen=True):
     holder: str
-    """Empty: nobody, take it."""
+    """Empty: the lease is free."""
     epoch: int
-    """Counts holders."""
+    """Incremented with every new holder."""
     beats: int = 0
     since_ms: int = 0
-    """When the holder took it, by its own clock. For people."""
+    """When the holder took it, by its own clock. For display only."""
     about: str = ""
-    """Where the holder can be found. For people."""
+    """Where the holder can be found. For display only."""
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(LeaseItem)
@@ -59,14 +59,14 @@ def decode(value: bytes) -> LeaseItem:
 
 
 async def current(metadata: MetadataStore, name: str) -> LeaseItem | None:
-    """Return who holds the lease, for people; None if nobody does."""
+    """Return the current lease, for display; None if it is free."""
     item = await metadata.get(keys.lease(name))
     lease = None if item is None else decode(item.value)
     return lease if lease is not None and lease.holder else None
 
 
 class Lease:
-    """One process's view of a lease. `holder` must be an identifier of this process alone."""
+    """One process's view of a lease. `holder` must be unique to this process."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class Lease:
         self._now_ms = now_ms
         self._held: tuple[LeaseItem, str] | None = None
         self.renewed_s = 0.0
-        """When the call began that renewed it last."""
+        """When the last successful renewal began."""
         self._seen: tuple[str | None, float] | None = None
-        """The version of another holder that was seen first, and when."""
+        """The last version seen of another holder, and when it was first seen."""
 
     @property
     def epoch(self) -> int | None:
@@ -104,10 +104,10 @@ class Lease:
         return self._monotonic_s() - self.renewed_s >= self.lease_s / 3
 
     async def keep(self) -> bool:
-        """Renew the lease, or take it if it is free or stood still; return whether it is ours.
+        """Renew the lease, or take it if it is free or expired; return whether it is ours.
 
-        Raises `StoreUnavailable` or `OutcomeUnknown` if the store does not tell; then the next
-        call finds out.
+        Raises `StoreUnavailable` or `OutcomeUnknown` if the store does not answer; the next call
+        then determines the outcome.
         """
         began_s = self._monotonic_s()
         if self._held is None:
@@ -124,7 +124,7 @@ class Lease:
             return await self._write(self._mine(1), None)
         item = decode(stored.value)
         if item.holder == self._holder:
-            # An unanswered write of ours did it after all.
+            # An earlier unanswered write of ours was applied.
             return await self._write(self._beaten(item), stored.version)
         if item.holder and not self._stood_still(stored.version, began_s):
             return False
@@ -132,7 +132,7 @@ class Lease:
 
     def _stood_still(self, version: str, now_s: float) -> bool:
         if self._seen is None or self._seen[0] != version:
-            # Dated when the look began would be too early: the item may be newer than that.
+            # `now_s`, before the read began, would be too early: the item may be newer.
             self._seen = version, self._monotonic_s()
             return False
         return now_s - self._seen[1] >= self.lease_s
@@ -144,20 +144,20 @@ class Lease:
         return msgspec.structs.replace(item, beats=item.beats + 1)
 
     async def _write(self, item: LeaseItem, expected: str | None) -> bool:
-        """Put `item`; return False if someone else was first."""
+        """Put `item`; return False if another process wrote first."""
         self._held = None
         try:
             versions = await self._metadata.transact([Put(self.key, encode(item), expected)])
         except MetadataConflict as conflict:
             return self._adopt(conflict.current.get(self.key))
         except OutcomeUnknown:
-            # Not known to be ours until an item says so; the next `keep` looks.
+            # Not ours until a stored item proves it; the next `keep` reads it again.
             return self._adopt(await self._metadata.get(self.key), expected)
         self._held = item, versions[self.key]
         return True
 
     def _adopt(self, stored: Versioned | None, unanswered: str | None = None) -> bool:
-        """Hold what is stored if it bears our name, and no write on it is in doubt."""
+        """Hold the stored item if it bears our name and no write on it is unanswered."""
         if stored is None or (unanswered is not None and stored.version == unanswered):
             return False
         item = decode(stored.value)
@@ -167,7 +167,7 @@ class Lease:
         return True
 
     async def release(self) -> None:
-        """Let the next one take it at once."""
+        """Free the lease, so that another process can take it at once."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -175,18 +175,18 @@ class Lease:
         try:
             await self._metadata.transact([Put(self.key, encode(free), held[1])])
         except (MetadataConflict, OutcomeUnknown, StoreUnavailable):
-            return  # It is someone else's, or will stand still.
+            return  # Another process holds it, or it will expire.
 
     def fenced(self, ops: Sequence[Op]) -> list[Op]:
-        """Return `ops` with the check that makes them count only while the lease is ours."""
+        """Return `ops` with the check that makes them fail unless the lease is ours."""
         if self._held is None:
             raise LeaseLost(f"{self.key} is not ours")
         return [*ops, Check(self.key, self._held[1])]
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        """Do `ops` if the lease is still ours, all or nothing.
+        """Apply `ops` if the lease is still ours, all or nothing.
 
-        Raises `LeaseLost` if it is not, and else what `MetadataStore.transact` raises.
+        Raises `LeaseLost` if it is not, and otherwise any error of `MetadataStore.transact`.
         """
         try:
             return await self._metadata.transact(self.fenced(ops))

@@ -1,1 +1,1 @@
-"""Lanes at work: commits, their order, rolls, and commits to several lanes at once."""
+"""Lanes: commits, their order, rolls, and commits to several lanes at once."""

@@ -1,14 +1,15 @@
 """Committing to many lanes at once: all or nothing.
 
-Runs of any number of lanes, and whatever else must change with them (group offsets, the item of
-a transaction), become visible by one metadata transaction over the heads and those items.
-Before it, nothing was in the log; after it, everything is.
+One metadata transaction over the heads makes the runs of several lanes visible, together with
+the other items that must change with them (group offsets, the item of a transaction). Before
+it, none of the records are in the log; after it, all of them are.
 
-The order is that of arrival here too: a place is taken in the queue of every lane at once, so
-that two of these meet in all lanes in the same order and never wait for each other in a ring.
+Commits happen in the order of arrival here too. A commit takes its place in the queues of all its
+lanes at the same moment, so any two commits have the same order in every lane they share and
+cannot deadlock.
 
-What goes wrong is dealt with as for one lane (commits.py). Whatever has an item of its
-own in the transaction finds there whether an unanswered attempt has happened.
+Failures are handled as for one lane (commits.py). A caller with an item of its own in the
+transaction reads from that item whether an unanswered attempt was applied.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,15 +43,15 @@ Plan: TypeAlias = Callable[[Bases], Awaitable[Sequence[Op]]]
 
 @dataclass(frozen=True, slots=True)
 class LaneRuns:
-    """What is staged for one lane, in the order of arrival."""
+    """The runs staged for one lane, in the order of arrival."""
 
     topic_id: bytes
     lane: int
     runs: tuple[Run, ...]
     in_sync_min: int = 1
-    """So many zones must be in sync when it is committed."""
+    """Minimum number of zones in sync at the time of the commit."""
     is_old: bool = False
-    """Whether it was written so long ago that zones may have lost it (`TRUSTED_S`)."""
+    """Whether the runs were written so long ago that zones may have lost them (`TRUSTED_S`)."""
 
     @property
     def key(self) -> LaneKey:
@@ -79,19 +80,19 @@ class AtomicCommits:
         self._runtime = runtime
 
     async def commit(self, staged: Sequence[LaneRuns], plan: Plan) -> Bases:
-        """Append all that is staged and do what `plan` returns, or nothing of it.
+        """Append everything in `staged` and apply the ops that `plan` returns, all or nothing.
 
-        `plan` is called in every attempt, after the heads were read: it reads its own items
-        and returns what is to be done with them, or raises to end it all, because it must not
-        be done or was done already.
+        `plan` is called in every attempt, after the heads were read. It reads its own items and
+        returns the ops for them. It raises to abort the commit, because the commit is not
+        allowed or was applied already.
 
-        Raises `TransactionTooLarge`, `Contended`, `UnknownTopicOrPartition` if a topic is gone,
-        what `plan` and the stores raise, and `OutcomeUnknown`.
+        Raises `TransactionTooLarge`, `Contended`, `UnknownTopicOrPartition` if a topic was
+        deleted, any error of `plan` and the stores, and `OutcomeUnknown`.
         """
         parts = joined(staged)
         check_width(len(parts))
         lanes = [self._lanes.lane(*part.key) for part in parts]
-        # All at once, with no pause in between: see above.
+        # All in one step, without an await in between: see the module docstring.
         turns = [lane.take_turn() for lane in lanes]
         try:
             for turn in turns:
@@ -113,7 +114,7 @@ class AtomicCommits:
                     pairs = zip(lanes, views, strict=True)
                     views = [lane.adopted(view, conflict) for lane, view in pairs]
                 except MetadataConflict:
-                    pass  # Met by `plan`, with items of its own.
+                    pass  # Raised by `plan` for its own items.
                 except OutcomeUnknown:
                     doubt = views
                     views = [await lane.view(0) for lane in lanes]
@@ -164,8 +165,8 @@ class AtomicCommits:
     async def _covering(self, lane: Lane, view: LaneView, part: LaneRuns) -> tuple[Head, LaneRuns]:
         """Return the head to append to, and `part` with every run in all its zones in sync.
 
-        One that does not take them leaves the ISR. Raises `NotEnoughReplicas` if the rest is
-        too few.
+        A zone that fails to store a run leaves the ISR. Raises `NotEnoughReplicas` if too few
+        zones remain.
         """
         head = await lane.ready(view.head)
         runs = []
@@ -193,10 +194,10 @@ async def _has_landed(
     doubt: Sequence[LaneView],
     views: Sequence[LaneView],
 ) -> bool | None:
-    """Whether an attempt on `doubt` has happened by the time of `views`; None: it still may.
+    """Whether `views` include the attempt made on `doubt`; None: it may still be applied.
 
-    Any lane that changed since tells, as the attempt was conditional on all of them. It need
-    not be the first: the attempt may have landed while the heads were read one by one.
+    Any lane that has changed since decides it, because the attempt was conditional on all heads.
+    It need not be the first lane: the attempt may be applied while the heads are read one by one.
     """
     for lane, part, old, now in zip(lanes, parts, doubt, views, strict=True):
         if old.version != now.version:
@@ -205,7 +206,7 @@ async def _has_landed(
 
 
 def check_width(lane_count: int, other_ops: int = 0) -> None:
-    """Raise `TransactionTooLarge` if so many lanes and other items do not fit into one."""
+    """Raise `TransactionTooLarge` if these lanes and other items do not fit into one."""
     check_ops_count(lane_count, lane_count + other_ops)
 
 

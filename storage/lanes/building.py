@@ -1,4 +1,4 @@
-"""From record batches to one hot segment and the runs that commit it. Pure."""
+"""Builds one hot segment, and the runs that commit it, from record batches. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from storage.stores.objects import Piece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanePart:
-    """What one lane contributes to a segment."""
+    """The part of a segment that belongs to one lane."""
 
     topic_id: bytes
     first_partition: int
@@ -22,7 +22,7 @@ class LanePart:
     codec: Codec
     zones: int
     batches: "Sequence[tuple[int, Sequence[pa.RecordBatch | Sent], int]]"
-    """For each partition (within the lane), its record batches in order, and about their size."""
+    """Partition (within the lane), its record batches in order, and their approximate size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class BuiltSegment:
 
 
 def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
-    """Return the segment that holds `parts`; the slices of a part lie next to each other."""
+    """Return the segment that holds `parts`; the slices of a part are adjacent."""
     runs: list[Run] = []
     rows: list[tuple[bytes, int, Slice]] = []
     stored: list[tuple[int, memoryview]] = []
@@ -51,7 +51,7 @@ def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
 
 
 def _encode(part: LanePart) -> list[tuple[int, Slice]]:
-    """Return the slices of each partition in order; what was sent as one is one already."""
+    """Return the slices of each partition in order; batches sent as a slice are kept as is."""
     found: list[tuple[int, Slice | None]] = []
     batches: list[pa.RecordBatch] = []
     for partition, waiting, size_bytes in part.batches:

@@ -1,17 +1,17 @@
-"""Committing to a head: one compare-and-set, and certainty about what became of it.
+"""Committing to a head: one compare-and-set, and how its outcome is determined.
 
-What can go wrong, and what is done:
+Failures and how they are handled:
 
-- *Someone else committed first.* The conflict carries the new head; append to that one.
-- *No answer.* The write may have happened. If it did, our first slice sits exactly where the
-  old head ended, because the write was conditional on that head; so one look at that offset
-  tells. Until it has been told, nothing is reported: neither an error nor an offset.
+- *Another process committed first.* The conflict carries the new head; append to that one.
+- *No answer.* The write may have been applied. If it was, our first slice is exactly where the
+  old head ended, because the write was conditional on that head. Reading that offset decides
+  it. Until then neither an error nor an offset is reported.
 - *A late duplicate.* Every attempt is conditional on one version of the head, so at most one
-  of them lands. After an unanswered attempt every later conflict is checked for it.
-- *The head is gone.* The topic was deleted, and nothing can be appended to it any more.
-- *Some of it must not be appended.* Batches of idempotent producers are judged against the
-  head they would be appended to. Records of one that is a duplicate, or comes too early, lie
-  in the same slices as others', so the rest is written anew without them: rare, and exact.
+  of them is applied. After an unanswered attempt every later conflict is checked for it.
+- *The head does not exist.* The topic was deleted; nothing can be appended to it any more.
+- *Some batches must not be appended.* Batches of idempotent producers are checked against the
+  head they would be appended to. The records of a duplicate, or of a batch that is too early,
+  share slices with others, so the rest is written again without them. This is rare.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ from storage.stores.dated import DatedConflict
 from storage.stores.metadata import Check, Put
 
 COPY_S_MAX: Final = 10.0
-"""How long a commit waits for a zone that came in sync to take what it lacks."""
+"""Maximum time a commit waits to copy an object to a zone that has just come in sync."""
 
 Bases: TypeAlias = dict[int, int]
 """The first offset of every partition (within the lane) of a run."""
 
 _Doubt: TypeAlias = tuple[LaneView, list[Run]]
-"""What an attempt that was not answered was made on, and with."""
+"""The view and the runs of an attempt that was not answered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,18 +63,18 @@ class Offer:
     """A run whose object is durable, and the claims of the idempotent batches in it."""
 
     run: Run | None
-    """None: nothing is left of it."""
+    """None: nothing is left to append."""
     claims: tuple[Claim, ...] = ()
     without: "Callable[[Mapping[int, Verdict]], Awaitable[Offer]] | None" = None
-    """Tells why these claims are not appended, and returns what is left, written anew."""
+    """Reports why these claims are not appended; returns the rest, written again without them."""
     checks: tuple[Check, ...] = ()
-    """What else must hold at the moment of the commit; `Fenced` if it does not."""
+    """Further conditions of the commit; `Fenced` is raised if one does not hold."""
     failed: int = 0
-    """Zones that did not take the object, or took too long: not in sync any more."""
+    """Zones that did not store the object in time: they leave the ISR."""
     awaited: int = 0
-    """Zones that will get it later: the lane will be told of them (`learn`)."""
+    """Zones that store the object later; the writer then reports the result by `learn`."""
     in_sync_min: int = 1
-    """So many zones must be in sync."""
+    """Minimum number of zones in sync."""
 
 
 class Fenced(Exception):
@@ -86,7 +86,7 @@ class Fenced(Exception):
 
 
 class CommittingHead(WatchedHead):
-    """The head of one lane, and how this process changes it."""
+    """The head of one lane, and the commits of this process to it."""
 
     def __init__(self, key: str, runtime: LaneRuntime) -> None:
         super().__init__(key, runtime)
@@ -104,15 +104,15 @@ class CommittingHead(WatchedHead):
         return await self.commit_offers([Offer(run) for run in runs], born_s)
 
     async def commit_offers(self, offers: list[Offer], born_s: float) -> list[Bases]:
-        """Append what may be appended of `offers`; return the first offsets of each.
+        """Append the acceptable parts of `offers`; return the first offsets of each.
 
-        Those with claims that may not are replaced in the list by what is left of them.
-        `born_s` is when the oldest of their objects began. Raises `Contended` if others were
-        always faster, `UnknownTopicOrPartition` if the topic is gone, `Fenced` if a check of
-        an offer did not hold, what the stores raised, or `OutcomeUnknown` if an attempt was
-        not answered and may still count.
+        An offer with rejected claims is replaced in the list by the rest of it. `born_s` is when
+        the oldest of the objects was begun. Raises `Contended` if other processes always
+        committed first, `UnknownTopicOrPartition` if the topic was deleted, `Fenced` if a check
+        of an offer did not hold, any error of the stores, or `OutcomeUnknown` if an attempt was
+        not answered and may still be applied.
         """
-        # One time for all attempts: what was admitted once is so again, against the same head.
+        # The same time in all attempts, so that the same head admits the same claims again.
         minute = producers.minute_of(self._runtime.now_ms())
         doubt: _Doubt | None = None
         try:
@@ -138,7 +138,7 @@ class CommittingHead(WatchedHead):
                 if bases is not None:
                     return _by_offer(offers, bases)
                 if fenced:
-                    # An unanswered attempt had the same check, so it cannot land any more.
+                    # An unanswered attempt had the same check, so it can no longer be applied.
                     raise Fenced(fenced)
             raise AssertionError("attempts end by an error")
         except RiachoError as error:
@@ -147,25 +147,25 @@ class CommittingHead(WatchedHead):
     async def _cleared(
         self, doubt: "_Doubt | None", view: LaneView
     ) -> "tuple[_Doubt | None, list[Bases] | None]":
-        """Return the doubt if it is still one, and the first offsets if the attempt has landed."""
+        """Return `doubt` unless resolved, and the first offsets if its attempt was applied."""
         if doubt is None or doubt[0].version == view.version:
             return doubt, None
         if await self.landed(doubt[0].head, doubt[1], view.head):
             return doubt, heads.base_offsets(doubt[0].head, doubt[1])
-        # Its version of the head is gone, so it cannot land any more either.
+        # The head has changed since that version, so the attempt can no longer be applied.
         return None, None
 
     async def _admitted(
         self, view: LaneView, offers: list[Offer], minute: int
     ) -> tuple[LaneView, dict[Key, Window]]:
-        """Rewrite offers in place until every claim comes next; return the windows to change."""
+        """Rewrite offers in place until all claims are in sequence; return the changed windows."""
         is_fresh = False
         while any(offer.claims for offer in offers):
             verdicts, changed = await self._judged(view, offers, minute)
             if not any(verdicts):
                 return view, changed
             if not is_fresh and _has_gap(verdicts):
-                # Another process may have filled it since we last looked.
+                # Another process may have filled the gap since the head was last read.
                 view, is_fresh = await self._fresh(), True
                 continue
             for number, rejected in enumerate(verdicts):
@@ -213,9 +213,9 @@ class CommittingHead(WatchedHead):
     async def _replicated(
         self, head: Head, view: LaneView, offers: Sequence[Offer], *, is_old: bool
     ) -> tuple[Head, list[Run]]:
-        """Return the head without zones that failed, and the runs as the rest holds them.
+        """Return the head without zones that failed, and the runs with the zones that hold them.
 
-        Raises `NotEnoughReplicas` if the rest is too few.
+        Raises `NotEnoughReplicas` if too few zones remain.
         """
         runs: list[Run] = []
         in_sync_min = 1
@@ -238,7 +238,7 @@ class CommittingHead(WatchedHead):
     async def check_in_sync(self, view: LaneView, head: Head, in_sync_min: int) -> None:
         """Raise `NotEnoughReplicas` if `head`, which follows `view`, has too few zones in sync.
 
-        Zones that left since `view` are written first, else the controller cannot let them in.
+        A smaller ISR is written first, else the controller cannot admit the zones that left it.
         """
         if head.isr.bit_count() < in_sync_min and head.isr != view.head.isr:
             with suppress(RiachoError):
@@ -248,11 +248,11 @@ class CommittingHead(WatchedHead):
     async def covered(
         self, head: Head, run: Run, awaited: int = 0, *, is_old: bool = False
     ) -> tuple[Run, int]:
-        """Return `run` with its object in all zones in sync, and those that do not take it.
+        """Return `run` with its object in all zones in sync, and the zones where copying failed.
 
-        Where it is written is decided before it is committed, and a zone may have come in sync
-        in between: it must hold everything. Those that are `awaited` get it anyway. If it
-        `is_old`, zones are asked whether they still have it.
+        The zones are chosen when the object is written. A zone may have come in sync since, and
+        a zone in sync must hold everything. `awaited` zones get the object from the writer. If
+        the run `is_old`, the zones are asked whether they still have the object.
         """
         if is_old and head.isr.bit_count() > 1 and run.kind != Kind.TABLE:
             run = await self._found(head, run)
@@ -269,14 +269,14 @@ class CommittingHead(WatchedHead):
         return msgspec.structs.replace(run, zones=run.zones | done), missing & ~done
 
     async def _found(self, head: Head, run: Run) -> Run:
-        """Return `run` in those zones in sync that have not lost its object meanwhile."""
+        """Return `run` with only the zones in sync that have not lost its object."""
         key = keys.hot_segment(run.object_id)
         names = replication.zone_names(head, run.zones & head.isr)
         looks = [asyncio.create_task(self._runtime.zones.store(n).size(key)) for n in names]
         _, slow = await asyncio.wait(looks, timeout=COPY_S_MAX) if looks else ((), ())
         for look in slow:
             look.cancel()
-        # One that does not answer is not known to have lost it.
+        # A zone that does not answer is not known to have lost the object.
         there = [n for n, look in zip(names, looks, strict=True) if not _is_missing(look)]
         return msgspec.structs.replace(run, zones=replication.mask_of(head, there))
 
@@ -296,26 +296,26 @@ class CommittingHead(WatchedHead):
         return may_have_moved and await self._has_moved(found[0], runs[0])
 
     async def _has_moved(self, found: Entry, run: Run) -> bool:
-        """Whether what a roll lists now in the place of a run of the table is that run, moved."""
+        """Whether `found`, which a roll listed in the place of `run`, is that run, moved."""
         piece = run.slices[0]
         if (found.record_count, found.length, found.crc) != (piece.count, piece.length, piece.crc):
             return False
         batches = self._runtime.catalog.batches
         assert batches is not None, run
         if await batches.is_there(run.object_id):
-            # Somebody else may have written the same bytes; or it was not removed yet.
+            # Another process may have written the same bytes, or ours is not removed yet.
             raise OutcomeUnknown("the log was rolled before the commit could be recognised")
-        # Only who moved it removes it.
+        # A batch is removed only by the process that moved it.
         return True
 
     async def ready(self, head: Head) -> Head:
-        """Return `head` as it may be appended to: with room, if it had too little."""
-        # First who leaves: they need not hold what is rolled.
+        """Return `head` ready for an append, with space freed if it was far too large."""
+        # First remove zones from the ISR: these need not hold what is rolled.
         head = await self._rolls.ready(self._replica_news.applied(head))
         return self._replica_news.applied(await self._spills.ready(head))
 
     def committed(self, before: Head, view: LaneView) -> None:
-        """Take note of a commit by this process."""
+        """Record a commit by this process."""
         self._know(view)
         self._replica_news.committed(view.head)
         self._rolls.committed(view.head)
@@ -323,10 +323,10 @@ class CommittingHead(WatchedHead):
         self._spills.begin_if_large(before, view.head)
 
     async def _commit_idle(self) -> bool:
-        """Write what is finished though nobody appends; False: that must be tried again."""
+        """Commit finished background work without an append; False: the caller must retry."""
         view = self._view
         if view is None or self.is_committing:
-            return True  # A commit that is under way takes it along, or is refused for it.
+            return True  # The commit under way includes it, or is refused because of it.
         head = self._rolls.applied(self._replica_news.applied(view.head))
         head = self._spills.applied(head)
         if head is not view.head:
@@ -337,7 +337,7 @@ class CommittingHead(WatchedHead):
         return True
 
     async def _put(self, view: LaneView, head: Head) -> None:
-        """Put `head`, with nothing appended, in the place of `view`."""
+        """Replace `view` by `head`, with nothing appended."""
         new = heads.append(head, [])
         put = Put(self.key, heads.encode(new), view.version)
         versions, began_s = await self._runtime.dated.transact([put])
@@ -346,11 +346,11 @@ class CommittingHead(WatchedHead):
         self._rolls.committed(new)
 
     def learn(self, object_id: bytes, held: int, failed: int) -> None:
-        """Take note of what became of a run's object in zones that its commit did not wait for."""
+        """Record which zones hold a run's object, of those its commit did not wait for."""
         self._replica_news.learn(object_id, held, failed)
 
     def distrust(self, failed: int, leader_epoch: int) -> None:
-        """Take note of zones in sync that failed with what is not committed; see `ReplicaNews`."""
+        """Record zones in sync that failed to store uncommitted objects; see `ReplicaNews`."""
         self._replica_news.distrust(failed, leader_epoch)
 
 
@@ -384,13 +384,13 @@ def _has_gap(verdicts: Sequence[Mapping[int, Verdict]]) -> bool:
 
 
 def _by_offer(offers: Sequence[Offer], bases: Sequence[Bases]) -> list[Bases]:
-    """Return the bases of every offer; none for those of which nothing was left."""
+    """Return the bases of every offer; none for offers with nothing left."""
     given = iter(bases)
     return [{} if offer.run is None else next(given) for offer in offers]
 
 
 def told(error: RiachoError, *, is_in_doubt: bool) -> RiachoError:
-    """Return what a caller may be told of `error`, if an attempt may have landed or not."""
+    """Return the error to report: `OutcomeUnknown` if an attempt may have been applied."""
     if not is_in_doubt or isinstance(error, (UnknownTopicOrPartition, OutcomeUnknown)):
         return error
     return OutcomeUnknown(f"the commit was sent, its outcome is unknown: {error}")

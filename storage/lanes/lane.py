@@ -1,9 +1,9 @@
-"""Lanes at work: the order of commits.
+"""Lanes: the order of commits.
 
 Commits of this process to one lane happen in the order in which they were enqueued, which is
-the order of arrival; those that are ready together share one compare-and-set. Whoever commits
-to several lanes at once takes a *turn* in each: from the moment all are reached until they are
-given back, nobody else of this process commits to them.
+the order of arrival. Commits that are ready together share one compare-and-set. A commit to
+several lanes at once takes a *turn* in each: from the moment it has reached all turns until it
+gives them back, nothing else in this process commits to these lanes.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ __all__ = ["Lane", "LaneRuntime", "LaneView", "Lanes", "Ticket", "Turn"]
 log = logging.getLogger("riacho")
 
 RUNS_PER_COMMIT_MAX: Final = 64
-"""So many flushes share one compare-and-set at most."""
+"""Maximum number of flushes in one compare-and-set."""
 
 CLAIMS_PER_COMMIT_MAX: Final = 1000
-"""So many batches of idempotent producers share one, as each leaves a window in the head."""
+"""Maximum number of idempotent batches in one commit, as each leaves a window in the head."""
 
 LANES_KEPT_MAX: Final = 16_384
-"""So many lanes are remembered at most: those dealt with last, besides those in use."""
+"""Maximum number of lanes kept, the most recently used ones, in addition to those in use."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,22 +55,22 @@ class Ticket:
         self.committed = asyncio.get_running_loop().create_future()
 
     def ready(self, run: "Run | Offer") -> None:
-        """Say that the run's object is durable: commit it in turn."""
+        """Report that the run's object is durable; it is committed in its turn."""
         self.offer = run if isinstance(run, Offer) else Offer(run)
         self.settled.set()
 
     def withdraw(self) -> None:
-        """There is nothing to commit; those behind may go on."""
+        """Leave the queue with nothing to commit; later tickets no longer wait for this one."""
         self.committed.cancel()
         self.settled.set()
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A place in a lane's queue for someone who commits by himself."""
+    """A place in a lane's queue for a caller that makes the commit itself."""
 
     reached: "asyncio.Future[None]"
-    """Done when all before it are committed."""
+    """Done when all earlier places are committed."""
     given_back: asyncio.Event = field(default_factory=asyncio.Event)
 
     def give_back(self) -> None:
@@ -80,7 +80,7 @@ class Turn:
 
 
 class Lane(CommittingHead):
-    """One lane, as this process knows it."""
+    """One lane: its head and this process's queue of commits to it."""
 
     def __init__(self, topic_id: bytes, lane: int, runtime: LaneRuntime) -> None:
         super().__init__(keys.head(topic_id, lane), runtime)
@@ -98,7 +98,7 @@ class Lane(CommittingHead):
         return ticket
 
     def take_turn(self) -> Turn:
-        """Take the next place for a commit that is made elsewhere. Give it back in any case."""
+        """Take the next place for a commit that the caller makes. Always give it back."""
         turn = Turn(asyncio.get_running_loop().create_future())
         self._add(turn)
         return turn
@@ -122,7 +122,7 @@ class Lane(CommittingHead):
                     await self._commit_tickets(self._take_settled())
         finally:
             self._committer = None
-            # Empty, unless this task was cancelled: then nobody shall wait in vain.
+            # Not empty only if this task was cancelled. Then fail all that still wait.
             while self._queue:
                 _give_up(self._queue.popleft())
 
@@ -152,7 +152,7 @@ class Lane(CommittingHead):
             except Fenced as fenced:
                 tickets = _unfenced(_left(tickets, offers), fenced)
             except NotEnoughReplicas as error:
-                # Some may demand less than others, or be in other zones.
+                # Some tickets may need fewer zones than others, or be in other zones.
                 await self._commit_each(_left(tickets, offers), error)
                 return
             except BaseException as error:
@@ -161,7 +161,7 @@ class Lane(CommittingHead):
                 if not isinstance(error, Exception):
                     raise
                 if not isinstance(error, RiachoError):
-                    # A mistake of ours. Those who wait behind must not be stuck because of it.
+                    # A bug. Commits queued behind this one must not be stuck because of it.
                     log.exception("a commit to %s failed", self.key)
                 return
             else:
@@ -178,29 +178,29 @@ class Lane(CommittingHead):
 
 @dataclass(slots=True)
 class _Together:
-    """What those flushes claim and demand that share a commit."""
+    """The claims and checks of the flushes that share a commit."""
 
     claimed: set[tuple[int, int, int]] = field(default_factory=set)
     expected: dict[str, str | None] = field(default_factory=dict)
 
     def takes(self, offer: Offer) -> bool:
-        """Take one more, unless it must wait for the commit of those before it."""
+        """Add `offer` and return True, unless it must wait for the commit of those before it."""
         claims = {(*claim.key, claim.sequence) for claim in offer.claims}
         if claims & self.claimed:
-            # Copies of one batch: where the first went is known after its commit.
+            # Copies of one batch: the offset of the first is known after its commit.
             return False
         if self.claimed and len(self.claimed) + len(claims) > CLAIMS_PER_COMMIT_MAX:
             return False
         for check in offer.checks:
             if self.expected.setdefault(check.key, check.expected) != check.expected:
-                # A commit can demand one thing of an item; one of these two is not so.
+                # A commit can check one version of an item, and one of these two is wrong.
                 return False
         self.claimed |= claims
         return True
 
 
 def _left(tickets: list[Ticket], offers: list[Offer]) -> list[Ticket]:
-    """Return the tickets with what is left of their offers: what was rejected stays so."""
+    """Return the tickets with the rest of their offers; rejected claims stay rejected."""
     for ticket, left in zip(tickets, offers, strict=True):
         ticket.offer = left
     return tickets
@@ -244,10 +244,10 @@ def _told(error: BaseException) -> RiachoError:
 
 
 class Lanes:
-    """The lanes this process has dealt with, by topic and number.
+    """The lanes this process has used, by topic and number.
 
-    As long as anyone holds on to a lane, everyone gets the same one: the order of commits is
-    the order of one queue.
+    While any caller holds a lane, all callers get the same object: the order of commits is the
+    order of one queue.
     """
 
     def __init__(self, runtime: LaneRuntime, kept_max: int = LANES_KEPT_MAX) -> None:
@@ -272,6 +272,6 @@ class Lanes:
             lane.wake()
 
     def forget(self, topic_id: bytes) -> None:
-        """Drop what is known of a deleted topic."""
+        """Drop the lanes of a deleted topic."""
         for key in [key for key in self._kept if key[0] == topic_id]:
             del self._kept[key]

@@ -1,12 +1,12 @@
-"""Those who wait for the same thing are released a few at a time.
+"""Releases waiters for the same event a few at a time.
 
-One commit may be what thousands of readers wait for, and each of them then takes its time in the
-event loop to be answered. If all were released at once, the acknowledgement of that commit, and
-every request that comes meanwhile, would wait behind all of them. So each turn of the loop
-releases a few, and whatever else is due takes its turn in between.
+Thousands of readers may wait for one commit, and answering each of them takes time in the event
+loop. If all were released at once, the acknowledgement of that commit, and every request that
+arrives meanwhile, would wait behind all of them. So each turn of the loop releases a few, and
+other work runs in between.
 
-While something urgent is under way, an append, there are pauses in between, too: it also needs
-threads, which get nothing done while the loop is always busy.
+While an append, which is urgent, is under way, there are also pauses between the turns: an append
+needs threads too, and these make no progress while the loop is always busy.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 PER_TURN: Final = 2
-"""So many are released in one turn of the event loop. A turn costs next to nothing, but whoever
-needs several turns (a produce takes about ten) waits in each for as many answers."""
+"""Number of waiters released in one turn of the event loop. A turn costs next to nothing, but a
+request that needs several turns (a produce takes about ten) waits in each for as many answers."""
 
 PAUSE_S: Final = 0.004
-"""So long the loop is left to others between two turns, while something urgent is under way."""
+"""Pause between two turns while urgent work is under way."""
 
 
 class Releases:
@@ -35,7 +35,7 @@ class Releases:
 
     @contextmanager
     def yielding(self) -> Iterator[None]:
-        """Release with pauses, for the sake of what is done within."""
+        """Mark the work inside the context as urgent: meanwhile, release with pauses."""
         self._urgent += 1
         try:
             yield
@@ -43,7 +43,7 @@ class Releases:
             self._urgent -= 1
 
     def release(self, waiters: "Iterable[asyncio.Future[T]]", result: T) -> None:
-        """Let every one of `waiters` have `result`, in time, unless it is done by then."""
+        """Set `result` on each of `waiters`, over several turns; skip those done by then."""
         is_idle = not self._due
         self._due.extend((waiter, result) for waiter in waiters if not waiter.done())
         if is_idle:
@@ -53,7 +53,7 @@ class Releases:
         left = self._per_turn
         while left and self._due:
             waiter, result = self._due.popleft()
-            # One that has gone meanwhile takes no time of anybody.
+            # A waiter that is already done costs no time, so it does not count.
             if not waiter.done():
                 waiter.set_result(result)
                 left -= 1

@@ -1,9 +1,9 @@
-"""Zones that catch up: what this process learns of them after a commit.
+"""What this process learns, after a commit, of zones that catch up.
 
 `acks=1` commits as soon as the leader's zone has the object; the other zones get it a little
-later. What became of that belongs into the head: which zones hold the run, and which failed and
-so are not in sync any more. It goes along with the next commit, or by itself if there is none.
-If the process dies before, the head says less than is true, and the controller finds out.
+later. The head must record the result: which zones hold the run, and which failed and so are no
+longer in sync. It is written with the next commit, or by itself if there is none. If the process
+dies before that, the head lists fewer copies than exist, and the controller finds them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,24 +16,24 @@ from storage.lanes.watch import LaneRuntime
 
 
 class ReplicaNews:
-    """What is known of the zones of one lane beyond its head."""
+    """What this process knows of the zones of one lane that is not yet in the head."""
 
     def __init__(self, runtime: LaneRuntime, finished: Callable[[], Awaitable[bool]]) -> None:
-        """Have `finished` write what was learnt; it returns False if that must be tried again."""
+        """`finished` writes what was learnt; it returns False if it must be called again."""
         self._runtime = runtime
         self._finished = finished
         self._copies: dict[bytes, int] = {}
-        """By object of a committed run: zones that have it."""
+        """By object of a committed run: zones that hold it."""
         self._failed: dict[bytes, int] = {}
-        """By object of a committed run: zones that do not, and will not."""
+        """By object of a committed run: zones where the write failed."""
         self._distrusted = 0, 0
-        """Zones that failed with something that is not committed, and the `leader_epoch` then."""
+        """Zones that failed to store an uncommitted object, and the `leader_epoch` at that time."""
         self._is_waiting = False
 
     def learn(self, object_id: bytes, held: int, failed: int) -> None:
-        """Take note of a committed run: zones in `held` have its object, `failed` do not.
+        """Record for a committed run that zones in `held` hold its object and `failed` do not.
 
-        Those that failed leave the ISR unless they have got it from someone else by then.
+        Failed zones leave the ISR unless another process has copied the object there by then.
         """
         self._copies[object_id] = self._copies.get(object_id, 0) | held
         if failed:
@@ -41,10 +41,10 @@ class ReplicaNews:
         self._begin()
 
     def distrust(self, failed: int, leader_epoch: int) -> None:
-        """Take note of zones that failed with something that is not committed.
+        """Record zones that failed to store an uncommitted object.
 
-        They lack nothing, but the next one shall not wait for them again. If anyone left or
-        came back since, somebody else has taken care of it.
+        These zones have all committed data; stop waiting for them on the next write. If the ISR
+        has changed since, which changes the epoch, this report is ignored.
         """
         before, epoch = self._distrusted
         self._distrusted = failed | (before if epoch == leader_epoch else 0), leader_epoch
@@ -62,23 +62,23 @@ class ReplicaNews:
             self._begin()
 
     def applied(self, head: Head) -> Head:
-        """Return `head` with the news in it, or `head` itself if there is none."""
+        """Return `head` with the news applied, or `head` itself if there is none."""
         distrusted, epoch = self._distrusted
         failed = distrusted if epoch == head.leader_epoch else 0
         new = head
         if self._copies:
-            # What is not inline any more was rolled, and then it was complete.
+            # A run that is no longer inline was rolled, and then all its zones held it.
             new = replication.with_copies(head, self._copies)
             for run in new.runs:
                 failed |= self._failed.get(run.object_id, 0) & ~run.zones
         if failed & head.isr:
-            # The last zones never leave: whichever comes back first still holds everything.
+            # The last zones never leave the ISR: the first to come back still holds everything.
             with suppress(NotEnoughReplicas):
                 new = replication.without_zones(new, failed)
         return new
 
     def committed(self, head: Head) -> None:
-        """Forget what `head`, which is committed, says already."""
+        """Forget the news that `head`, which is committed, already contains."""
         if not self._copies and not self._distrusted[0]:
             return
         held = {run.object_id: run.zones for run in head.runs}

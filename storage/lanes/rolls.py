@@ -1,12 +1,12 @@
-"""Rolling a head: what no longer fits in it goes into index objects.
+"""Rolling a head: moving runs that no longer fit in it into index objects.
 
-A roll is prepared beside the appends: it writes objects that nothing mentions, and the next
-commit makes them count by naming them in the head. One that was overtaken, by another process
-or by compaction, is dropped and leaves orphans. Only when the head has grown far beyond its
-size do commits wait for it.
+A roll is prepared in parallel with appends. It writes objects that are not referenced yet, and
+the next commit references them in the head. A roll overtaken by another process or by compaction
+is dropped and leaves orphans. Commits wait for a roll only when the head has grown far beyond
+its limit.
 
-Of all processes only the one whose commit crosses the limit begins, as only one roll can count;
-if it fails, whoever comes next does.
+Only the process whose commit crosses the limit begins a roll, as only one roll can be used. If
+it fails, the process that commits next begins another one.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from storage.head.roots import Overtaken, Roll
 from storage.lanes.watch import LaneRuntime
 
 FLIGHT_MAX_S: Final = 600.0
-"""An object older than this is not committed any more: the sweeper takes what is unreferenced
-and a good deal older for an orphan, and a process may have been asleep in between."""
+"""Maximum age of an object that is committed: the sweeper removes unreferenced objects that are
+a good deal older as orphans, and a process may have been suspended before its commit."""
 
 OVERDUE: Final = 2
-"""Beyond so many times its size, whoever was to roll the head has failed, and any process does."""
+"""Beyond this multiple of the limit the responsible process has failed, and any process rolls."""
 
 HARD: Final = 8
-"""Beyond so many times its size, commits wait for the roll: it may not grow without bound."""
+"""Beyond this multiple of the limit commits wait for the roll, to bound the size of the head."""
 
 
 TRUSTED_S: Final = 15.0
-"""What was written longer ago is looked for, or written again, before it is committed: a zone that
-took it may have been emptied since, and be in sync again. That takes twice as long
+"""Objects older than this are looked up, or written again, before they are committed: a zone that
+stored one may have been wiped since and be in sync again. Coming in sync takes twice as long
 (service/controller/catch_up.py)."""
 
 Failed: TypeAlias = Callable[[int, int], None]
-"""Told of zones in sync that did not take what was written, and the head's `leader_epoch`. What
-they lack cannot count before they have left the ISR."""
+"""Called with the zones in sync that did not store an object, and the head's `leader_epoch`. The
+object cannot be committed before these zones have left the ISR."""
 
 
 class Rolls:
@@ -50,19 +50,19 @@ class Rolls:
     ) -> None:
         self._runtime = runtime
         self._finished = finished
-        """Called when there is something to apply, for the case that nobody commits."""
+        """Called when a roll can be applied, in case this process has no commit that does so."""
         self._failed = failed
         self._running: asyncio.Task[None] | None = None
         self._done: tuple[Roll, float] | None = None
 
     def begin_if_large(self, before: Head, new: Head) -> None:
-        """Begin a roll if the head has just become too large, or is so for long."""
+        """Begin a roll if the head has just crossed the limit, or is overdue (`OVERDUE`)."""
         new_bytes = heads.inline_bytes(new)
         bytes_max = self._runtime.inline_bytes_max
         has_crossed = heads.inline_bytes(before) <= bytes_max < new_bytes
         if not has_crossed and new_bytes <= OVERDUE * bytes_max:
             return
-        # A roll that was finished meanwhile will do; another one would be thrown away.
+        # If a finished roll still applies, another one would be thrown away.
         if self._running is None and self.applied(new) is new:
             self._running = self._runtime.spawn(self._roll(new))
 
@@ -84,14 +84,14 @@ class Rolls:
         return roll, born_s
 
     async def ready(self, head: Head) -> Head:
-        """Return `head` with what is finished applied; wait for it if the head is far too large."""
+        """Return `head` with the finished roll applied; wait for a roll if it is far too large."""
         if heads.inline_bytes(head) > HARD * self._runtime.inline_bytes_max:
             if self._running is not None:
                 await asyncio.wait([self._running])
             if self.applied(head) is head:
-                # Zones that the oldest run has not reached by now are not in sync.
+                # Zones that still lack the oldest run are not in sync.
                 head = replication.without_laggards(head)
-                # Who was overtaken knows an old head. Its commit will be told the new one.
+                # If overtaken, this head is stale. The commit conflict will return the new one.
                 with suppress(Overtaken):
                     self._done = await self._rolled(head)
         return self.applied(head)
@@ -104,14 +104,14 @@ class Rolls:
         new = roll.applied_to(head)
         age_s = self._runtime.monotonic_s() - born_s
         if new is None or not is_trusted(head, roll.leader_epoch, age_s):
-            # Ours stays an orphan, unless it counts already.
+            # Our roll becomes an orphan, unless this head already references it.
             self.committed(head)
             self._done = None
             return head
         return new
 
     def committed(self, head: Head) -> None:
-        """Take note of a committed head: if the roll counts, what it moved can go."""
+        """If the committed `head` includes the roll, remove the batches that the roll moved."""
         if self._done is None or self._done[0].new_root != head.root:
             return
         roll, _ = self._done
@@ -122,10 +122,11 @@ class Rolls:
 
 
 def is_trusted(head: Head, leader_epoch: int, age_s: float) -> bool:
-    """Whether objects that were written so long ago, under that epoch, are still in their zones.
+    """Whether objects written `age_s` ago, under `leader_epoch`, are still in their zones.
 
-    A sweeper removes what no head names and is much older than `FLIGHT_MAX_S`. A zone that left
-    the ISR since may have been wiped, and entered again without them.
+    The sweeper removes objects that no head references and that are much older than
+    `FLIGHT_MAX_S`. A zone that left the ISR since may have been wiped and have re-entered
+    without them.
     """
     if age_s > FLIGHT_MAX_S:
         return False

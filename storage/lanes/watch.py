@@ -1,8 +1,8 @@
-"""Heads that are watched: what this process knows of them, and who waits for a change.
+"""Watched heads: what this process knows of them, and the readers that wait for a change.
 
-- A view is never older than its reader allows, and what is known never goes back.
-- Readers share reads; those who wait share one poll for the commits of other processes, and
-  are woken at once by those of this one, if the partition they wait for has moved.
+- A view is never older than its reader allows, and is never replaced by an older one.
+- Readers share reads. Waiting readers share one poll for the commits of other processes. A
+  commit of this process wakes them at once if the partition they wait for has changed.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 BACK_OFF_S_MAX: Final = 0.05
 
 NEWS_S: Final = 0.5
-"""News of zones that catch up waits so long for a commit that takes it along."""
+"""How long news of zones that catch up waits for a commit to be written with."""
 
 POLLER: Final = "riacho.poller"
-"""The name of tasks that only look for commits of others."""
+"""Name of the tasks that only poll for commits of other processes."""
 
 COMMIT_S_MAX: Final = 15.0
-"""How long a commit goes on losing races before it gives up. One of n writers wins each round,
-so a time limit is what a caller feels; a number of attempts would only punish the unlucky."""
+"""Maximum time a commit retries after lost races. One of n writers wins each round, so callers
+notice the time; a limit on attempts would only punish the unlucky."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,12 +45,12 @@ class LaneView:
     head: Head
     version: str
     read_began_s: CallBegan
-    """When the call began that read or wrote it: nothing later is known to be in it."""
+    """When the call that read or wrote it began: it may lack later changes."""
     _windows: dict[Key, Window] | None = None
 
     @property
     def windows(self) -> dict[Key, Window]:
-        """The windows of producers that are in the head."""
+        """The producer windows in the head."""
         if self._windows is None:
             self._windows = {window.key: window for window in self.head.producers}
         return self._windows
@@ -58,7 +58,7 @@ class LaneView:
 
 @dataclass(slots=True, kw_only=True)
 class LaneRuntime:
-    """What lanes need from the world around them."""
+    """The services and settings that lanes share."""
 
     metadata: MetadataStore
     zones: Zones
@@ -70,16 +70,16 @@ class LaneRuntime:
     window_pages: "WindowPages"
     now_ms: Callable[[], int]
     producer_expiration_ms: int = 86_400_000
-    """A producer that wrote nothing for so long is forgotten: Kafka's day."""
+    """A producer that writes nothing for this long expires; one day, as in Kafka."""
     news_s: float = NEWS_S
     inline_bytes_max: int = field(default_factory=lambda: heads.INLINE_BYTES_MAX)
-    """Runs beyond about this size leave the head, and so do windows of producers."""
+    """Approximate limit for runs in the head, and for producer windows; the excess is moved out."""
     releases: Releases = field(default_factory=Releases)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def dated(self) -> DatedMetadata:
-        """The metadata table, for those who remember what they read."""
+        """The metadata table, with the time at which each call began."""
         return DatedMetadata(self.metadata, self.monotonic_s)
 
     def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
@@ -89,7 +89,7 @@ class LaneRuntime:
         return task
 
     async def next_attempt(self, attempt: int, give_up_s: float) -> None:
-        """Wait a little, at random, longer after each lost race, so that writers take turns.
+        """Wait a short random time, longer after each lost race, so that writers take turns.
 
         Raises `Contended` if it is later than `give_up_s`.
         """
@@ -99,7 +99,7 @@ class LaneRuntime:
             await self.sleep(self.random() * min(BACK_OFF_S_MAX, 0.001 * 2 ** min(attempt, 10)))
 
     async def aclose(self) -> None:
-        """Stop what runs in the background; a roll that is cut short leaves orphans only."""
+        """Stop background tasks; an interrupted roll leaves only orphans."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,7 +115,7 @@ class WatchedHead:
         self._reading: asyncio.Task[LaneView] | None = None
         self._read_next: asyncio.Task[LaneView] | None = None
         self._waiters: dict[int | None, dict[asyncio.Future[None], None]] = {}
-        """By partition; None: of any."""
+        """By partition; None: any partition."""
         self._poller: asyncio.Task[None] | None = None
 
     async def view(self, age_max_s: float) -> LaneView:
@@ -123,20 +123,20 @@ class WatchedHead:
         return self.known(age_max_s) or await self._fresh()
 
     def known(self, age_max_s: float) -> LaneView | None:
-        """Return the view if it is young enough, without looking."""
+        """Return the known view if it is at most `age_max_s` old, without a read."""
         view = self._view
         if view and 0 < age_max_s >= self._runtime.monotonic_s() - view.read_began_s:
             return view
         return None
 
     def is_polled(self, view: LaneView) -> bool:
-        """Whether `view` is of the last look of those who wait, who will soon look again."""
+        """Whether `view` is from the last poll for waiting readers; the next poll is soon."""
         age_s = self._runtime.monotonic_s() - view.read_began_s
         return self._poller is not None and 0 < age_s <= self._runtime.poll_interval_s
 
     async def _fresh(self) -> LaneView:
-        # A read that is under way began before this call did, so it proves nothing about now;
-        # the next one does, and everybody who asks meanwhile shares it.
+        # A read that is under way began before this call did, so it may be too old. The next
+        # read is recent enough, and all callers until then share it.
         if self._read_next is None:
             self._read_next = shared(self._read_after(self._reading))
         return await asyncio.shield(self._read_next)
@@ -157,13 +157,13 @@ class WatchedHead:
         return self._know(LaneView(heads.decode(item.value, self.key), item.version, began_s))
 
     def adopted(self, view: LaneView, conflict: DatedConflict) -> LaneView:
-        """Return the head that a conflict found, or `view` if it was not about the head."""
+        """Return the head from `conflict`, or `view` if the conflict was not about the head."""
         if self.key not in conflict.current:
             return view
         return self.adopt(conflict.current[self.key], conflict.began_s)
 
     def _know(self, view: LaneView) -> LaneView:
-        # Answers may overtake each other; what is known never goes back, and neither does its
+        # Answers may overtake each other. The known head never goes back, and neither does its
         # date: a call that found an older head began before the newer one was written.
         known = self._view
         if known is not None:
@@ -183,7 +183,7 @@ class WatchedHead:
     ) -> None:
         """Return when the head is known to differ from `since`, or after `timeout_s`.
 
-        With a `partition`: when its end or its log start does, or the head is gone.
+        With a `partition`: when its end or its log start differs, or the head was deleted.
         """
         waiter = asyncio.get_running_loop().create_future()
         if not self.watch(waiter, since, partition):
@@ -196,9 +196,9 @@ class WatchedHead:
             self.unwatch(waiter, partition)
 
     def watch(self, waiter: "asyncio.Future[None]", since: LaneView, partition: int | None) -> bool:
-        """Let `waiter` be done when `changed` would return, until `unwatch`.
+        """Complete `waiter` when `changed` would return, until `unwatch`.
 
-        False: it is so already, and nothing was done.
+        False: the head has changed already, and `waiter` was not registered.
         """
         if self._view is None or _has_moved(since.head, self._view.head, partition):
             return False
@@ -215,22 +215,22 @@ class WatchedHead:
             self._waiters.pop(partition, None)
 
     def wake(self) -> None:
-        """Let those who wait look again, though nothing may have changed."""
+        """Wake all waiters, even if nothing has changed."""
         for waiters in self._waiters.values():
             self._runtime.releases.release(waiters, None)
 
     def _wake_moved(self, before: Head, now: Head) -> None:
-        """Let those look again for whom something has changed."""
+        """Wake the waiters whose partition has changed."""
         for partition, waiters in self._waiters.items():
             if _has_moved(before, now, partition):
                 self._runtime.releases.release(waiters, None)
 
     async def _poll(self) -> None:
-        """Look for commits of other processes, once for all who wait."""
+        """Poll for commits of other processes, once for all waiters."""
         try:
             while self._waiters:
                 await self._runtime.sleep(self._runtime.poll_interval_s)
-                # Whoever waits finds out by its own time limit if the store stays away.
+                # If the store stays unavailable, each waiter ends by its own timeout.
                 with suppress(RiachoError):
                     await self._fresh()
         finally:
@@ -238,7 +238,7 @@ class WatchedHead:
 
 
 def _has_moved(before: Head, now: Head, partition: int | None) -> bool:
-    """Whether there may be news for those who wait at `partition`; None: in the whole lane."""
+    """Whether waiters for `partition` must be woken; None: waiters for the whole lane."""
     if partition is None or partition >= min(before.partition_count, now.partition_count):
         return before.commits != now.commits
     return (

@@ -1,13 +1,13 @@
-"""Windows that left the head: pages of them, how they are found, and how they get there.
+"""Producer windows moved out of the head: their pages, and how they are found and written.
 
     head ── windows of the producers that wrote last
          └─ pages, newest last ── level 0  windows that left the head together
                                ── level 1  merged from eight of level 0, and so on
 
-A window that leaves the head stays the truth about its producer until a newer one is in the
-head or in a newer page. Pages are immutable objects, written before a commit names them, so a
-crash leaves orphans and nothing else, and any process finds a producer of yesterday by reading
-a few small objects that it keeps. Windows that have expired are dropped when pages are merged.
+A window that left the head stays valid for its producer until a newer one is in the head or in
+a newer page. Pages are immutable objects, written before a commit references them, so a crash
+leaves only orphans. Any process finds yesterday's producer by reading a few small objects, which
+it caches. Expired windows are dropped when pages are merged.
 
 However many producers write to a lane, the head keeps some kilobytes of windows and the
 names of a few pages for each level.
@@ -37,23 +37,23 @@ _MAGIC: Final = b"RPW1"
 FANOUT: Final = 8
 
 _WINDOW_BYTES: Final = 200
-"""About what a window takes in memory."""
+"""Approximate size of a window in memory."""
 
 Windows: TypeAlias = dict[Key, Window]
 
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """Pages that are written and wait to be committed."""
+    """Pages that are written but not yet committed."""
 
     old_pages: tuple[WindowPage, ...]
     new_pages: tuple[WindowPage, ...]
     windows: Windows
-    """What is in the new pages, or has expired. Those used since stay in the head."""
+    """Windows in the new pages, or expired. Windows changed since then stay in the head."""
     zones: int
-    """Which zones hold them. A head with others in its ISR must not name them."""
+    """Zones that hold the pages. A head with other zones in its ISR must not reference them."""
     leader_epoch: int
-    """Of the head they were written for."""
+    """Epoch of the head that the pages were written for."""
 
 
 class WindowPages:
@@ -67,10 +67,10 @@ class WindowPages:
         )
 
     async def find(self, head: Head, wanted: Collection[Key]) -> Windows:
-        """Return the windows of `wanted` that are in pages; what the head has is newer."""
+        """Return the windows of `wanted` that are in pages; windows in the head are newer."""
         refs = [page for page in head.producer_pages if _may_hold(page, wanted)]
         found: Windows = {}
-        # Newest last, so that the newest counts.
+        # Newest last, so that the newest wins.
         for page in await asyncio.gather(*(self._page(head, ref) for ref in refs)):
             found.update((key, page[key]) for key in wanted if key in page)
         return found
@@ -78,20 +78,20 @@ class WindowPages:
     async def spill(
         self, head: Head, minute: int, expiration_ms: int, kept_bytes_max: int
     ) -> Spill:
-        """Write the head's windows into pages, but for those used last that may be kept."""
+        """Write the head's windows into pages; keep the most recently used ones."""
         leaving = _least_used(head.producers, kept_bytes_max)
         kept = producers.unexpired(leaving, minute, expiration_ms)
         pages, zones = list(head.producer_pages), head.isr
         if kept:
             level, windows = 0, kept
-            # The new page and seven of its level become one of the next, and so on.
+            # The new page and seven of its level are merged into the next level, and so on.
             while len(same := [page for page in pages if page.level == level]) + 1 >= FANOUT:
                 older = await asyncio.gather(*(self._page(head, page) for page in same))
                 windows = _merged([*older, windows], minute, expiration_ms)
                 pages = [page for page in pages if page.level != level]
                 level += 1
             if windows:
-                # Those that are left are of this level or above, and so they are older.
+                # The remaining pages are of this level or above, so they are older.
                 page, zones = await self._write(head, level, windows)
                 pages.append(page)
         left = {window.key: window for window in leaving}
@@ -134,10 +134,10 @@ class Spills:
         self._done: tuple[Spill, float] | None = None
 
     def begin_if_large(self, before: Head, new: Head) -> None:
-        """Begin to move windows if they have just become too many, or are so for long.
+        """Begin to move windows if they just crossed the limit, or are overdue (`OVERDUE`).
 
-        The limit is that of runs: the table charges for a kilobyte of either alike, and a page
-        costs one request.
+        The limit is the same as for runs: the table charges the same per kilobyte for both, and a
+        page costs one request.
         """
         if not new.producers:
             return
@@ -153,7 +153,7 @@ class Spills:
         try:
             self._done = await self._spilled(head)
         except RiachoError:
-            return  # They are all still in the head. The next commit tries again.
+            return  # All windows are still in the head. The next commit retries.
         finally:
             self._running = None
         await self._finished()
@@ -172,7 +172,7 @@ class Spills:
         return spill, born_s
 
     async def ready(self, head: Head) -> Head:
-        """Return `head` with what was finished applied; wait for it if there are far too many."""
+        """Return `head` with a finished spill applied; wait for one if it is far too large."""
         if producers.inline_bytes(head.producers) > HARD * self._runtime.inline_bytes_max:
             if self._running is not None:
                 await asyncio.wait([self._running])
@@ -190,15 +190,15 @@ class Spills:
         left = [window for window in head.producers if spill.windows.get(window.key) != window]
         is_overtaken = spill.old_pages != head.producer_pages or len(left) == len(head.producers)
         if is_overtaken or too_old or head.isr & ~spill.zones:
-            # Someone else moved them meanwhile, or a zone came in sync that was not written
-            # to; ours stays an orphan.
+            # Another process moved them meanwhile, or a zone without our pages came in sync.
+            # Our pages become orphans.
             self._done = None
             return head
         return msgspec.structs.replace(head, producers=tuple(left), producer_pages=spill.new_pages)
 
 
 def _least_used(windows: Sequence[Window], kept_bytes_max: int) -> Sequence[Window]:
-    """Return all but the last windows, as many as take `kept_bytes_max`."""
+    """Return all windows except the last ones, which fit in `kept_bytes_max`."""
     kept_bytes = 0
     for number in range(len(windows) - 1, -1, -1):
         kept_bytes += producers.inline_bytes(windows[number : number + 1])
@@ -226,6 +226,6 @@ def encode(windows: Iterable[Window]) -> bytes:
 
 
 def decode(data: bytes) -> Windows:
-    """Return the windows, or raise `Corrupt` if `data` is not what `encode` gave."""
+    """Return the windows, or raise `Corrupt` if `data` was not made by `encode`."""
     found = frames.unpack(_MAGIC, data, _DECODER, "a page of producers")
     return {window.key: window for window in found}
