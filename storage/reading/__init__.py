@@ -1,1 +1,1 @@
-"""From an offset to stored slices."""
+"""Reads: finding and reading the stored slices at an offset."""

@@ -1,4 +1,4 @@
-"""A cache of immutable things, bounded by their bytes."""
+"""A cache of immutable values, bounded by their size in bytes."""
 
 import asyncio
 from collections import OrderedDict
@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class ByteCache(Generic[K, V]):
-    """Keeps the most recently used values while their sizes add up to `bytes_max` at most.
+    """Keeps the most recently used values, at most `bytes_max` in total.
 
-    Only for values that never change under their key: nothing is ever invalidated.
+    Only for values that never change under their key: entries are never invalidated.
     """
 
     def __init__(self, bytes_max: int, size_of: Callable[[V], int]) -> None:
@@ -46,7 +46,7 @@ class ByteCache(Generic[K, V]):
             self.size_bytes -= self._size_of(dropped)
 
     async def get_or_load(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Return the value, loading it at most once however many callers ask meanwhile."""
+        """Return the value; concurrent callers share one load."""
         value = self.get(key)
         if value is not None:
             return value

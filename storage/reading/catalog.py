@@ -4,10 +4,10 @@
     before the head's runs               nodes and pages: slices
     else                                 the head's runs: slices
 
-Reads never list a bucket: they walk head, root and one of these ways. All but the head are
-immutable and cached; a copy that is lost or damaged is read from another zone. `roll` and
-`save_root` are the only writers; they write objects that nothing mentions until a commit puts
-the new root into the head, so a crash at any point leaves orphans and nothing else.
+Reads never list a bucket: they follow the head, the root and one of these paths. All but the head
+are immutable and cached; a copy that is lost or damaged is read from another zone. `roll` and
+`save_root` are the only writers. The objects they write are unreferenced until a commit puts the
+new root into the head, so a crash at any point leaves only orphans.
 """
 
 import asyncio
@@ -39,19 +39,19 @@ from storage.zones.zones import Zones
 __all__ = ["ENTRIES_MAX", "Catalog", "zone_names"]
 
 ENTRIES_MAX: Final = 256
-"""As many entries one lookup returns at most; a fetch that wants more asks again."""
+"""Maximum number of entries per lookup; a fetch that needs more repeats the lookup."""
 
 _MEMBERS_BYTES: Final = 64
-"""About what a reference takes in memory, without its offsets."""
+"""Approximate size of a reference in memory, without its offsets."""
 
 _SEGMENT_BYTES: Final = 512
-"""About what a segment of a list takes in memory."""
+"""Approximate size of a segment of a list in memory."""
 
 _FOOTER_FACTOR: Final = 4
-"""About how much larger a footer is in memory."""
+"""Approximate ratio of a footer's size in memory to its stored size."""
 
 Write: TypeAlias = tuple[bytes, keys.IndexKind, bytes]
-"""An object still to be written: its identifier, what it is, its bytes."""
+"""An object still to be written: its identifier, kind and bytes."""
 
 
 class Catalog:
@@ -62,7 +62,7 @@ class Catalog:
         cache_bytes_max: int,
         batches: TableBatches | None = None,
     ) -> None:
-        """Read and write index objects; `batches` is needed where runs are in the table."""
+        """Read and write index objects; `batches` is required if runs are in the table."""
         self.batches = batches
         self._zones = zones
         self._new_id = new_id
@@ -79,9 +79,8 @@ class Catalog:
     ) -> list[Entry]:
         """Return entries of the partition that end behind `offset`, in order.
 
-        At least one if there is any, at most `limit`, and none is left out. Where one begins
-        behind the end of the one before, or the first behind `offset`, there are no records
-        in between.
+        Returns at least one if there is any, and at most `limit`, without omissions. A gap
+        between two entries, or between `offset` and the first, holds no records.
         """
         if offset < heads.inline_start(head, partition):
             entries = await self._listed_after(head, partition, offset, limit)
@@ -121,7 +120,7 @@ class Catalog:
     ) -> Entry | None:
         """Return the first entry behind `offset` with a record at `timestamp_ms` or later.
 
-        An entry that begins before `offset` counts, though that record may be before it too.
+        An entry that begins before `offset` is included, though its record may be before it too.
         """
         if offset < heads.inline_start(head, partition):
             found = await self._listed_since(head, partition, timestamp_ms, offset)
@@ -144,7 +143,7 @@ class Catalog:
         return await self._since_in(head, root, partition, timestamp_ms, max(offset, covered))
 
     async def root(self, head: Head) -> Members:
-        """Return what the head's root lists; nothing if it has none."""
+        """Return the members of the head's root; empty if it has no root."""
         return await self._members(head, head.root, "root") if head.root else Members()
 
     async def segment_list(self, head: Head, partition: int) -> SegmentList:
@@ -160,7 +159,7 @@ class Catalog:
         return await self._segments.get_or_load(object_id, load)
 
     async def footer(self, head: Head, segment: Segment) -> Footer:
-        """Return what a compacted segment says of its row groups."""
+        """Return the footer of a compacted segment, which describes its row groups."""
 
         async def load() -> tuple[Footer, int]:
             key = segment.key(head.topic_id)
@@ -222,11 +221,11 @@ class Catalog:
         return None
 
     async def roll(self, head: Head) -> Roll:
-        """Write what is inline in `head` into the index; `Lane` commits the result.
+        """Write the inline runs of `head` into the index; `Lane` commits the result.
 
-        Slices in the table go into a segment. Runs that zones in sync do not hold yet stay, and
-        so do those behind them. Raises `NotEnoughReplicas` if that is all of them, and
-        `Overtaken` if somebody else was seen to have done it.
+        Slices in the table are moved into a segment. A run that some zone in sync does not hold
+        yet stays inline, and so do all runs after it. Raises `NotEnoughReplicas` if that is all
+        of them, and `Overtaken` if another process has already rolled the head.
         """
         count = complete_runs(head)
         if head.runs and not count:
@@ -242,10 +241,10 @@ class Catalog:
             leaf = index.ref_of_page(self._save_page(page, writes), page, head.next_offsets)
             members = index.replace_level(members, 0, (*refs, leaf))
         else:
-            # The new page would be read once, for this merge, so it is not even written.
+            # The new page would only be read for this merge, so it is not written.
             leaf = index.ref_of_page(b"", page, head.next_offsets)
             older = await asyncio.gather(*(self._page(head, ref.object_id) for ref in refs))
-            # Sorting tens of thousands of entries may not hold up the event loop.
+            # Sorting tens of thousands of entries must not block the event loop.
             floors = members.floors(head.log_starts)
             merged = await asyncio.to_thread(_merged, [*older, page], floors)
             members = index.replace_level(members, 0, ())
@@ -259,7 +258,7 @@ class Catalog:
         return Roll(head.root, root_id, head.run_count, zones, head.leader_epoch, removals)
 
     async def _moved(self, head: Head) -> tuple[list[Entry], int, tuple[Delete, ...]]:
-        """Return the inline entries with nothing in the table, who holds what was, and its end."""
+        """Move batches out of the table; return the entries, their zones and the removals."""
         entries = heads.all_entries(head)
         if all(entry.kind != Kind.TABLE for entry in entries):
             return entries, EVERYWHERE, ()
@@ -267,7 +266,7 @@ class Catalog:
         move = await self.batches.move(head, entries)
         object_id, zones = self._new_id(), head.isr
         if move.pieces:
-            # Before the page, which says who holds it.
+            # Before the page, which records the zones that hold the segment.
             zones = await self._put(head, keys.hot_segment(object_id), b"".join(move.pieces))
         return move.listed(entries, object_id, zones), zones, move.removals
 
@@ -276,9 +275,10 @@ class Catalog:
     ) -> SavedRoot:
         """Write `members` as a root, and new lists of segments by partition of the lane.
 
-        An empty list takes the partition's away. Nothing counts before a head names the root,
-        whose old one must be that of `head`, and whose ISR must be in `SavedRoot.zones`: the zones
-        that hold the root, the lists, and every segment that the old lists did not name.
+        An empty list removes the partition's list. The root has no effect until a head
+        references it. That head must still have the root of `head`, and its ISR must be within
+        `SavedRoot.zones`: the zones that hold the root, the lists, and every segment that the
+        old lists did not contain.
         """
         writes: list[Write] = []
         zones = EVERYWHERE
@@ -295,17 +295,17 @@ class Catalog:
         return SavedRoot(head.root, root_id, zones, head.leader_epoch)
 
     async def _holders_of_new(self, head: Head, partition: int, found: SegmentList) -> int:
-        """Return the zones that hold all segments that the partition's present list lacks.
+        """Return the zones that hold all segments missing from the partition's present list.
 
-        A zone that comes in sync with the present root has what that names, and nothing else. It
-        may hold the new root, which was offered to it, and still lack the segments.
+        A zone that comes in sync with the present root has only the objects that this root
+        references. It may hold the new root, which was offered to it, and still lack the segments.
         """
         old = {segment.object_id for segment in (await self.segment_list(head, partition)).segments}
         new = [segment.zones for segment in found.segments if segment.object_id not in old]
         return reduce(and_, new, EVERYWHERE)
 
     def _with_member(self, members: Members, number: int, ref: Ref, writes: list[Write]) -> Members:
-        """Return `members` with `ref` added to a level, which becomes a node if it is full."""
+        """Return `members` with `ref` added to a level; a full level is turned into a node."""
         refs = (*members.level(number), ref)
         if len(refs) < FANOUT:
             return index.replace_level(members, number, refs)
@@ -334,7 +334,7 @@ class Catalog:
 
     async def _write(self, head: Head, writes: Sequence[Write]) -> int:
         """Write the objects to the zones in sync; return which zones hold all of them."""
-        # In any order: the head mentions none of them before all are durable.
+        # In any order: the head references none of them before all are durable.
         masks = await asyncio.gather(
             *(
                 self._put(head, keys.index_object(head.topic_id, head.lane, object_id, kind), data)
@@ -344,9 +344,9 @@ class Catalog:
         return reduce(and_, masks)
 
     async def _put(self, head: Head, key: str, data: bytes) -> int:
-        """Store an object in the zones in sync, and in those that catch up if they like.
+        """Store an object in the zones in sync, and try the zones that catch up.
 
-        Return those that hold it: one that is in sync and fails need not be waited for.
+        Return the zones that hold it. A zone in sync that fails or is slow is left out.
         """
         where = targets(head)
         required = zone_names(head, where.required)

@@ -1,8 +1,8 @@
-"""What a fetch returns: stored slices, the offsets of their records, and how much is wanted.
+"""The result of a fetch: stored slices, the offsets of their records, and the fetch budget.
 
-The offsets of a slice as it was appended are dense. Of what was compacted only some offsets may
-be left: such a slice has them explicitly, and covers more offsets than it has records. A fetch
-goes on where the last slice it took whole ceases to cover, not behind its last record.
+The offsets of an appended slice are dense. A compacted slice may have only some offsets left: it
+lists them explicitly, and covers more offsets than it has records. The next fetch continues at
+the end of the range that the last complete slice covers, not after its last record.
 """
 
 from bisect import bisect_left
@@ -21,12 +21,12 @@ Batches: TypeAlias = "Sequence[tuple[Sequence[int], pa.RecordBatch]]"
 """Records, and the offset of each."""
 
 RECORD_OVERHEAD_BYTES: Final = 16
-"""What a record costs in a response besides its key and value, when counting a budget."""
+"""Size of a record in a response in addition to its key and value, for budgets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much a fetch may return; always at least one record, whatever its size."""
+    """Maximum size of a fetch; it always returns at least one record, whatever its size."""
 
     records_max: int
     bytes_max: int
@@ -40,15 +40,15 @@ class StoredSlice:
     end_offset: int
     data: Data
     offsets: memoryview | None = None
-    """Those of its records, in order; None: every one that it covers."""
+    """The offsets of its records, in order; None: every offset that it covers."""
     decoded_bytes: int = 0
-    """How large its records are, if that is known."""
+    """Size of its decoded records, if known."""
 
     def records(self) -> pa.RecordBatch:
         return slices.decode_unchecked(self.data)
 
     def rows(self, start: int, end: int) -> tuple[int, int]:
-        """Return which rows (half-open) have the offsets `start <= offset < end`."""
+        """Return the half-open range of rows with offsets `start <= offset < end`."""
         if self.offsets is None:
             count = self.end_offset - self.base_offset
             first = min(max(start - self.base_offset, 0), count)
@@ -64,22 +64,22 @@ class StoredSlice:
 
     @property
     def budget_bytes(self) -> int:
-        """What it takes of a budget; as much as is in memory, for what is not sent as stored."""
+        """Size counted against a budget; the decoded size if it is not sent as stored."""
         return self.decoded_bytes or len(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A stretch of a partition, as slices of which the first and last may be cut."""
+    """A range of a partition, as slices; the first and last may be only partly in it."""
 
     start_offset: int
-    """The offset asked for: records of the first slice before it are not wanted."""
+    """The requested offset: earlier records of the first slice are not part of the result."""
     end_offset: int
     """Where the result ends, and where the next fetch begins."""
     slices: list[StoredSlice] = field(default_factory=list)
 
     def batches(self, bytes_max: int) -> list[tuple[Sequence[int], pa.RecordBatch]]:
-        """Return the records and their offsets, cut to what was asked for.
+        """Return the records and their offsets, cut to the requested range.
 
         At most `bytes_max` of keys, values and headers, and at least one record. Stored
         slices are compressed, so this may be less than the slices hold.
@@ -112,17 +112,17 @@ class Fetched:
 
     @property
     def memory_bytes(self) -> int:
-        """How much is in memory of what was asked for, as far as that is known."""
+        """Size of the slices in memory, as far as it is known."""
         return sum(piece.budget_bytes for piece in self.slices)
 
     @property
     def size_bytes(self) -> int:
-        """How much is stored of what was asked for, about."""
+        """Stored size of the slices, approximately the size of the result."""
         return sum(len(piece.data) for piece in self.slices)
 
 
 def rows_within(batch: pa.RecordBatch, bytes_max: int) -> int:
-    """Return how many rows from the first on take `bytes_max` at most, headers as an average."""
+    """Return how many leading rows fit in `bytes_max`; headers count with their average."""
     if batch.nbytes <= bytes_max:
         return int(batch.num_rows)
     sizes = pc.add(

@@ -1,17 +1,20 @@
-"""Reading the log: from an offset to stored slices.
+"""Reading the log: finding and reading the stored slices at an offset.
 
-A fetch asks the catalog which entries follow an offset, takes as many as its budget allows,
-and reads their bytes: from the slice cache, where this process put what it wrote itself, else
-by range requests, one per object, many at a time, each slice at most once however many readers
-want it; those in the table with one request for all (table_batches.py). Checksums are
-compared when bytes come out of a store, not again when out of the cache.
+A fetch asks the catalog for the entries after an offset, takes as many as its budget allows, and
+reads their bytes. It looks in the slice cache first, where this process puts what it writes
+itself. It reads the rest by range requests, one per object and many concurrently; concurrent
+readers of a slice share one read. Slices in the table are read with one request for all
+(table_batches.py). Checksums are compared when bytes are read from a store, not again when they
+are read from the cache.
 
-An entry says which zones held its object when it was committed. Zones that were brought in sync
-later hold it too, so those in the entry are asked first, and the others when these fail: because
-the object is lost or damaged there, or the zone is away or too slow (docs/decisions/0020).
+An entry lists the zones that held its object when it was committed. Zones that came in sync
+later hold it too. So the zones in the entry are asked first, and the others when these fail:
+because the object is lost or damaged there, or the zone is unavailable or too slow
+(docs/decisions/0020).
 
-What was compacted is read a row group at a time, decoded in a thread and cut into slices; the
-cache keeps those, so that whoever reads on decodes it once (storage/reading/row_groups.py).
+Compacted records are read a row group at a time, decoded in a thread and cut into slices. The
+cache keeps the slices, so that consecutive reads decode a row group once
+(storage/reading/row_groups.py).
 """
 
 import asyncio
@@ -37,18 +40,18 @@ from storage.zones.zones import Zones
 __all__ = ["Budget", "Fetched", "LogReader", "StoredSlice", "rows_within"]
 
 SliceKey = tuple[bytes, int]
-"""Object and position: where a slice or a row group is, and so what it is."""
+"""Object and position, which identify a slice or a row group."""
 
 READS_AT_ONCE_MAX: Final = 32
 
 ROW_GROUPS_AT_ONCE_MAX: Final = 8
-"""So many row groups are read and decoded at a time: each takes some MiB meanwhile."""
+"""Maximum number of row groups read and decoded concurrently: each takes some MiB of memory."""
 
 FIRST_ENTRIES: Final = 8
-"""As many entries a fetch asks the catalog for at first; four times as many each time after."""
+"""Number of entries in the first lookup of a fetch; each further one asks for four times that."""
 
 SLICES_MAX: Final = 1024
-"""As many slices a fetch returns at most, about."""
+"""Approximate maximum number of slices in a fetch."""
 
 
 class LogReader:
@@ -64,20 +67,20 @@ class LogReader:
 
     @property
     def batches(self) -> TableBatches | None:
-        """Where small flushes are, if this process can read the table."""
+        """The small flushes in the table, if this process can read it."""
         return self._catalog.batches
 
     def remember(self, object_id: bytes, position: int, data: Data) -> None:
-        """Keep a slice that this process wrote: whoever tails the log wants it next."""
-        # A copy: a view would keep the buffer of the whole segment, and what that grew into.
+        """Cache a slice that this process wrote: readers at the end of the log want it next."""
+        # A copy: a view would keep the whole buffer of the segment, with its spare capacity.
         self.cache.put((object_id, position), bytes(data))
 
     async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
         """Return records from `offset` on, at least one if the head has any there.
 
-        They end before anything that no zone at hand holds; raises `StoreUnavailable` or
-        `Corrupt` if that comes first, and `OffsetOutOfRange` if `offset` is before the log
-        start or behind the end.
+        The result ends before the first data that cannot be read from any zone. Raises
+        `StoreUnavailable` or `Corrupt` if that is at `offset`, and `OffsetOutOfRange` if
+        `offset` is before the log start or after the end.
         """
         start, end = head.log_starts[partition], head.next_offsets[partition]
         if not start <= offset <= end:
@@ -88,13 +91,13 @@ class LogReader:
         try:
             await self._take(head, partition, taken, end)
         except (Corrupt, StoreUnavailable):
-            # Whoever goes on from here will be told.
+            # The next fetch, which begins here, will report it.
             if not taken.slices:
                 raise
         return Fetched(start_offset=offset, end_offset=taken.position, slices=taken.slices)
 
     async def _take(self, head: Head, partition: int, taken: "_Taken", end: int) -> None:
-        """Take row groups, one after the other, and then slices, as many as are wanted."""
+        """Take row groups, one after the other, and then slices, until the budget is used up."""
         while taken.position < end and not taken.is_full:
             entries = await self._catalog.after(head, partition, taken.position, FIRST_ENTRIES)
             if not entries:
@@ -135,7 +138,7 @@ class LogReader:
                 or len(found) >= SLICES_MAX
             ):
                 return within
-            # Mostly a few slices are all that is wanted; the rest need not be unpacked.
+            # A few slices are usually enough; the rest need not be unpacked.
             limit = min(4 * limit, ENTRIES_MAX)
             found += await self._catalog.after(head, partition, position, limit)
 
@@ -157,14 +160,14 @@ class LogReader:
                 found = row_groups.first_late(piece, timestamp_ms, offset)
             if found is not None:
                 return found
-            # Only records before the log start were late enough; at most one entry has such.
+            # Only records before the log start were late enough. At most one entry has such.
             offset = entry.end_offset
         return head.next_offsets[partition], -1
 
     async def locate(
         self, head: Head, partition: int, offset: int, end: int, limit: int = ENTRIES_MAX
     ) -> tuple[list[Entry], int]:
-        """Return where the records from `offset` to `end` are stored, and where to go on.
+        """Return where the records from `offset` to `end` are stored, and where to continue.
 
         The last entry may go beyond `end`; see `Catalog.after`.
         """
@@ -183,13 +186,13 @@ class LogReader:
         return found, position
 
     async def in_table(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
-        """Return the bytes of those slices that are in the table, and so have no address."""
+        """Return the bytes of the slices in the table, which have no address in a store."""
         inside = [entry for entry in entries if entry.kind == Kind.TABLE]
         found = await self._read(head, inside)
         return {_key(entry): data for entry, data in zip(inside, found, strict=True)}
 
     async def _row_group(self, head: Head, entry: Entry) -> Pieces:
-        """Return a row group as slices, read and decoded once for all who want it."""
+        """Return a row group as slices; concurrent readers share one read and decoding."""
 
         async def load() -> Pieces:
             segment = entry.segment
@@ -213,13 +216,13 @@ class LogReader:
         return [piece for piece in data if isinstance(piece, bytes | memoryview)]
 
     async def _read_ahead(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
-        """Return what comes before that which cannot be had; raise if that is the first."""
+        """Return the data before the first entry that cannot be read; raise if it is the first."""
         data = await self._read(head, entries[:1])
         try:
             for entry in entries[1:]:
                 data += await self._read(head, [entry])
         except (Corrupt, StoreUnavailable):
-            # Whoever goes on from here will be told.
+            # The next fetch, which begins here, will report it.
             pass
         return data
 
@@ -227,18 +230,18 @@ class LogReader:
         by_object: dict[bytes, list[Entry]] = {}
         for entry in entries:
             if _key(entry) not in self._reading:
-                # What is in the table is had by one request, whatever it belongs to.
+                # One request reads all slices in the table, whatever batches they are in.
                 place = b"" if entry.kind == Kind.TABLE else entry.object_id
                 by_object.setdefault(place, []).append(entry)
         for group in by_object.values():
             self._start_reading(head, group)
         reads = dict.fromkeys(self._reading[_key(entry)] for entry in entries)
-        # Shielded, because others may wait for the same slices by now.
+        # Shielded, because other callers may wait for the same slices by now.
         results = await asyncio.gather(*(asyncio.shield(read) for read in reads))
         return {key: data for result in results for key, data in result.items()}
 
     def _start_reading(self, head: Head, entries: Sequence[Entry]) -> None:
-        """Read slices of one object, for everyone who wants them meanwhile."""
+        """Read slices of one object; concurrent readers share the read."""
         read = shared(self._load_object(head, entries))
         for entry in entries:
             self._reading[_key(entry)] = read
@@ -255,7 +258,7 @@ class LogReader:
         except Corrupt:
             if len(entries) == 1 or entries[0].kind == Kind.TABLE:
                 raise
-        # No zone holds all of them whole, but each may be whole in some zone.
+        # No zone holds all of them intact, but each may be intact in some zone.
         results: dict[SliceKey, Data] = {}
         for entry in entries:
             results |= await self._load_slices(head, [entry])
@@ -270,7 +273,7 @@ class LogReader:
         return results
 
     async def _stored(self, head: Head, entries: Sequence[Entry]) -> list[bytes]:
-        """Return the bytes of slices, which are in one object or all in the table."""
+        """Return the bytes of slices that are in one object or all in the table."""
         if entries[0].kind != Kind.TABLE:
             return await self._get(head, keys.hot_segment(entries[0].object_id), entries)
         assert self.batches is not None, "who reads such a head must be able to read the table"
@@ -304,7 +307,7 @@ class _Taken:
         self.is_full = False
 
     def take(self, pieces: Sequence[StoredSlice]) -> None:
-        """Take of `pieces`, which follow, as many as the budget allows; the first in any case."""
+        """Take as many of the next `pieces` as the budget allows, and always the first."""
         for piece in pieces:
             first, end = piece.rows(self.position, piece.end_offset)
             if first < end:
@@ -321,7 +324,7 @@ class _Taken:
                     self.position = piece.offsets_of(wanted - 1, wanted)[0] + 1
                     self.is_full = True
                     return
-            # Behind its last record there may be nothing left, and nobody shall look again.
+            # Skip covered offsets after the last record, so that they are not read again.
             self.position = max(self.position, piece.end_offset)
             if self.left.records_max <= 0 or self.left.bytes_max <= 0:
                 self.is_full = True

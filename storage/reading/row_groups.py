@@ -1,4 +1,4 @@
-"""Row groups of compacted segments as slices, so that readers know only one kind of thing."""
+"""Row groups of compacted segments as slices, so that readers handle only slices."""
 
 from typing import TypeAlias
 
@@ -10,13 +10,13 @@ from storage.formats.compacted import Footer
 from storage.reading.fetched import StoredSlice
 
 Pieces: TypeAlias = tuple[StoredSlice, ...]
-"""Slices that cover what a row group covers, one behind the other."""
+"""Consecutive slices that together cover the offsets of a row group."""
 
 
 def pieces_of(footer: Footer, number: int, data: bytes) -> Pieces:
     """Return a row group, whose bytes are `data`, as slices of about `SLICE_BYTES`.
 
-    Takes milliseconds, so it is not for the event loop. Raises `Corrupt` if it is damaged.
+    Takes milliseconds, so do not call it in the event loop. Raises `Corrupt` if damaged.
     """
     group = footer.row_groups[number]
     offsets, records = compacted.to_record_columns(compacted.decode_row_group(footer, number, data))
@@ -31,7 +31,7 @@ def pieces_of(footer: Footer, number: int, data: bytes) -> Pieces:
             StoredSlice(
                 start,
                 end,
-                # A copy: a view would keep what the buffer of all of them grew into.
+                # A copy: a view would keep the whole buffer of all slices.
                 bytes(encoded.data),
                 None if end - start == part.num_rows else numbers[first:last],
                 part.nbytes,
@@ -42,7 +42,7 @@ def pieces_of(footer: Footer, number: int, data: bytes) -> Pieces:
 
 
 def size_of(pieces: Pieces) -> int:
-    """Return how many bytes the pieces take in memory, about."""
+    """Return the approximate size of the pieces in memory."""
     return sum(len(piece.data) + 8 * len(piece.offsets or b"") for piece in pieces)
 
 
@@ -56,7 +56,7 @@ def first_since(pieces: Pieces, timestamp_ms: int, offset: int) -> tuple[int, in
 
 
 def first_late(piece: StoredSlice, timestamp_ms: int, offset: int) -> tuple[int, int] | None:
-    """Return the same of one slice."""
+    """Return the same for one slice."""
     first, end = piece.rows(offset, piece.end_offset)
     stamps = piece.records().column(0).slice(first, end - first)
     row = pc.index(pc.greater_equal(stamps, timestamp_ms), True).as_py()

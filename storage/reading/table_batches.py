@@ -1,20 +1,22 @@
-"""Small flushes that live in the metadata table until the index rolls.
+"""Small flushes that are stored in the metadata table until the head is rolled.
 
     batch/<last digit of id>/<id>  =  length (u32, little-endian)  zstd(segment), in a frame
 
-The segment is what would have been an object (formats/segments.py). Half a kilobyte of it is
-Arrow's and the footer's, mostly zeros; the table charges by the kilobyte, so it is compressed.
+The segment is the same as in an object (formats/segments.py). Half a kilobyte of it is Arrow's
+and the footer's, mostly zeros. The table charges by the kilobyte, so the segment is compressed.
 
-A run of kind `TABLE` has its slices here, and all else is as if they were in a bucket: data first,
-sequence second; written once, under a name that is never used again; garbage if no head mentions
-it. It is written in a few milliseconds, and up to some kilobytes for less (docs/decisions/0024).
+A run of kind `TABLE` has its slices here. Otherwise it is like a run in a bucket: data first,
+sequence second; written once, under a name that is never used again; garbage if no head
+references it. A write takes a few milliseconds, and up to some kilobytes it is also cheaper
+(docs/decisions/0024).
 
-The table counts as every zone, those to come included (`EVERYWHERE`): all depend on it anyway.
+The table counts as every zone, including future ones (`EVERYWHERE`): all zones depend on it
+anyway.
 
-A roll copies the batches of a head into one segment in the zones, and the commit that makes it
-count is their end (`Catalog.roll`, `Rolls`). Who reads with an older head finds them missing, and
-looks at the head again. What nobody removed, because the process died or its commit came to
-nothing, is swept (`old`, `mentioned`; service/jobs/sweep_batches.py).
+A roll copies the batches of a head into one segment in the zones; after its commit the batches
+are removed (`Catalog.roll`, `Rolls`). A reader with an older head finds them missing and reads
+the head again. Batches left over, because the process died or its commit failed, are swept
+(`old`, `mentioned`; service/jobs/sweep_batches.py).
 """
 
 import asyncio
@@ -57,10 +59,10 @@ EVERYWHERE: Final = -1
 """All bits: the zones of a run that is in the table."""
 
 SEGMENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""No segment in the table has more bytes, by far: whoever says so is not believed."""
+"""Maximum decoded size that is accepted; segments in the table are far smaller."""
 
 WRITES_MAX: Final = 5
-"""So often a write that was not answered is repeated."""
+"""Maximum number of attempts of a write that is not answered."""
 
 REMOVED_AT_ONCE: Final = 16
 _LISTED_AT_ONCE: Final = 100
@@ -69,14 +71,14 @@ _DIGITS: Final = "0123456789abcdef"
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Batches that leave the table together."""
+    """Batches that one roll moves out of the table."""
 
     pieces: list[Piece]
     """The segment with their slices, by partition and offset; empty: none could be read."""
     positions: Mapping[tuple[bytes, int], int]
-    """Where each slice is in it, by batch and position there."""
+    """The position of each slice in the segment, by batch and position in the batch."""
     removals: tuple[Delete, ...]
-    """What to do when it counts."""
+    """To be applied once the roll is committed."""
 
     def listed(self, entries: Iterable[Entry], object_id: bytes, zones: int) -> list[Entry]:
         """Return `entries` as a page lists them, now that `zones` hold the segment."""
@@ -87,7 +89,7 @@ class Move:
             return entry
         position = self.positions.get((entry.object_id, entry.position))
         if position is None:
-            # Its name stays: an object that is not there, as with any that was lost.
+            # Keep its identifier: the object does not exist, like any lost object.
             return entry._replace(kind=int(Kind.ARROW), zones=zones)
         return entry._replace(
             kind=int(Kind.ARROW), object_id=object_id, position=position, zones=zones
@@ -99,9 +101,9 @@ class TableBatches:
         self._metadata = metadata
 
     async def write(self, object_id: bytes, segment: bytes) -> None:
-        """Store the segment under an unused name; return when a commit may name it.
+        """Store the segment under an unused name; return when a commit may reference it.
 
-        Raises `StoreUnavailable` if it is not known to be: it may be there, as garbage.
+        Raises `StoreUnavailable` if the outcome is unknown: it may be stored, as garbage.
         """
         put = Put(keys.table_batch(object_id), encode(segment), None, can_wait=True)
         for _ in range(WRITES_MAX):
@@ -120,7 +122,7 @@ class TableBatches:
     async def read(self, entries: Sequence[Entry]) -> list[bytes]:
         """Return the bytes of slices, in the order asked.
 
-        Raises `ObjectMissing` if a batch is not there, or not any more, and `Corrupt`.
+        Raises `ObjectMissing` if a batch does not exist or was removed, and `Corrupt`.
         """
         found = await self._found({entry.object_id for entry in entries})
         bodies = {object_id: decode(item.value) for object_id, item in found.items()}
@@ -130,9 +132,9 @@ class TableBatches:
         return bool(await self._found([object_id]))
 
     async def move(self, head: Head, entries: Sequence[Entry]) -> Move:
-        """Return what a roll of `head`, which has `entries`, writes in the place of its batches.
+        """Return the segment that replaces the batches of `head` in a roll; it has `entries`.
 
-        Raises `Overtaken` if somebody else has rolled it meanwhile.
+        Raises `Overtaken` if another process has rolled it meanwhile.
         """
         inside = [entry for entry in entries if entry.kind == Kind.TABLE]
         found = await self._found({entry.object_id for entry in inside})
@@ -151,7 +153,7 @@ class TableBatches:
                 if row is None:
                     raise Corrupt(f"{keys.table_batch(entry.object_id)} does not list its slices")
             except Corrupt as error:
-                # The log goes on without it, as without an object that no zone holds any more.
+                # The log continues without it, as with an object that all zones have lost.
                 log.error("records are lost: %s", error)
                 continue
             piece = Slice(
@@ -170,7 +172,7 @@ class TableBatches:
         )
 
     async def remove(self, batches: Sequence[Delete]) -> None:
-        """Remove batches; what is left when that fails is swept some time."""
+        """Remove batches; if that fails, the sweep removes them later."""
         gate = asyncio.Semaphore(REMOVED_AT_ONCE)
 
         async def remove(batch: Delete) -> None:
@@ -182,20 +184,20 @@ class TableBatches:
         await asyncio.gather(*map(remove, batches))
 
     async def _found(self, object_ids: Collection[bytes]) -> dict[bytes, Versioned]:
-        # In an order that does not change from process to process, though sets are given.
+        # Sorted, so that the order is the same in every process, though sets are given.
         names = {keys.table_batch(object_id): object_id for object_id in sorted(object_ids)}
         found = await self._metadata.get_many(list(names))
         return {names[key]: item for key, item in found.items()}
 
     async def _is_rolled(self, head: Head) -> bool:
-        """Whether the lane was rolled since `head`, or is gone."""
+        """Whether the lane was rolled since `head`, or deleted."""
         item = await self._metadata.get(keys.head(head.topic_id, head.lane))
         return item is None or heads.decode(item.value).root != head.root
 
 
 @dataclass(frozen=True, slots=True)
 class OldBatch:
-    """A batch that is garbage unless a head mentions it."""
+    """A batch that is garbage unless a head references it."""
 
     object_id: bytes
     size_bytes: int
@@ -205,7 +207,7 @@ class OldBatch:
 async def old(metadata: MetadataStore, cutoff_ms: int) -> AsyncIterator[list[OldBatch]]:
     """Yield the batches that were named at `cutoff_ms` or before.
 
-    Only the clock of whoever wrote one tells its age: there is none in the table.
+    Its age is known only by the writer's clock: the table keeps no time.
     """
     for digit in _DIGITS:
         async for page in pages(metadata, f"batch/{digit}/", _LISTED_AT_ONCE):
@@ -253,14 +255,14 @@ def _slice(entry: Entry, segment: bytes | None) -> bytes:
 
 
 def _body(item: Versioned) -> bytes:
-    """Return the segment in an item; nothing if it is damaged."""
+    """Return the segment in an item; empty if it is damaged."""
     with suppress(Corrupt):
         return decode(item.value)
     return b""
 
 
 def _footer(segment: bytes) -> Mapping[int, FooterRow]:
-    """Return what a segment says of its slices, by position; nothing if it is damaged."""
+    """Return the footer rows of a segment by position; empty if it is damaged."""
     with suppress(Corrupt):
         return {row.position: row for row in segments.footer(segment)}
     return {}
