@@ -1,25 +1,25 @@
-"""What this process has seen of a zone lately: failures, latency, copies that were not there.
+"""What this process has recently seen of a zone: failures, latency, missing copies.
 
-Nothing is decided here for anybody else. A zone that failed several times in a row is asked last
-and gets no hopeful writes for a while, so that each call need not find out anew.
+This affects only this process. For a while, a zone that failed several times in a row is asked
+last and gets no hopeful writes, so that not every call has to meet the same failure.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 FAILURES_MAX: Final = 3
-"""After so many failures in a row a zone is avoided ..."""
+"""Failures in a row after which a zone is avoided."""
 
 AVOIDED_S: Final = 5.0
-"""... for this long after the last one; then one call may try again."""
+"""How long a zone is avoided after its last failure; then calls try it again."""
 
 HEDGE_S_MIN: Final = 0.1
 HEDGE_S_MAX: Final = 2.0
 HEDGE_TIMES: Final = 4
-"""A read that takes so many times what is typical is also sent to another zone."""
+"""A read that takes this many times the typical latency is also sent to another zone."""
 
 _SHARE: Final = 0.1
-"""How much the newest call counts for what is typical."""
+"""Weight of the newest call in the typical latency."""
 
 
 @dataclass(slots=True)
@@ -30,9 +30,9 @@ class ZoneHealth:
     last_error: str = ""
     read_s: float = 0.05
     write_s: float = 0.05
-    """What is typical."""
+    """Typical latencies."""
     missing: int = 0
-    """Reads of what should have been there and was not."""
+    """Reads of objects that should exist and did not."""
     damaged: int = 0
 
     def is_avoided(self, now_s: float) -> bool:

@@ -1,13 +1,13 @@
-"""What is known of a zone, as an item that everybody can read, and how that changes. Pure.
+"""The state of a zone, as an item that all processes read, and its transitions. Pure.
 
     online ── some failed probes in a row ──▶ offline ── some good ones in a row ──▶ online
        │                                          │
        └──────────── its marker is gone ──────────┴──▶ wiped ── out of every ISR ──▶ online
 
-A zone is known by a marker, an object with a random name that is written once. If the store
-answers but the marker is gone, the store was emptied, or the name points to another one: then
-nothing is there of what runs and entries say, and it must leave every ISR before anything
-is copied back (`is_whole`).
+A zone is identified by a marker, an object with a random name that is written once. If the store
+answers but the marker is missing, the store was emptied, or its name points to another store.
+Then it holds none of the objects that runs and entries list for it, and it must leave every ISR
+before anything is copied back (`is_whole`).
 """
 
 from typing import Final, Literal
@@ -32,7 +32,7 @@ class ResyncStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that no zone holds any more."""
     lost_keys: list[str] = []
     error: str = ""
-    """What keeps it from going on."""
+    """Why it cannot continue."""
 
 
 class ZoneItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class ZoneItem(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0
     marker: str = ""
     is_whole: bool = True
-    """False: it lost what it held, and does not have all of it back yet."""
+    """False: it lost its objects, and not all of them are restored yet."""
     failures: int = 0
     successes: int = 0
     """Probes in a row."""
@@ -52,10 +52,10 @@ class ZoneItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe of a zone saw."""
+    """The result of probing a zone."""
 
     error: str = ""
-    """Empty: it took a write and gave it back."""
+    """Empty: a write succeeded and was read back."""
     has_marker: bool = True
     latency_ms: int = 0
 
@@ -86,13 +86,13 @@ def probed(
 
 
 def left_every_isr(item: ZoneItem, now_ms: int) -> ZoneItem:
-    """Return the item of a wiped zone that no lane relies on any more: it may be filled again."""
+    """Return the item of a wiped zone that is in no ISR any more: it may be filled again."""
     assert item.state == "wiped", item
     return _in_state(item, "online", now_ms)
 
 
 def restored(item: ZoneItem) -> ZoneItem:
-    """Return the item of a zone that holds everything again; what was lost stays told."""
+    """Return the item of a zone that holds everything again; lost objects stay reported."""
     resync = item.resync
     if resync is not None:
         done = msgspec.structs.replace(resync, lanes_behind=0, error="")

@@ -1,10 +1,10 @@
 """Zones: the named object stores that hold copies of the data.
 
-- A write goes to several zones at once (`start`), each with a result of its own: whoever waits
-  decides for which of them, and for how long. The others go on by themselves.
-- A read goes to the first zone that is likely to hold the object, and falls over to the next
-  one when that has lost it, holds damaged bytes, is away or takes too long. In the last case both
-  are asked, and the first good answer counts.
+- A write is sent to several zones at once (`start`), each with its own result. The caller decides
+  which zones it waits for, and for how long. The other writes continue in the background.
+- A read is sent to the first zone that is likely to hold the object, and fails over to the next
+  one if that zone has lost it, holds damaged bytes, is unavailable or takes too long. In the last
+  case both are asked, and the first good answer is used.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 PUT_S_MAX: Final = 60.0
-"""How long `put` waits for all zones. Stores have limits of their own, but a disk may hang."""
+"""Maximum time `put` waits for all zones. Stores have own timeouts, but a disk may hang."""
 
 STRAGGLER_S_MAX: Final = 5.0
-"""How long `put_widely` waits for zones that hold up the others."""
+"""Maximum time `put_widely` waits for slow zones."""
 
 READ_S_MAX: Final = 60.0
-"""How long a read that could go to several zones waits for any of them."""
+"""Maximum time of a read that can be sent to several zones."""
 
 LOOKS_MAX: Final = 3
-"""Bytes that are not those that were written are read again: they may be damaged on their way, and
-only what is damaged where it lies is so every time."""
+"""Maximum number of reads of damaged bytes: damage in transit does not repeat, damage in the store
+does."""
 
 LEFT_BEHIND_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of writes that nobody waits for any more. Beyond, the oldest are given up: the zone
-lacks them then, and has to be brought up to date like any other that does."""
+"""Maximum bytes of writes that no caller waits for. Beyond it the oldest are cancelled: the zone
+then lacks these objects and must be resynced like any zone that lacks some."""
 
 
 class Puts:
-    """One object on its way to several zones."""
+    """The writes of one object to several zones."""
 
     def __init__(self, tasks: "Mapping[str, asyncio.Task[None]]", size_bytes: int) -> None:
         self._tasks = tasks
@@ -59,7 +59,7 @@ class Puts:
 
     @property
     def failed(self) -> dict[str, Exception]:
-        """The zones that refused it, and why. It may be there all the same, whole."""
+        """The zones where the write failed, and why. The complete object may still be there."""
         settled = {n: _error(t) for n, t in self._tasks.items() if t.done()}
         return {name: error for name, error in settled.items() if error is not None}
 
@@ -84,7 +84,7 @@ class Puts:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
 
     def cancel(self) -> None:
-        """Give up what is still running. The objects may appear all the same, whole."""
+        """Cancel the running writes. The complete object may still appear."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -115,7 +115,7 @@ class Zones:
         return self._stores[name]
 
     def is_avoided(self, name: str) -> bool:
-        """Whether the zone failed so often lately that it is better left alone."""
+        """Whether the zone has recently failed too often to be used."""
         health = self.health.get(name)
         return health is None or health.is_avoided(_now_s())
 
@@ -128,7 +128,7 @@ class Zones:
         return puts
 
     def leave_behind(self, puts: Puts) -> None:
-        """Say that nobody waits for `puts` any more: it goes on as long as there is room."""
+        """Stop waiting for `puts`: it continues while `LEFT_BEHIND_BYTES_MAX` allows."""
         self._left_behind = {each: None for each in self._left_behind if each.running}
         self._left_behind[puts] = None
         held_bytes = sum(each.size_bytes for each in self._left_behind)
@@ -139,7 +139,7 @@ class Zones:
             each.cancel()
 
     async def put(self, key: str, body: Body, names: Sequence[str]) -> None:
-        """Store the object in every named zone, or raise what the first failing zone raised."""
+        """Store the object in every named zone, or raise the error of the first that fails."""
         if len(names) == 1:
             await self._put(names[0], key, body)
             return
@@ -161,8 +161,8 @@ class Zones:
     ) -> list[str]:
         """Store the object in all these zones; return those that hold it.
 
-        Nobody waits for the hopeful ones, and for the required ones not for long. Raises what
-        one of those raised if none of them holds it.
+        Waits at most `STRAGGLER_S_MAX` for the required zones, and not for the hopeful ones.
+        Raises the error of a required zone if none of the required zones holds it.
         """
         if len(required) == 1 and not hopeful:
             await self._put(required[0], key, body)
@@ -184,7 +184,7 @@ class Zones:
         try:
             await store.put(key, body)
         except ObjectExists:
-            # Keys are made of chance and written once, so that is this very object.
+            # Keys are random and written once, so this is the same object.
             pass
         except RiachoError as error:
             health.failed(str(error), _now_s())
@@ -192,11 +192,11 @@ class Zones:
         health.was_written(_now_s() - began_s)
 
     async def get(self, key: str, names: Sequence[str]) -> bytes:
-        """Return the object from the first of the named zones that gives it."""
+        """Return the object from the first of the named zones that returns it."""
         return await self.get_as(key, names, _as_it_is)
 
     async def get_as(self, key: str, names: Sequence[str], decode: Callable[[bytes], T]) -> T:
-        """Return the object, decoded; where `decode` raises `Corrupt`, that of another zone."""
+        """Return the decoded object; if `decode` raises `Corrupt`, read it from another zone."""
         return await self._first(key, names, lambda store: store.get(key), decode)
 
     async def get_ranges(
@@ -206,9 +206,9 @@ class Zones:
         names: Sequence[str],
         check: Callable[[list[bytes]], None] = lambda _: None,
     ) -> list[bytes]:
-        """Return the ranges from the first of the named zones that gives them.
+        """Return the ranges from the first of the named zones that returns them.
 
-        `check` raises `Corrupt` about bytes that are not those that were written.
+        `check` raises `Corrupt` if the bytes are not those that were written.
         """
 
         def checked(pieces: list[bytes]) -> list[bytes]:
@@ -226,7 +226,7 @@ class Zones:
     ) -> U:
         if len(names) == 1:
             return await self._read(names[0], read, decode)
-        # Sorting is stable: those that failed lately are asked last, else the order holds.
+        # The sort is stable: zones that failed recently are asked last.
         waiting = deque(sorted(names, key=self.is_avoided))
         failures: list[RiachoError] = []
         reading: dict[asyncio.Task[U], str] = {}
@@ -252,9 +252,9 @@ class Zones:
     async def _next_answer(
         self, reading: "dict[asyncio.Task[U], str]", may_hedge: bool, give_up_s: float
     ) -> "tuple[asyncio.Task[U] | None, list[RiachoError]]":
-        """Return a good answer or what went wrong; neither if it is time to ask one more."""
+        """Return a good answer or the errors; neither if it is time to ask one more zone."""
         if may_hedge:
-            # By what is typical of the one that was asked last; the others had their time.
+            # By the typical latency of the zone asked last; the others had their time.
             name = list(reading.values())[-1]
             timeout_s = self.health[name].hedge_s if name in self.health else 0.0
         else:
@@ -275,7 +275,7 @@ class Zones:
         return None, errors
 
     def _was_overtaken(self, reading: "dict[asyncio.Task[U], str]", by: "asyncio.Task[U]") -> None:
-        """Note who was asked before `by` and is still at it."""
+        """Record as failed the zones that were asked before `by` and have not answered."""
         for task, name in reading.items():
             if task is by:
                 return
@@ -314,7 +314,7 @@ class Zones:
 
 
 def _now_s() -> float:
-    # The loop's clock, which in the simulation is not that of the world outside.
+    # The loop's clock, which is simulated in the simulation.
     return asyncio.get_running_loop().time()
 
 
@@ -327,7 +327,7 @@ def _error(task: "asyncio.Task[None]") -> Exception | None:
 
 
 def _worst(failures: Sequence[RiachoError]) -> RiachoError | None:
-    """Return the error that says the most: only if every zone was asked is an object lost."""
+    """Return the most relevant error: an object is lost only if all zones lack it."""
     for kind in (StoreUnavailable, Corrupt):
         for failure in failures:
             if isinstance(failure, kind) and not isinstance(failure, ObjectMissing):
