@@ -1,16 +1,15 @@
-"""Everything that a lane refers to, one shelf at a time.
+"""All objects that a lane references, one shelf at a time.
 
     shelf = an index object (page, node, root, list of segments, page of producers) and the
             segments it lists, or the segments of the head's own runs
 
-Shelves come oldest first, and an object that lists others after them. So whoever has dealt with
-every shelf up to one has dealt with all that it mentions, and may remember only its name. The
-next walk, which may be of a newer head, leaves out what was remembered.
+Shelves are yielded oldest first, and an object that lists others after these. So a caller that has
+processed every shelf up to one has processed everything that shelf references, and need only
+remember its name. The next walk, which may be of a newer head, skips the remembered names.
 
-What lies before the log start of its partition is not needed by anyone and is left out; so are
-slices of which a compacted segment has taken the place. Index objects are needed as long as
-another one lists them, whatever they list. Memory is bounded by one page or list: some thousands
-of entries.
+Slices and segments before the log start of their partition are not needed and are skipped; so are
+slices that a compacted segment has replaced. Index objects are needed as long as another one lists
+them, whatever they list. Memory is bounded by one page or list: some thousands of entries.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -37,12 +36,12 @@ from storage.zones.zones import Zones
 T = TypeVar("T")
 
 INLINE: Final = b""
-"""The name of the shelf that is the head itself."""
+"""The name of the shelf for the head itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some bytes of an object, and their checksum."""
+    """A range of bytes of an object, and its checksum."""
 
     position: int
     length: int
@@ -56,17 +55,17 @@ class Reference:
     key: str
     object_id: bytes
     zones: int
-    """Which zones held it when it was committed; those in sync now do as well."""
+    """Zones that held it when it was committed; the zones in sync now hold it as well."""
     size_bytes: int | None
-    """None: not known, but `end` at least."""
+    """None: unknown, but at least `end`."""
     stretches: tuple[Stretch, ...]
-    """What the index knows of its bytes; of a compacted segment that is the footer, which comes
-    first and knows the rest."""
+    """The checksums in the index. For a compacted segment the footer comes first; it has those of
+    the rest."""
     is_segment: bool
     offsets: tuple[tuple[int, int], ...] = ()
-    """Partitions of the lane, and the first offset of each slice; of slices only."""
+    """Partition of the lane and first offset of each slice; only for hot segments."""
     compacted: Segment | None = None
-    """It is this one. It may be too large for memory."""
+    """Set if this is a compacted segment, which may be too large for memory."""
 
     @property
     def end(self) -> int:
@@ -77,20 +76,20 @@ class Reference:
 class Shelf:
     object_id: bytes
     is_leaf: bool
-    """Whether it lists only what is on it. Otherwise the shelves before belong to it too."""
+    """Whether all it lists is on this shelf. Otherwise earlier shelves belong to it too."""
     references: list[Reference]
     entries: list[Entry] = field(default_factory=list)
-    """Slices that it lists, by partition and offset."""
+    """The slices it lists, by partition and offset."""
     partition: int = -1
-    """Of the lane, if this is the list of its compacted segments."""
+    """The partition of the lane, if this is its list of compacted segments."""
     segments: Sequence[Segment] = ()
-    """Those, by offset."""
+    """The compacted segments, by offset."""
     covers: Sequence[int] = ()
-    """What the root says, by partition; empty if it was left out or cannot be read."""
+    """`covered` of the root, by partition; empty if the root was skipped or cannot be read."""
 
 
 Broken = Callable[[str, Corrupt], None]
-"""Told of an index object that no zone holds whole."""
+"""Called with an index object that no zone holds intact."""
 
 
 async def walk(
@@ -100,10 +99,10 @@ async def walk(
     skip: Callable[[bytes], bool] = lambda _: False,
     broken: Broken | None = None,
 ) -> AsyncIterator[Shelf]:
-    """Yield every shelf of the lane but those whose name `skip` knows.
+    """Yield every shelf of the lane, except those whose name `skip` accepts.
 
-    An index object that no zone holds whole is told to `broken`, and what it listed is left
-    out; without `broken`, `Corrupt` is raised. Raises `StoreUnavailable` if it cannot be had.
+    An index object that no zone holds intact is reported to `broken`, and the objects it lists are
+    skipped; without `broken`, `Corrupt` is raised. Raises `StoreUnavailable` if it cannot be read.
     """
     walker = _Walker(zones, head, skip, broken)
     if head.root:
@@ -118,7 +117,7 @@ async def walk(
 
 
 def inline(head: Head) -> Shelf:
-    """Return the shelf that is the head itself."""
+    """Return the shelf for the head itself."""
     return _slices_of(head.log_starts, INLINE, heads.all_entries(head))
 
 
@@ -241,7 +240,7 @@ def _slices_of(floors: Sequence[int], object_id: bytes, entries: Iterable[Entry]
     by_object: dict[bytes, list[Entry]] = {}
     for entry in needed:
         if entry.kind == Kind.TABLE and object_id == INLINE:
-            # No object at all: every zone has it, and none.
+            # It is in the table, not in an object of any zone.
             continue
         by_object.setdefault(entry.object_id, []).append(entry)
     return Shelf(
@@ -258,7 +257,7 @@ def _reference(entries: list[Entry]) -> Reference:
     return Reference(
         key=keys.hot_segment(entries[0].object_id),
         object_id=entries[0].object_id,
-        # Committed in parts, perhaps, of which one may know of more zones than another.
+        # Its parts may have been committed separately, with different zones.
         zones=reduce(or_, (entry.zones for entry in entries)),
         size_bytes=None,
         stretches=tuple(Stretch(each.position, each.length, each.crc) for each in entries),

@@ -1,7 +1,7 @@
-"""What is known to be in a zone that is brought up to date, while the process lives.
+"""Which objects a zone that is being resynced is known to hold. Kept in memory only.
 
-What was seen there need not be looked at again. Nor need that of which its commit says that it is
-there: of every commit, or, if the zone has lost what it held, of those that came some time later.
+Objects that were seen in the zone are not checked again. Objects that a commit lists for this zone
+are trusted. If the zone was wiped, only commits made after it settled are.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ INDEXES_REMEMBERED_MAX: Final = 500_000
 
 
 class _Remembered:
-    """Names, each with the zones that were in sync when it was dealt with. Forgets the oldest."""
+    """Names, each with the zones in sync when it was processed. Drops the oldest when full."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
@@ -34,35 +34,35 @@ class _Remembered:
         return len(self._names)
 
     def covers(self, name: bytes, isr: int) -> bool:
-        """Whether nobody is in sync who was not when the name was dealt with."""
+        """Whether all zones of `isr` were in sync when the name was processed."""
         return name in self._names and not isr & ~self._names[name]
 
 
 class ResyncMemory:
-    """What was seen to be in one zone, since it last lost anything."""
+    """What was seen in one zone since it last lost anything."""
 
     def __init__(self, *, trusts_masks: bool = True) -> None:
-        """Believe what runs and entries say of the zone, unless it has lost something."""
+        """`trusts_masks`: trust the zones in runs and entries, as the zone has lost nothing."""
         self.trusts_masks = trusts_masks
         self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
         self.objects = _Remembered(OBJECTS_REMEMBERED_MAX)
         self.out_of_reach = _Remembered(OBJECTS_REMEMBERED_MAX)
-        """Objects that it lacks, and those in sync as well."""
+        """Objects that this zone and the zones in sync lack."""
         self._believed: dict[tuple[bytes, int], tuple[int, tuple[int, ...]]] = {}
-        """By lane: from which run and which offsets on masks are believed in any case."""
+        """By lane: the run and the offsets from which on masks are always trusted."""
         self._compared: dict[tuple[bytes, int], int] = {}
-        """Lanes with objects that no zone in sync got at their commit, and the zones that were in
-        sync when those objects were looked for: they have them now, or nobody does."""
+        """Lanes with objects that no zone in sync held at their commit, and the zones in sync when
+        these objects were searched for: these zones hold them now, or no reachable zone does."""
 
     def believe_after(self, head: Head) -> None:
-        """Believe what is said of commits that follow `head`, unless an older one was named.
+        """Trust the zones in commits after `head`, or after an older head set before.
 
-        Nothing that was written before the zone lost it may still be on its way to a commit.
+        Call it only when no object written before the zone was wiped can still be committed.
         """
         self._believed.setdefault((head.topic_id, head.lane), (head.run_count, head.next_offsets))
 
     def believes(self, head: Head, ref: Reference) -> bool:
-        """Whether the zones of the reference are those that hold it."""
+        """Whether the zones listed in the reference can be trusted to hold it."""
         if self.trusts_masks:
             return True
         believed = self._believed.get((head.topic_id, head.lane))
@@ -72,25 +72,25 @@ class ResyncMemory:
         return all(p >= len(starts) or offset >= starts[p] for p, offset in ref.offsets)
 
     def lacked(self, head: Head, object_id: bytes) -> None:
-        """Note that the zone, and those in sync, lack an object that is out of reach."""
+        """Record that the zone and the zones in sync lack an object that is out of reach."""
         self.out_of_reach.add(object_id, head.isr)
 
     def compared(self, head: Head) -> None:
-        """Note that an object which no zone in sync got was looked for in those in sync now."""
+        """Record that the present zones in sync were searched for an object that none got."""
         lane = head.topic_id, head.lane
         self._compared[lane] = self._compared.get(lane, head.isr) & head.isr
 
     def is_outdated(self, head: Head) -> bool:
-        """Whether a zone came in sync since, which may have, or need, such an object."""
+        """Whether a zone came in sync since then; it may have or need such an object."""
         return bool(head.isr & ~self._compared.get((head.topic_id, head.lane), head.isr))
 
     def begin_anew(self, head: Head) -> None:
-        """Go through the lane again, but only to what no zone in sync got at its commit."""
+        """Walk the lane again, but only for objects that no zone in sync got at their commit."""
         self._compared[head.topic_id, head.lane] = head.isr
         self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
 
     def held(self, head: Head) -> Held:
-        """Return what may be believed of heads that follow `head`, which was gone through."""
+        """Return what can be trusted of heads after `head`, which was walked completely."""
         default = head.run_count, head.next_offsets
         believed_from, _ = self._believed.get((head.topic_id, head.lane), default)
         trusted_from = 0 if self.trusts_masks else believed_from

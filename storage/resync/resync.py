@@ -1,24 +1,24 @@
-"""Bringing a zone up to date: copy what a lane refers to and the zone does not hold.
+"""Resyncing a zone: copy the objects that a lane references and the zone does not hold.
 
-- *Resumable.* What is there with the right size is not copied again; objects appear whole or
-  not at all, so there is nothing half done. What was seen is remembered (`ResyncMemory`) while the
-  process lives, object by object, so the next step goes on where the last one stopped. However
-  short a step is and however slow the zones are, it deals with some objects that none before did.
+- *Resumable.* An object that exists with the right size is not copied again; objects appear
+  completely or not at all, so none is half copied. `ResyncMemory` remembers the objects seen while
+  the process lives, so the next step continues where the last one stopped. However short a step
+  is and however slow the zones are, it processes some objects that no earlier step did.
 - *Verified.* Bytes are compared with the checksums of the index, and a segment also with those
-  of its footer, before they are written. A damaged copy is passed over for that of another zone,
+  of its footer, before they are written. A damaged copy is skipped in favour of another zone's,
   and replaced where it is found.
-- *Bounded*: so many bytes a second, so many copies at once, and until a time. A compacted segment
-  goes by way of a file, one at a time, so neither memory nor the disk has to hold many.
+- *Bounded*: by bytes a second, concurrent copies, and an end time. Compacted segments are copied
+  through a file, one at a time, so neither memory nor the disk has to hold many.
 
-An object that every zone was asked for and none holds is lost, here as everywhere. It is
-counted and reported and does not keep the zone out: to be in sync means to hold all there is.
-If a zone could not be asked, nothing is lost yet, and the lane has to wait for it; unless those
-in sync do not hold the object either, because it was written for a leader that then failed. When
-that one comes back, the others get it from there; and a zone that was compared with fewer is
-compared again.
+An object is lost if every zone was asked and none holds it. It is counted and reported, and does
+not keep the zone out of the ISR: a zone in sync holds all objects that still exist. If a zone
+could not be asked, nothing is lost yet, and the lane waits for that zone. The exception is an
+object that the zones in sync lack too, because it was written for a leader that then failed. When
+that zone comes back, the others get the object from there; and a zone that was compared with
+fewer zones is compared again.
 
-Masks do not tell such an object from one that a zone in sync got only when it was brought up to
-date. So all that no zone in sync held at its commit is looked for there, once.
+Masks do not distinguish such an object from one that a zone in sync got only by a resync. So every
+object that no zone in sync held at its commit is searched for in the zones in sync, once.
 """
 
 import asyncio
@@ -45,17 +45,17 @@ T = TypeVar("T")
 
 LOST_NAMED_MAX: Final = 20
 CALL_S_MAX: Final = 60.0
-"""A zone that takes longer to answer cannot be reached."""
+"""A zone that takes longer to answer is unavailable."""
 
 _CHUNK: Final = 16
-"""So many references are begun at once at most, between looks at the clock; a page has
+"""Maximum number of references processed at once, between checks of the time; a page has
 thousands."""
 
 _CHUNK_BYTES: Final = 64 * 1024 * 1024
-"""And so many bytes, where the index knows them: compacted segments have up to gigabytes."""
+"""Maximum bytes of a chunk, where the index has sizes: compacted segments can have gigabytes."""
 
 _BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
-"""A zone that takes a large file more slowly cannot be reached."""
+"""A zone that stores a large file more slowly is unavailable."""
 
 
 @dataclass(slots=True)
@@ -64,17 +64,17 @@ class Progress:
     objects_copied: int = 0
     bytes_copied: int = 0
     replaced: int = 0
-    """Copies that were damaged."""
+    """Damaged copies that were replaced."""
     lost: int = 0
     """Objects that no zone holds any more."""
     lost_keys: list[str] = field(default_factory=list)
-    """The first of them."""
+    """The first `LOST_NAMED_MAX` of them."""
     out_of_reach: int = 0
-    """Objects that only zones hold which are away; those in sync lack them as well."""
+    """Objects that only unavailable zones may hold; the zones in sync lack them as well."""
 
 
 class Rate:
-    """Lets so many bytes a second pass."""
+    """Limits copies to `bytes_per_s`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Resync:
         monotonic_s: Callable[[], float],
         folder: Path | None = None,
     ) -> None:
-        """Copy by way of `folder` (None: the system's for such things) what is large."""
+        """Copy large objects through `folder`; None: the system's temporary folder."""
         self._zones = zones
         self._rate = rate
         self._gate = asyncio.Semaphore(copies_at_once)
@@ -117,11 +117,10 @@ class Resync:
     async def lane(
         self, head: Head, zone: str, known: ResyncMemory, progress: Progress, until_s: float
     ) -> bool:
-        """Copy to `zone` what it lacks of the lane; return whether that is all.
+        """Copy to `zone` the objects of the lane that it lacks; return whether it has all.
 
-        False if it was `until_s` before; something was done all the same. Raises
-        `StoreUnavailable` if the zone, or the only ones that could have something, cannot be
-        reached.
+        Returns False at `until_s`, with some progress made. Raises `StoreUnavailable` if the
+        zone, or the only zones that may hold an object, are unavailable.
         """
         if known.is_outdated(head):
             known.begin_anew(head)
@@ -146,7 +145,7 @@ class Resync:
     ) -> bool:
         missing = [r for r in shelf.references if not self._is_done(head, r, zone, known)]
         for number, chunk in enumerate(_chunks(missing)):
-            # Not before the first: a step that only found out what to do would be repeated.
+            # Not before the first: a step that copies nothing would be repeated forever.
             if number and self._monotonic_s() >= until_s:
                 return False
             await finish_all(self._bring(head, ref, zone, known, progress) for ref in chunk)
@@ -154,7 +153,7 @@ class Resync:
 
     def _is_done(self, head: Head, ref: Reference, zone: str, known: ResyncMemory) -> bool:
         if _is_stranded(head, ref):
-            # Whoever came in sync since may have it, or may need it.
+            # A zone that came in sync since may have it, or may need it.
             seen = known.objects, known.out_of_reach
             return any(each.covers(ref.object_id, head.isr) for each in seen)
         return ref.object_id in known.objects or _is_said_to_be_there(head, ref, zone, known)
@@ -162,25 +161,25 @@ class Resync:
     async def _bring(
         self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: Progress
     ) -> None:
-        """Make the zone hold the object, and those in sync too if none of them did."""
+        """Copy the object to the zone, and to the zones in sync if none of them held it."""
         if not _is_stranded(head, ref):
             await self.copy(head, ref, zone, progress)
         else:
             known.compared(head)
             if not await self._share(head, ref, zone, known, progress):
-                # Those in sync do without it until the zone that has it is back, too.
+                # The zones in sync also lack it until the zone that has it is back.
                 progress.out_of_reach += 1
                 known.lacked(head, ref.object_id)
                 return
-        # One by one: if others fail, this one need not be looked at again.
+        # One by one: if others fail, this one need not be checked again.
         known.objects.add(ref.object_id, head.isr)
 
     async def _share(
         self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: Progress
     ) -> bool:
-        """Give a stranded object to all; False if it is out of reach and none of them has it.
+        """Copy a stranded object to all; False if it is out of reach and none of them has it.
 
-        Perhaps the zone is the one that has it. Then this is the moment for the others.
+        The zone itself may be the one that has it. Then the others get it now.
         """
         names = zone_names(head, head.isr & ~mask_of(head, [zone]))
         if not _is_said_to_be_there(head, ref, zone, known):
@@ -206,7 +205,7 @@ class Resync:
     async def copy(
         self, head: Head, ref: Reference, zone: str, progress: Progress, *, is_bad: bool = False
     ) -> None:
-        """Make the zone hold the object, if any zone does; `is_bad`: what it holds is damaged."""
+        """Copy the object to the zone, if any zone holds it; `is_bad`: its copy is damaged."""
         async with self._gate:
             progress.objects_checked += 1
             if not is_bad and await _within(self._is_there(head, ref, zone)):
@@ -223,7 +222,7 @@ class Resync:
             progress.bytes_copied += size_bytes
 
     async def _move(self, head: Head, ref: Reference, zone: str, progress: Progress) -> int:
-        """Put into the zone what another one holds; return how many bytes it has."""
+        """Copy the object from another zone; return its size."""
         names = [name for name in read_names(head, ref.zones) if name != zone]
         body = await self._zones.get_as(ref.key, names, lambda body: _verified(ref, body))
         await self._rate.take(len(body))
@@ -255,8 +254,8 @@ class Resync:
         try:
             await put(store)
         except ObjectExists:
-            # Other bytes than those that were verified. Readers are served by another zone in
-            # the instant in which there is none.
+            # Its bytes differ from the verified ones. While the copy is deleted, readers are
+            # served by another zone.
             await store.delete([ref.key])
             await put(store)
             progress.replaced += 1
@@ -272,11 +271,11 @@ class Resync:
             expected = await self._size_elsewhere(head, ref, zone)
         if expected is not None:
             return size_bytes == expected
-        # There is no size to compare with, so its own bytes decide.
+        # There is no size to compare with, so check its bytes.
         return await self.is_whole(ref, zone)
 
     async def is_whole(self, ref: Reference, zone: str) -> bool:
-        """Whether the zone holds the object, which is not a compacted segment, undamaged."""
+        """Whether the zone holds the object undamaged. Not for compacted segments."""
         try:
             _verified(ref, await self._zones.store(zone).get(ref.key))
         except Corrupt:
@@ -295,7 +294,7 @@ class Resync:
 
 
 def _is_stranded(head: Head, ref: Reference) -> bool:
-    """Whether no zone in sync got it when it was committed: it was written for the leader alone."""
+    """Whether no zone in sync got it at its commit: it was written only for the leader."""
     return not ref.zones & head.isr
 
 
@@ -305,7 +304,7 @@ def _is_said_to_be_there(head: Head, ref: Reference, zone: str, known: ResyncMem
 
 
 def _verified(ref: Reference, body: bytes) -> bytes:
-    """Return `body` if it is what the index, and a segment's own footer, say it is."""
+    """Return `body` if it matches the checksums of the index and of a segment's footer."""
     view = memoryview(body)
     for stretch in ref.stretches:
         piece = view[stretch.position : stretch.position + stretch.length]

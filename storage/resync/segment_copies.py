@@ -1,8 +1,8 @@
-"""Compacted segments on their way from zone to zone: by way of a file, since they may be large.
+"""Copies compacted segments between zones, through a file, since they may be large.
 
-A segment is read some row groups at a time, each from any zone that holds it whole, and compared
-with its checksum; so what is in the file afterwards is what was written once, though perhaps no
-single zone had all of it. Memory is bounded by `PIECE_BYTES`, or the largest row group.
+A segment is read some row groups at a time, each from any zone that holds it intact, and compared
+with its checksum. So the file has the bytes that were written originally, even if no single zone
+has all of them intact. Memory is bounded by `PIECE_BYTES`, or the largest row group.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ async def fetch(
     path: Path,
     take: Callable[[int], Awaitable[None]] = _at_once,
 ) -> None:
-    """Write the segment to the file `path`, as it is in the named zones.
+    """Read the segment from the named zones into the file `path`.
 
-    `take` is awaited before so many bytes are read. Raises `Corrupt` if some of it is whole in
-    no zone, `StoreUnavailable` if it cannot be had now; the file is worth nothing then.
+    `take` is awaited before each read, with its number of bytes. Raises `Corrupt` if no zone holds
+    some part intact, and `StoreUnavailable` if it cannot be read now; the file is then unusable.
     """
     key = segment.key(topic_id)
 

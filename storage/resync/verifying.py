@@ -1,11 +1,11 @@
 """Verifying that zones in sync hold what the index of a lane names, and copying what they lack.
 
-A zone in the ISR is trusted: nothing else asks whether it holds an object until a reader wants it
-from there, or the other zones are gone. So a mistake, or an object that was removed by hand, would
+A zone in the ISR is trusted: nothing else checks that it holds an object until a reader wants it
+from there, or the other zones are lost. So a bug, or an object that was removed by hand, would
 stay unnoticed until it is too late.
 
-- *Bounded.* A step asks the zones for at most so many sizes; the next one continues after it.
-- *Exact.* What looks wrong is compared with a new head before it counts: the object may have been
+- *Bounded.* A step limits its calls to the zones; the next one continues after it.
+- *Exact.* A suspect object is compared with a new head before it is reported: it may have been
   compacted and swept meanwhile, or the zone may have left the ISR.
 - Only sizes are compared. `riacho fsck` reads every byte.
 """
@@ -37,9 +37,9 @@ Sizes = Mapping[str, int | None]
 @dataclass(slots=True)
 class Findings:
     objects: int = 0
-    """Objects that were looked for in every zone in sync."""
+    """Objects that were checked in every zone in sync."""
     repaired: list[str] = field(default_factory=list)
-    """Zone and key of what was missing, or had another size, and was copied from another zone."""
+    """Zone and key of objects that were missing or had another size, and were copied again."""
     lost: list[str] = field(default_factory=list)
     """Keys of objects that no zone holds any more."""
 
@@ -50,9 +50,9 @@ class LaneProgress:
 
     key: str
     shelves: set[bytes] = field(default_factory=set)
-    """Index objects that are done, with everything they name."""
+    """Index objects that are done, with everything they reference."""
     objects: set[str] = field(default_factory=set)
-    """Keys that are done of the shelf that is not."""
+    """Keys that are done in the current shelf."""
 
 
 class Verifier:
@@ -73,9 +73,9 @@ class Verifier:
     ) -> tuple[int, bool]:
         """Verify some objects; return the number of calls, and whether the lane is done.
 
-        A lane with a single zone in sync is left out: there is nothing to copy from. Raises
+        A lane with a single zone in sync is skipped: there is nothing to copy from. Raises
         `StoreUnavailable` if a zone in sync is `avoided` or does not answer, and `Corrupt` if no
-        zone holds an index object whole.
+        zone holds an index object intact.
         """
         head = await self._read(lane.key)
         if head is None or head.isr.bit_count() < 2:
@@ -94,7 +94,7 @@ class Verifier:
                 if ref.key not in lane.objects and ref.object_id not in skipped
             ]
             for start in range(0, len(left), _CHUNK):
-                # Not before the first: a step that only found out what to do would be repeated.
+                # Not before the first: a step that verifies nothing would be repeated forever.
                 if has_begun and calls >= sizes_max:
                     return calls, False
                 has_begun = True
@@ -120,7 +120,7 @@ class Verifier:
         if now is None or not await self._is_named(now, ref):
             return
         if not ref.zones & now.isr and not any(sizes.values()):
-            # It was written for a leader that failed, and comes back with it (resync.py).
+            # It was written for a leader that failed, and returns with that zone (resync.py).
             return
         in_sync = replication.zone_names(now, now.isr)
         for name in [name for name in suspects if name in in_sync]:
@@ -131,7 +131,7 @@ class Verifier:
     async def _repair(
         self, head: Head, ref: Reference, name: str, size_bytes: int | None, found: Findings
     ) -> bool:
-        """Make the zone hold the object; return False if no zone does."""
+        """Copy the object to the zone; return False if no zone holds it."""
         is_there = size_bytes is not None
         if is_there and ref.size_bytes is None and await self._resync.is_whole(ref, name):
             return True
@@ -151,7 +151,7 @@ class Verifier:
             raise StoreUnavailable(f"zone {name} took more than {SIZE_S_MAX:g} s") from None
 
     async def _is_named(self, head: Head, ref: Reference) -> bool:
-        """Whether the lane still refers to the object."""
+        """Whether the lane still references the object."""
         async for shelf in inventory.walk(self._zones, head):
             if any(each.key == ref.key for each in shelf.references):
                 return True
@@ -159,10 +159,10 @@ class Verifier:
 
 
 def _suspects(ref: Reference, sizes: Sizes) -> list[str]:
-    """Return the zones that may not hold the object as the others do."""
+    """Return the zones whose copy may be missing or differ from the others."""
     expected = ref.size_bytes
     if expected is None:
-        # The index knows only where the last slice ends. All copies have the same size, though.
+        # The index knows only where the last slice ends, but all copies have the same size.
         known = {size for size in sizes.values() if size is not None}
         expected = known.pop() if len(known) == 1 else -1
     return [name for name, size in sizes.items() if size != expected or size < ref.end]
