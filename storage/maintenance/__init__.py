@@ -1,1 +1,1 @@
-"""What keeps a log small and whole: retention, trimming, compaction, sweep, fsck."""
+"""Keeps logs small and intact: retention, trimming, compaction, sweep, fsck."""

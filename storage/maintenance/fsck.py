@@ -1,18 +1,18 @@
-"""Checks that what a lane refers to is there, in every zone that should hold it, and whole.
+"""Checks that every zone that should hold an object of a lane holds it intact.
 
-`check_lane` is the unit: one head, its zones, and a report; nothing is shared between lanes, so
-any number of them may be checked at once, anywhere.
+`check_lane` is the unit: one head, its zones, and a report. Lanes share nothing, so any number of
+them may be checked concurrently, anywhere.
 
-- Zones in sync must hold everything. Replicas that catch up may lack something: that is told,
-  and is not wrong.
-- Every object is as large in each zone as in the others and, unless only sizes were asked for,
-  every stretch that the index refers to has its checksum.
-- Slices in the metadata table are there, and have their checksums, too.
-- A compacted segment is what its list says, and so is each of its row groups, which tile it.
-  They are read some at a time, so memory is bounded whatever the segment's size.
-- Offsets are dense: each slice begins where the one before ended, up to the head's end; the first
-  where the root says that slices begin. Before that are compacted segments, in order. What lies
-  between them is explained: it was compacted away.
+- Zones in sync must hold everything. Replicas that catch up may lack objects: that is reported,
+  and is not an error.
+- Every object has the same size in all zones and, unless only sizes are checked, every stretch
+  that the index references has its checksum.
+- Slices in the metadata table exist, and have their checksums, too.
+- A compacted segment matches its list, and so does each of its row groups, which cover it without
+  gaps. They are read some at a time, so memory is bounded whatever the segment's size.
+- Offsets are dense: each slice begins where the one before ended, up to the head's end. The first
+  begins where the root says that slices begin. Before that are compacted segments, in order; gaps
+  between them were compacted away.
 """
 
 import asyncio
@@ -33,27 +33,27 @@ from storage.resync.inventory import Reference, Shelf
 from storage.zones.zones import Zones
 
 FINDINGS_MAX: Final = 1000
-"""As many findings a report names; all are counted."""
+"""Maximum number of findings listed in a report; all are counted."""
 
 READS_AT_ONCE: Final = 16
 READ_BYTES: Final = 4 * 1024 * 1024
-"""About as much of a compacted segment is read at once."""
+"""Approximate size of one read of a compacted segment."""
 
 CALL_S_MAX: Final = 60.0
-"""A zone that takes longer to answer cannot be reached."""
+"""A zone that takes longer to answer is unreachable."""
 
 _CHUNK: Final = 64
 
 Problem = Literal[
     "missing", "size", "checksum", "unreachable", "index", "offsets", "behind", "head", "item"
 ]
-"""`head`: the head of a lane is damaged, or missing though its topic is there; `item`: an item of
-the metadata table is not what was written under its key."""
+"""`head`: the head of a lane is damaged, or missing though its topic exists; `item`: an item of the
+metadata table is not what was written under its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that is not as it should be; `behind` is only worth knowing."""
+    """A problem; `behind` is only informational."""
 
     problem: Problem
     zone: str | None
@@ -65,7 +65,7 @@ class Finding:
 class ZoneReport:
     objects: int = 0
     size_bytes: int = 0
-    """As far as sizes were looked at."""
+    """As far as sizes were read."""
     problems: Counter[str] = field(default_factory=Counter)
 
 
@@ -88,7 +88,7 @@ class LaneReport:
             self.findings.append(finding)
 
     def add(self, other: "LaneReport") -> None:
-        """Count what another lane's report found here too."""
+        """Add the report of another lane to this one."""
         self.entries += other.entries
         self.problems += other.problems
         self.findings += other.findings[: FINDINGS_MAX - len(self.findings)]
@@ -107,9 +107,9 @@ async def check_lane(
     sizes_only: bool = False,
     seen: Callable[[int], None] = lambda _: None,
 ) -> LaneReport:
-    """Return what was found; `seen` is told after every few objects how many they were.
+    """Return the findings; `seen` is called after every few objects with their number.
 
-    Without `batches`, slices in the table are taken for whole.
+    Without `batches`, slices in the table are assumed to be intact.
     """
     check = _LaneCheck(zones, head, sizes_only)
     try:
@@ -155,7 +155,7 @@ class _LaneCheck:
         for entry in shelf.entries:
             self.report.entries += 1
             partition, reached = entry.partition, self._reached[entry.partition]
-            # The first entry may begin before the log start, but not before what is compacted.
+            # The first entry may begin before the log start, but not in the compacted range.
             begins = entry.base_offset
             may_overlap = not self._has_begun[partition] and reached > self._covers[partition]
             is_dense = begins == reached or (may_overlap and begins < reached)
@@ -195,7 +195,7 @@ class _LaneCheck:
             seen(len(chunk))
 
     async def table(self, shelf: Shelf, batches: TableBatches) -> None:
-        """Look at the slices that are in no zone."""
+        """Check the slices in the metadata table."""
         entries = [entry for entry in shelf.entries if entry.kind == Kind.TABLE]
         for start in range(0, len(entries), _CHUNK):
             try:
@@ -225,7 +225,7 @@ class _LaneCheck:
         )
         expected = ref.size_bytes
         if expected is None:
-            # All copies are the same; if they are not, what most zones hold is right.
+            # All copies should be the same. If not, assume that the majority is right.
             counts = Counter(size for size in sizes.values() if size is not None)
             expected = max(counts, key=lambda size: (counts[size], size), default=0)
         await asyncio.gather(
@@ -295,10 +295,10 @@ async def check_steadily(
     seen: Callable[[int], None] = lambda _: None,
     attempts: int = 3,
 ) -> LaneReport:
-    """Return the report of a lane that is in use; empty if it is deleted. Raises what `read` does.
+    """Return the report of a lane in use; empty if it is deleted. Raises the errors of `read`.
 
-    What was read a while ago may have been replaced and swept since. So if something is wrong
-    and the head has changed, it is the new one that counts.
+    Objects of a head read earlier may have been replaced and swept since. So if there is a problem
+    and the head has changed, the new head is checked instead.
     """
     report = LaneReport()
     head = await read()

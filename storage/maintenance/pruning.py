@@ -1,8 +1,8 @@
-"""Taking out of a root what nothing live is behind: pages, and segments of compacted lists.
+"""Removes pages and compacted segments without live records from a root.
 
-A log start that moved hides records; what lists them stays in the root until it is written anew.
-That is done here, beside appends and rolls, as a roll does it: write a root that nothing
-mentions, then one compare-and-set. What was taken out is swept later.
+Moving a log start hides records, but the root still lists them until it is rewritten. That is done
+here, in parallel with appends and rolls, in the way of a roll: write an unreferenced root, then one
+compare-and-set. The removed objects are swept later.
 """
 
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ from storage.reading.catalog import Catalog
 from storage.stores.metadata import MetadataStore
 
 ATTEMPTS_MAX: Final = 5
-"""So often a roll may come in between; then it has to wait for the next time."""
+"""Maximum number of attempts overtaken by a roll; then wait for the next run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
     members: int
-    """Pages and nodes that left the root."""
+    """Number of pages and nodes removed from the root."""
     segments: int
-    """Compacted segments that left their lists."""
+    """Number of compacted segments removed from their lists."""
 
 
 async def prune(
     metadata: MetadataStore, catalog: Catalog, key: str, transact: Transact | None = None
 ) -> Pruned:
-    """Make the root of a lane list only what may be live; return what left it."""
+    """Make the root of a lane list only what may be live; return what was removed."""
     for _ in range(ATTEMPTS_MAX):
         item = await metadata.get(key)
         if item is None:
@@ -57,7 +57,7 @@ async def prune(
 async def _live_lists(
     catalog: Catalog, head: Head, root: Members
 ) -> tuple[dict[int, SegmentList], int]:
-    """Return those lists that become shorter, and by how many segments."""
+    """Return the lists to shorten, and the total number of removed segments."""
     lists: dict[int, SegmentList] = {}
     count = 0
     for partition, start in enumerate(head.log_starts):
@@ -83,7 +83,7 @@ class _Step:
     def change(self, head: Head) -> Head:
         self.is_done = head.root == self._saved.new_root
         if not self._saved.fits(head):
-            # Rolled meanwhile, or a zone came in sync that the root was not written to.
+            # Rolled meanwhile, or a zone that does not hold the root came in sync.
             return head
         self.is_done = True
         return msgspec.structs.replace(head, commits=head.commits + 1, root=self._saved.new_root)

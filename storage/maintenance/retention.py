@@ -1,13 +1,13 @@
-"""What is too old or too much to be kept. Pure, over index entries.
+"""Which records exceed the retention limits. Pure, over index entries.
 
-Records go from the front of a partition, entry by entry (a slice, or a row group of a compacted
-segment), as Kafka's go segment by segment:
+Records expire from the front of a partition, entry by entry (a slice, or a row group of a compacted
+segment), where Kafka expires segments:
 
 - by age, while all records of the first entry are older than `retention.ms`. A young record
-  protects everything behind it, since a log has no holes;
-- by size, while what is left has `retention.bytes` at least. The last entry never goes by that.
+  protects everything after it, since a log has no holes;
+- by size, while at least `retention.bytes` remain. The last entry never expires by size.
 
-Nothing is removed here or by whoever acts on it: the log start moves, which is metadata.
+No object is removed, here or by the caller: only the log start moves, which is metadata.
 """
 
 from collections.abc import Iterable
@@ -19,15 +19,15 @@ from storage.topics.config import TopicConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How long records stay. None: no limit."""
+    """The retention limits. None: no limit."""
 
     age_ms_max: int | None = None
     size_bytes_min: int | None = None
-    """As many bytes stay at least, and not an entry more than it takes."""
+    """Keep the fewest entries that have at least this many bytes."""
 
 
 def policy_of(config: TopicConfig) -> Policy | None:
-    """Return how long records of a topic stay; None if they do for ever."""
+    """Return the retention limits of a topic; None if its records never expire."""
     if not config.is_deleted:
         return None
     policy = Policy(age_ms_max=config.retention_ms, size_bytes_min=config.retention_bytes)
@@ -36,7 +36,7 @@ def policy_of(config: TopicConfig) -> Policy | None:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """An entry whose records all go."""
+    """An entry whose records all expire."""
 
     end_offset: int
     size_bytes: int
@@ -45,9 +45,9 @@ class Going:
 def expired(
     entries: Iterable[Entry], policy: Policy, *, size_bytes: int, end_offset: int, now_ms: int
 ) -> list[Going]:
-    """Return which of `entries`, from the first on, go.
+    """Return the leading `entries` that expire.
 
-    `size_bytes` is what the partition has from the first of them on, `end_offset` where it ends.
+    `size_bytes` is the size of the partition from the first of them on, `end_offset` its end.
     """
     going: list[Going] = []
     for entry in entries:
@@ -67,7 +67,7 @@ def _is_old(entry: Entry, policy: Policy, now_ms: int) -> bool:
 
 
 def before(entries: Iterable[Entry], offset: int) -> list[Going]:
-    """Return which of `entries`, from the first on, end at `offset` or before."""
+    """Return the leading `entries` that end at or before `offset`."""
     return [
         Going(entry.end_offset, entry.length) for entry in entries if entry.end_offset <= offset
     ]

@@ -1,20 +1,20 @@
-"""Sweeping: which objects nothing refers to, and their removal.
+"""Sweeping: finding and removing unreferenced objects.
 
-An object is garbage if it is older than anything in flight, and nothing refers to it. It never
-will again: objects are committed within minutes of being written (`FLIGHT_MAX_S`), compactors
-hold a lease that a sweeper must have, and names are never used twice. So it does not matter how
-long a sweep takes, who writes meanwhile, or whether it ends in the middle; it needs no memory of
-its own, and running it again goes on. What it must do is look in this order:
+An object is garbage if it is older than anything in flight, and nothing references it. It will
+never be referenced again: objects are committed within minutes of being written (`FLIGHT_MAX_S`),
+compactors hold a lease that a sweeper must have, and names are never used twice. So it does not
+matter how long a sweep takes, which processes write meanwhile, or whether it ends in the middle.
+It keeps no state; running it again continues. It must look in this order:
 
     1. list objects whose age is above the limit when the sweep began
-    2. read transactions: what is staged is referred to by them only, until they commit
-    3. read topics, heads, and what these refer to: what was committed meanwhile is there
+    2. read transactions: only they reference staged objects, until they commit
+    3. read topics, heads, and their references, which include everything committed meanwhile
 
-If what a lane refers to cannot be read, no zone that may hold something of it is swept. Keys that
-are not like ours are never touched, and neither are the markers of zones.
+If the references of a lane cannot be read, no zone that may hold its objects is swept. Keys in an
+unknown format are never touched, and neither are the markers of zones.
 
-Memory is bounded by the objects that are looked at, not by references, which only pass by. Too
-many of them are divided by the last digits of their names, and the sweep is done for each part.
+Memory is bounded by the number of candidates, not by references, which are streamed. Too many
+candidates are divided by the last digits of their names, and the sweep is done for each part.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from storage.stores.objects import ObjectInfo, ObjectStore
 from storage.zones.zones import Zones
 
 CANDIDATES_MAX: Final = 500_000
-"""As many objects are looked at together, about 150 MB; more are divided."""
+"""Maximum number of objects examined together, about 150 MB; more are divided."""
 
 DIGITS_MAX: Final = 3
-"""Into so many digits at most. 4096 times the number above is for Spark."""
+"""Maximum number of digits to divide by. 4096 times the number above is a job for Spark."""
 
 LANES_AT_ONCE: Final = 16
 
 REMOVED_AT_ONCE: Final = 1000
-"""What a bucket deletes with one request."""
+"""Maximum number of objects that a bucket deletes with one request."""
 
 Kind = Literal[
     "hot", "page", "node", "root", "segments", "producers", "parquet", "probe", "marker", "unknown"
@@ -68,7 +68,7 @@ _KEY: Final = re.compile(
 
 
 def parse_key(key: str) -> tuple[Kind, str]:
-    """Return what kind of object the key is of, and its identifier; "unknown": not ours."""
+    """Return the kind of object and its identifier; "unknown": not one of our keys."""
     found = _KEY.fullmatch(key)
     if found is None:
         return "unknown", ""
@@ -81,14 +81,14 @@ def parse_key(key: str) -> tuple[Kind, str]:
 
 
 def age_of(info: ObjectInfo, object_id: str) -> int:
-    """Return when the object is from, in ms: the later of what its name and the store say."""
+    """Return the time of the object in ms: the later one of its name's and the store's."""
     return max(int(object_id[:12], 16), info.modified_ms)
 
 
 async def clock_of(store: ObjectStore, probe: str) -> int | None:
-    """Return what time it is by the store's clock, in ms; None if it does not tell.
+    """Return the time of the store's clock, in ms; None if the store does not report it.
 
-    `probe` is an identifier that nobody used.
+    `probe` is an unused identifier.
     """
     key = keys.zone_probe(probe)
     await store.put(key, [probe.encode()])
@@ -113,17 +113,17 @@ class Count:
 
 @dataclass(slots=True)
 class ZoneTally:
-    """What was found in a zone."""
+    """What the sweep found in a zone."""
 
     seen: Count = field(default_factory=Count)
-    """Everything, ours or not."""
+    """All objects, ours or not."""
     orphans: dict[Kind, Count] = field(default_factory=dict)
-    """What nothing refers to."""
+    """Unreferenced objects."""
     removed: Count = field(default_factory=Count)
     unknown: Count = field(default_factory=Count)
-    """Keys that are not like ours."""
+    """Keys in an unknown format."""
     problem: str = ""
-    """Why the zone was not swept, or not to the end."""
+    """Why the zone was not swept, or not completely."""
 
     @property
     def orphan_count(self) -> int:
@@ -132,7 +132,7 @@ class ZoneTally:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An object that is old enough to be removed, if nothing refers to it."""
+    """An object that is old enough to be removed if it is unreferenced."""
 
     key: str
     kind: Kind
@@ -140,7 +140,7 @@ class Candidate:
 
 
 class TooMany(Exception):
-    """More candidates than may be looked at together."""
+    """More candidates than may be examined together."""
 
 
 async def candidates(
@@ -148,8 +148,8 @@ async def candidates(
 ) -> AsyncIterator[list[Candidate]]:
     """Yield the objects below `prefix` that are not younger than `cutoff_ms`.
 
-    Only those whose identifier ends with `suffix`, and only they are counted; of keys that are
-    not like ours those are that only one suffix can stand for.
+    Only objects whose identifier ends with `suffix` are yielded and counted. Keys in an unknown
+    format are counted for a single suffix of each prefix, so that none is counted twice.
     """
     counts_unknown = not suffix[:-1].strip("0")
     async for batch in store.list(prefix):
@@ -168,16 +168,16 @@ async def candidates(
 
 
 async def references(zones: Zones, head: Head) -> AsyncIterator[list[str]]:
-    """Yield the keys of everything that the lane refers to.
+    """Yield the keys of all objects that the lane references.
 
-    Raises `StoreUnavailable` or `Corrupt` if some of it cannot be known.
+    Raises `StoreUnavailable` or `Corrupt` if some of them cannot be read.
     """
     async for shelf in inventory.walk(zones, head):
         yield [reference.key for reference in shelf.references]
 
 
 Staged = Callable[[], Awaitable[Iterable[str]]]
-"""Reads what open transactions refer to."""
+"""Reads the keys that open transactions reference."""
 
 Heads = Callable[[], AsyncIterator[Head]]
 """Reads the heads of all topics."""
@@ -185,7 +185,7 @@ Heads = Callable[[], AsyncIterator[Head]]
 
 @dataclass(slots=True)
 class Found:
-    """What one look at some or all objects found, by zone."""
+    """What one pass over some or all objects found, by zone."""
 
     tallies: dict[str, ZoneTally]
     orphans: dict[str, list[Candidate]]
@@ -201,8 +201,8 @@ async def find(
 ) -> Found:
     """Return the garbage of the named zones among objects whose identifier ends with `suffix`.
 
-    A zone that cannot be swept has a problem and no orphans. Raises `TooMany`, and what reading
-    transactions and heads raises.
+    A zone that cannot be swept has a problem and no orphans. Raises `TooMany`, and the errors of
+    reading transactions and heads.
     """
     tallies = {name: ZoneTally() for name in names}
     left: dict[str, dict[str, Candidate]] = {}
@@ -219,7 +219,7 @@ async def find(
             async for keys in references(zones, head):
                 _drop(left, keys)
         except (StoreUnavailable, Corrupt) as error:
-            # Only these zones can hold what it refers to.
+            # Only these zones can hold objects of the lane.
             for name in head.zones:
                 if left.pop(name, None) is not None:
                     tallies[name].problem = f"what a lane refers to cannot be read: {error}"
@@ -265,9 +265,9 @@ async def remove(
     check: Callable[[], Awaitable[None]],
     removed: Callable[[int, int], None] = lambda _objects, _bytes: None,
 ) -> None:
-    """Remove garbage, batch by batch; `check` raises before one if we may not any more.
+    """Remove garbage in batches; before each, `check` raises if it is no longer allowed.
 
-    A store that fails is the tally's problem: what is left there goes the next time.
+    A failure of the store is recorded in `tally.problem`; the next sweep removes the rest.
     """
     for start in range(0, len(orphans), REMOVED_AT_ONCE):
         batch = orphans[start : start + REMOVED_AT_ONCE]

@@ -1,12 +1,12 @@
-"""Moving log starts: what is before them is hidden from then on, and swept later.
+"""Moving log starts: records before them are hidden from then on, and swept later.
 
 A log start only ever moves forward, by a compare-and-set of the head like everything else, so
-appends, rolls and compaction may go on. The head's `sizes` become smaller by the entries that
-went, which are exactly those that were live in the head that is replaced: if the index became
-another one meanwhile, they are looked up again.
+appends, rolls and compaction may continue. The head's `sizes` shrink by the hidden entries, which
+must be exactly those that were live in the replaced head. If the index was replaced meanwhile,
+they are looked up again.
 
-A step looks at so many entries at most, and a long way takes several: memory and the time in
-which somebody else can come in between are bounded.
+A step reads a limited number of entries, and a long trim takes several steps. This bounds memory,
+and the time in which another process can interfere.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,32 +25,32 @@ from storage.reading.catalog import ENTRIES_MAX, Catalog
 from storage.stores.metadata import MetadataStore
 
 STEP_ENTRIES_MAX: Final = 8192
-"""As many entries of a lane a step looks at."""
+"""Maximum number of entries of a lane in one step."""
 
 OVERTAKEN_MAX: Final = 50
-"""So often in a row the index may have become another one during a step."""
+"""Maximum number of steps in a row in which the index may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Where the log of a partition (within the lane) shall begin."""
+    """The new log start of a partition (within the lane)."""
 
     partition: int
     log_start: int
     going: Sequence[Going] = ()
-    """Entries that end there or before, and are live in the head that was looked at."""
+    """Entries that end at or before it and are live in the head that was read."""
 
 
 @dataclass(slots=True)
 class Trimmed:
-    """What became of a partition."""
+    """The result for one partition."""
 
     partition: int
     """Within the lane."""
     before: int
     after: int
     size_bytes: int
-    """Of what was hidden."""
+    """Size of the hidden entries."""
 
     @property
     def offsets(self) -> int:
@@ -58,11 +58,11 @@ class Trimmed:
 
 
 Plan = Callable[[Head], Awaitable[list[Trim]]]
-"""Says what to do next with a head; nothing: it is done."""
+"""Returns the next trims for a head; empty: done."""
 
 
 def trimmed(head: Head, trims: Sequence[Trim]) -> Head:
-    """Return the head whose log starts are moved; `head` itself if they are there already."""
+    """Return the head with log starts moved; `head` itself if none has to move."""
     starts, sizes = list(head.log_starts), list(head.sizes)
     for trim in trims:
         number = trim.partition
@@ -88,7 +88,7 @@ class Trimming:
         self._catalog = catalog
 
     def expiring(self, policy: Policy, now_ms: int) -> Plan:
-        """Return the plan that hides what is too old or too much."""
+        """Return the plan that hides records beyond the retention limits."""
 
         async def plan(head: Head) -> list[Trim]:
             trims: list[Trim] = []
@@ -110,7 +110,7 @@ class Trimming:
         going: list[Going] = []
         position = head.log_starts[partition]
         size_bytes, end = head.sizes[partition], head.next_offsets[partition]
-        # Mostly the first entry stays, and with it all the others.
+        # Usually the first entry stays, and so do all the others.
         limit = 1
         while position < end and len(going) < entries_max:
             limit = min(limit, entries_max - len(going))
@@ -126,16 +126,16 @@ class Trimming:
         return going
 
     def deleting(self, before: Mapping[int, int | None]) -> Plan:
-        """Return the plan that hides what is before an offset, by partition; None: everything.
+        """Return the plan that hides records before an offset, by partition; None: all records.
 
-        It raises `OffsetOutOfRange` for an offset behind the end.
+        It raises `OffsetOutOfRange` for an offset after the end.
         """
         targets: dict[int, int] = {}
 
         async def plan(head: Head) -> list[Trim]:
             for partition, offset in before.items():
                 end = head.next_offsets[partition]
-                # Everything is what was there at first, else appends would be chased for ever.
+                # None means the end at first, else the plan would chase appends for ever.
                 wanted = targets.setdefault(partition, end if offset is None else offset)
                 if wanted > end:
                     raise OffsetOutOfRange(wanted, head.log_starts[partition], end)
@@ -151,7 +151,7 @@ class Trimming:
 
     async def _before(self, head: Head, partition: int, offset: int, entries_max: int) -> Trim:
         if offset == head.next_offsets[partition]:
-            # All of it goes, so nothing needs to be counted, and one step will do.
+            # All records are hidden, so there is nothing to count and one step is enough.
             return Trim(partition, offset, [Going(offset, head.sizes[partition])])
         going: list[Going] = []
         position = head.log_starts[partition]
@@ -167,7 +167,7 @@ class Trimming:
 
 
 async def foresee(head: Head, plan: Plan) -> tuple[Head, list[Trimmed]]:
-    """Return the head as `plan` would leave it, and what would go. Nothing is written."""
+    """Return the head after `plan`, and what it would hide. Nothing is written."""
     new = head
     while trims := await plan(new):
         after = trimmed(new, trims)
@@ -183,10 +183,10 @@ async def trim(
     transact: Transact | None = None,
     told: Callable[[list[Trimmed]], None] = lambda _: None,
 ) -> Head | None:
-    """Follow `plan` to its end, step by step; return the head then, or None if it is gone.
+    """Follow `plan` to its end, step by step; return the final head, or None if it is deleted.
 
-    `told` hears what went with each step. `transact` is as for `change_head`. Raises `Contended`
-    if others were always faster, and what the plan and the stores raise.
+    `told` is called with the result of each step. `transact` is as for `change_head`. Raises
+    `Contended` if other processes were always faster, and the errors of the plan and the stores.
     """
     overtaken = 0
     while True:
@@ -225,14 +225,14 @@ class _Step:
         return new
 
     def _differs(self, head: Head) -> bool:
-        """Whether other entries may be live than those that were looked at and later ones."""
+        """Whether the live entries may be others than those that were read and later ones."""
         starts = self._planned.log_starts
         moved = any(head.log_starts[t.partition] != starts[t.partition] for t in self._trims)
         return moved or head.root != self._planned.root
 
 
 def differences(before: Head, after: Head) -> list[Trimmed]:
-    """Return what went from one head to the next, which differ in nothing else."""
+    """Return what was trimmed between two heads that differ in nothing else."""
     return [
         Trimmed(n, before.log_starts[n], after.log_starts[n], before.sizes[n] - after.sizes[n])
         for n in range(before.partition_count)
