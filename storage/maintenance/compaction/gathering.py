@@ -1,4 +1,4 @@
-"""From plans to units, and from their results back to what a lane's swap needs."""
+"""Cuts plans into units, and collects their results for the swap of a lane."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,12 +14,12 @@ from storage.maintenance.compaction.units import Rewritten, Unit
 BUCKETS_MAX: Final = 256
 
 STAY_SHARE: Final = 4
-"""A segment that is a quarter of what a task writes need not be merged with its neighbours."""
+"""Segments of at least 1/`STAY_SHARE` of a task's output need not be merged with neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A unit, and who waits for its result."""
+    """A unit, and the gathering that waits for its result."""
 
     into: "Gathering"
     partition: int
@@ -31,7 +31,7 @@ class Piece:
 
 
 class Gathering:
-    """The results of a lane, until all of them are there."""
+    """Collects the results of a lane until they are complete."""
 
     def __init__(self, lane: LanePlan) -> None:
         self.lane = lane
@@ -42,7 +42,7 @@ class Gathering:
         self._results: dict[int, list[Rewritten | None]] = {}
 
     def cut(self, rewrite: Rewrite, size_bytes: int, options: Options) -> list[Piece]:
-        """Return the units of a rewrite, with ranges of about `size_bytes`, and wait for them."""
+        """Return the units of a rewrite, of about `size_bytes`, and expect their results."""
         ranges = plan.ranges(rewrite, size_bytes) if rewrite.size_bytes else []
         partition = rewrite.state.partition
         self._results[partition] = [None] * len(ranges)
@@ -66,7 +66,7 @@ class Gathering:
             self.failures[piece.partition] = result.error
 
     def give_up(self, reason: str, partition: int | None = None) -> None:
-        """Call a failure what is not there yet, of one partition or of all."""
+        """Record missing results as failures, for one partition or for all."""
         for each in self._rewrites if partition is None else [partition]:
             if not self._is_whole(each):
                 self.failures.setdefault(each, reason)
@@ -79,7 +79,7 @@ class Gathering:
         return all(p in self.failures or self._is_whole(p) for p in self._rewrites)
 
     def changes(self) -> dict[int, Change]:
-        """Return what can be swapped, by partition of the lane."""
+        """Return the changes to swap, by partition of the lane."""
         return {
             partition: Change(rewrite, self._written(partition))
             for partition, rewrite in self._rewrites.items()

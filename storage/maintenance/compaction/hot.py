@@ -1,7 +1,6 @@
-"""Slices of one partition as columns: what plans are made of, and what a task is told to read.
+"""Slices of one partition as columns: the input of plans, and of the tasks that read them.
 
-A busy partition has millions of them, so they are never a list of objects for longer than it
-takes to read a page.
+A busy partition has millions of them, so they are Python objects only while a page is read.
 """
 
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ _ROW_BYTES: Final = sum(field.type.byte_width for field in _SCHEMA)
 _ENCODED: Final = msgspec.msgpack.Decoder(tuple[int, bytes])
 
 _INFLATION_MAX: Final = 32 * 1024
-"""Four bytes of zstd are a block of 128 KiB at most."""
+"""Maximum compression ratio: four bytes of zstd are a block of at most 128 KiB."""
 
 
 class Hot:
@@ -83,7 +82,7 @@ class Hot:
         return int(self.column("min_ms").min())
 
     def part(self, start: int, end: int) -> "Hot":
-        """Return the slices of these positions; nothing is copied."""
+        """Return the slices at these positions, without copying."""
         return Hot(self.batch.slice(start, max(0, end - start)))
 
     def before(self, end_offset: int) -> "Hot":
@@ -91,7 +90,7 @@ class Hot:
         return self.part(0, int(np.searchsorted(self.ends, end_offset, "right")))
 
     def after(self, offset: int) -> "Hot":
-        """Return the slices that end behind `offset`."""
+        """Return the slices that end after `offset`."""
         return self.part(int(np.searchsorted(self.ends, offset, "right")), len(self))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -106,10 +105,10 @@ class Hot:
 
     @classmethod
     def decode(cls, data: bytes) -> "Hot":
-        """Return what `encode` made bytes of, or raise `Corrupt`."""
+        """Return the slices that `encode` encoded, or raise `Corrupt`."""
         count, packed = frames.decoded(data, _ENCODED, "the slices of a task")
         try:
-            # Else a few bytes could ask for any memory.
+            # Otherwise a few bytes could allocate any amount of memory.
             if not 0 <= count * _ROW_BYTES <= _INFLATION_MAX * len(packed):
                 raise ValueError(f"{count} slices in {len(packed)} bytes")
             joined = pa.py_buffer(pa.decompress(packed, count * _ROW_BYTES, "zstd", asbytes=True))
@@ -127,7 +126,7 @@ class Hot:
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Hot":
         """Return `entries`, which are slices of one partition in order; `Corrupt` if not."""
-        # Those in the table can be planned with; before anything is read they are rolled.
+        # Slices in the table are allowed in plans; they are rolled before they are read.
         if any(entry.kind not in (Kind.ARROW, Kind.TABLE) for entry in entries):
             raise Corrupt("a page lists something that is not a slice")
         columns = list(zip(*entries, strict=True)) if entries else [()] * len(Entry._fields)
@@ -145,7 +144,7 @@ class Hot:
 
 
 def _bytes_of(column: pa.Array) -> memoryview:
-    """Return the values of a column whose values all have the same width, and none is null."""
+    """Return the bytes of a fixed-width column without nulls."""
     width = column.type.byte_width
     data = memoryview(column.buffers()[1] or b"").cast("B")
     return data[column.offset * width : (column.offset + len(column)) * width]

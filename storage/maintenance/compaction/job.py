@@ -1,12 +1,12 @@
-"""Compacting topics: look at every lane, decide, have the work done, swap, and tell.
+"""Compacting topics: survey every lane, decide, run the work, swap, and report.
 
     survey    lane by lane: what is due?    from heads and indexes
-    wave      as much of that as plans fit into memory
-    work      units, packed into tasks      by whoever runs them (`Work`)
-    swap      a lane, as soon as all of its units are there
+    wave      as many lanes as plans fit into memory
+    work      units, packed into tasks      run by a `Work`
+    swap      a lane, as soon as the results of all its units are complete
 
-One partition's failure does not stop the others. A lost lease stops everything: what is not
-swapped by then never will be.
+A failure of one partition does not stop the others. A lost lease stops everything: results that
+are not swapped by then are never swapped.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -24,28 +24,28 @@ from storage.maintenance.compaction.units import Rewritten
 from storage.topics.items import Topic
 
 WAVE_SLICES_MAX: Final = 1_000_000
-"""A wave has plans for so many slices at most, about 100 bytes each."""
+"""A wave ends when its plans have this many slices, of about 100 bytes each."""
 
 
 class Work(Protocol):
-    """Who runs tasks: threads of this process, or Spark."""
+    """Runs tasks: in threads of this process, or in Spark."""
 
     @property
     def parallelism(self) -> int: ...
 
     def run(self, payloads: Sequence[bytes]) -> AsyncIterator[tuple[int, bytes]]:
-        """Yield what `tasks.run` returns for each payload, and its position, in any order."""
+        """Yield the position of each payload and its result of `tasks.run`, in any order."""
 
     def shuffle(self, payloads: Sequence[bytes]) -> AsyncIterator[tuple[int, bytes]]:
-        """Yield what `tasks.gather` returns for each range, and its number, in any order.
+        """Yield the number of each range and its result of `tasks.gather`, in any order.
 
-        After `tasks.spread` of each payload, by bucket, and `tasks.regroup` of each bucket, by
-        range. Every range has a result.
+        Before that, run `tasks.spread` on each payload, group by bucket, run `tasks.regroup` on
+        each bucket, and group by range. Every range has a result.
         """
 
 
 WorkFor: TypeAlias = Callable[[int], Awaitable[Work]]
-"""Chooses who does so many bytes of work; asked once for each wave."""
+"""Chooses what runs this many bytes of work; called once for each wave."""
 
 
 async def compact(
@@ -57,9 +57,9 @@ async def compact(
     monotonic_s: Callable[[], float],
     progress: Progress | None = None,
 ) -> Summary:
-    """Compact what is due of `topics`, and return what became of each partition.
+    """Compact the partitions of `topics` that are due; return the result of each partition.
 
-    Raises `LeaseLost` if somebody else took over.
+    Raises `LeaseLost` if another process took over.
     """
     began_s = monotonic_s()
     job = _Job(swapper, options, progress or Progress())
@@ -79,7 +79,7 @@ async def compact(
 async def look(
     swapper: Swapper, topics: Sequence[Topic], options: Options
 ) -> tuple[list[LanePlan], Summary]:
-    """Return what `compact` would do now, and what it would leave. Writes nothing."""
+    """Return what `compact` would do now, and what it would skip. Writes nothing."""
     job = _Job(swapper, options, Progress(), rolls=False)
     return [lane async for lane in job.surveyor.survey(topics)], job.summary
 
@@ -101,7 +101,7 @@ class _Job:
         self.summary.failed.append(Left(topic.name, partition, reason))
 
     async def work(self, lanes: Sequence[LanePlan], work_for: WorkFor) -> None:
-        """Do what is planned for `lanes`, and swap each as soon as it is done."""
+        """Run the plans of `lanes`, and swap each lane as soon as it is complete."""
         gathering = [Gathering(lane) for lane in lanes]
         try:
             await self._work(gathering, await work_for(sum(lane.size_bytes for lane in lanes)))
@@ -133,7 +133,7 @@ class _Job:
     def _range_bytes(self, rewrite: Rewrite, total: int, parallelism: int) -> int:
         options = self._options
         if rewrite.kind == "keyed" and rewrite.size_bytes <= options.range_bytes_max:
-            # To cut it would cost a shuffle, and one worker can do it.
+            # Cutting it would cost a shuffle, and one worker can do it.
             return options.range_bytes_max
         return plan.range_bytes(total, parallelism, rewrite.segment_bytes, options)
 
@@ -148,7 +148,7 @@ class _Job:
                 await self._take(pieces[n], each)
 
     async def _shuffle(self, pieces: Sequence[Piece], work: Work) -> None:
-        """Rewrite the ranges of one partition, which need to know of each other's keys."""
+        """Rewrite the ranges of one partition, which depend on each other's keys."""
         payloads = [units.encode_units([piece.unit]) for piece in pieces]
         try:
             async for number, result in work.shuffle(payloads):
@@ -171,7 +171,7 @@ class _Job:
             await self._swap(gathering)
 
     async def _swap(self, gathering: Gathering) -> None:
-        """Make what was written for a lane count, unless that was done already."""
+        """Swap in what was written for a lane, unless that was done already."""
         if gathering.is_settled:
             return
         gathering.is_settled = True

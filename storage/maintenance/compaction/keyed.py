@@ -1,7 +1,8 @@
 """The last record of each key: which offsets survive, and the rows that have them. Pure Arrow.
 
-Two passes: keys and offsets first, then only the rows that survive. The first reduces as it goes,
-so it holds the distinct keys and some rows at most; the second needs one number a survivor.
+There are two passes: keys and offsets first, then only the rows that survive. The first pass
+reduces as it reads, so it holds at most the distinct keys and some rows. The second needs one
+number per survivor.
 
 A partition that is too large for one worker takes three phases, with a shuffle between them:
 
@@ -9,8 +10,8 @@ A partition that is too large for one worker takes three phases, with a shuffle 
     regroup   one part of all keys ─▶ those offsets that are the last of all    `SURVIVORS`
     gather    a range, and its survivors ─▶ segments                 (tasks.py)
 
-Records without a key are never older versions of anything: they stay. (A topic that is compacted
-refuses them, but it may have been another kind of topic before.)
+Records without a key are not older versions of other records: they stay. (A compacted topic
+refuses them, but it may have had another cleanup policy before.)
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from storage.maintenance.compaction.hot import Ints
 
 GROUP: Final = "group"
-"""The column by which a shuffle brings rows together."""
+"""The column by which a shuffle groups rows."""
 
 PAIRS: Final = pa.schema(
     [pa.field("key", pa.binary()), pa.field("offset", pa.int64(), nullable=False)]
@@ -44,16 +45,16 @@ SURVIVORS: Final = pa.schema(
 )
 
 REDUCE_ROWS: Final = 1 << 20
-"""As many rows are gathered at least before they are reduced."""
+"""Minimum number of rows collected before they are reduced."""
 
 _IS_THERE: Final = -1
 _HASH_ROWS: Final = 1 << 16
 _WEIGHTS: Final = np.random.default_rng(20_21).integers(0, 2**64, 1 << 12, dtype=np.uint64)
-"""The same for everyone, because different workers must agree. Only buckets depend on it."""
+"""The same in every worker, because workers must agree. Only buckets depend on it."""
 
 
 class LastOffsets:
-    """The last offset of every key in what was added so far."""
+    """The last offset of every key in the rows added so far."""
 
     def __init__(self, reduce_rows: int = REDUCE_ROWS) -> None:
         self._reduce_rows = reduce_rows
@@ -70,7 +71,7 @@ class LastOffsets:
             batch = batch.filter(keys.is_valid())
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
-        # Not before there is as much as was kept: so each row is looked at a few times only.
+        # Wait for as many rows as are kept, so that each row is reduced only a few times.
         if self._waiting_rows >= max(self._reduce_rows, self._reduced.num_rows):
             self._reduce()
 
@@ -82,19 +83,19 @@ class LastOffsets:
         self._waiting, self._waiting_rows = [], 0
 
     def table(self) -> pa.Table:
-        """Return one row for each key, and all that have none, in any order."""
+        """Return one row for each key, and all rows without a key, in any order."""
         self._reduce()
         return pa.concat_tables([self._reduced, pa.Table.from_batches(self._keyless, PAIRS)])
 
 
 def last_of(table: pa.Table) -> pa.Table:
-    """Return the last offset of each key in rows of `PAIRS`, none of which is without a key."""
+    """Return the last offset of each key in rows of `PAIRS`, which all have a key."""
     grouped = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
     return grouped.select(["key", "offset_max"]).rename_columns(PAIRS.names).cast(PAIRS)
 
 
 def last_offsets(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Return the last offset of each key in rows of `PAIRS`, and all that have none."""
+    """Return the last offset of each key in rows of `PAIRS`, and all rows without a key."""
     last = LastOffsets()
     for batch in batches:
         last.add(batch)
@@ -127,8 +128,8 @@ def within(wanted: Ints | None, start_offset: int, end_offset: int) -> int:
 def kept(batch: pa.RecordBatch, wanted: Ints | None, *, floor: int, horizon: int) -> pa.RecordBatch:
     """Return the records that stay.
 
-    Those whose offset is `wanted` (None: all) and not before `floor`, but for tombstones before
-    `horizon`. The rows are in the order of their offsets, and so is `wanted`.
+    These are the records whose offset is `wanted` (None: all) and not before `floor`, except
+    tombstones before `horizon`. Rows and `wanted` are in the order of offsets.
     """
     batch = _wanted(batch, wanted, floor)
     if not batch.num_rows or batch.column("offset")[0].as_py() >= horizon:
@@ -140,7 +141,7 @@ def kept(batch: pa.RecordBatch, wanted: Ints | None, *, floor: int, horizon: int
 
 
 def tombstone_count(batch: pa.RecordBatch) -> int:
-    """Return how many records say that their key is gone: those with a key and no value."""
+    """Return the number of tombstones: records with a key and no value."""
     if not batch.column("value").null_count:
         return 0
     return int(_tombstones(batch).true_count)
@@ -169,8 +170,8 @@ def _wanted(batch: pa.RecordBatch, wanted: Ints | None, floor: int) -> pa.Record
 def spread(table: pa.Table, number: int, buckets: int) -> Iterator[pa.RecordBatch]:
     """Yield rows of `PAIRS` of the range with that number as rows of `KEYS`.
 
-    One more says that the range is there: it arrives at the end though nothing else may, and
-    so a range that got lost on the way is not mistaken for one of which nothing survives.
+    One extra row marks the range as present. It always reaches the last phase, so a range lost on
+    the way is not mistaken for one without survivors.
     """
     yield pa.RecordBatch.from_pylist(
         [{GROUP: 0, "range": number, "key": None, "offset": _IS_THERE}], schema=KEYS
@@ -191,7 +192,7 @@ def bucket_of(keys: pa.Array, buckets: int) -> Ints:
 
 
 def _hashed(keys: pa.Array) -> npt.NDArray[np.uint64]:
-    # Each byte times a number that depends on its place, summed up: as NumPy can do at once.
+    # The sum of each byte times a weight of its place, which NumPy computes for all keys.
     keys = keys.fill_null(b"") if keys.null_count else keys
     _, starts, data = keys.buffers()
     borders = np.frombuffer(starts, np.int32)[keys.offset : keys.offset + len(keys) + 1]
@@ -207,7 +208,7 @@ def _hashed(keys: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def regroup(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the survivors among rows of `KEYS` that hold all rows of their keys, as `SURVIVORS`."""
+    """Yield the survivors among `KEYS`, which has all rows of its keys, as `SURVIVORS`."""
     keys = table.column("key")
     keyless = table.filter(keys.is_null()) if keys.null_count else table.slice(0, 0)
     keyed = table.filter(keys.is_valid()) if keys.null_count else table

@@ -1,22 +1,23 @@
-"""What to compact, and how to share the work. Pure: it decides from the index alone.
+"""What to compact, and how to divide the work. Pure: it decides from the index alone.
 
 Two kinds of compaction, by `cleanup.policy`:
 
     merge    delete           slices become Parquet, every record stays
     keyed    compact[,delete] and only the last record of each key stays
 
-**Merge** is due when enough is new, or something new is older than `segment.ms`. Small segments
-at the end are merged again, in tiers: only if what comes out is `FANOUT` times as large as the
-largest that goes in. So a record is rewritten a logarithmic number of times, and the number of
-small segments is logarithmic too.
+**Merge** is due when enough data is new, or a new record is older than `segment.ms`. Small segments
+at the end are merged again, in tiers: only if the result is at least `FANOUT` times as large as the
+largest input. So a record is rewritten a logarithmic number of times, and the number of small
+segments is logarithmic too.
 
-**Keyed** looks at the records since the last time (they are *dirty*), up to the first stretch that
-has one younger than `min.compaction.lag.ms`. It is due when they are a large enough share, when
-one is older than `max.compaction.lag.ms`, or when tombstones may go. It rewrites everything up
-to there, but nothing behind: a newer record there does not remove an older one yet.
+**Keyed** considers the records since the last compaction (the *dirty* ones), up to the first
+segment or slice with a record younger than `min.compaction.lag.ms`. It is due when their share is
+large enough, when one is older than `max.compaction.lag.ms`, or when tombstones may be removed. It
+rewrites everything up to that point, but nothing after it: a newer record there does not remove an
+older one yet.
 
-**Sharing**: what is large is cut into ranges, at the borders of segments and slices; what is small
-is packed together. Each range becomes segments of its own.
+**Division**: large rewrites are cut into ranges, at the borders of segments and slices; small ones
+are packed together. Each range is written to its own segments.
 """
 
 from collections.abc import Sequence
@@ -33,30 +34,30 @@ from storage.topics.config import TopicConfig
 MIB: Final = 1024 * 1024
 
 HOT_BYTES_MIN: Final = 8 * MIB
-"""As much must be new for a merge to be worth it, unless it is old or somebody insists."""
+"""Minimum of new data for a merge, unless it is old or the merge is forced."""
 
 FANOUT: Final = 4
-"""Segments are merged again if the result is so many times the largest of them."""
+"""Merge segments again only if the result is at least this many times the largest of them."""
 
 RANGE_BYTES_MIN: Final = 64 * MIB
 RANGE_BYTES_MAX: Final = 256 * MIB
-"""As much stored data one task reads at most, about; what is a task's work is also what is lost
-when it fails, and what its memory depends on."""
+"""Approximate maximum of stored data that one task reads. A failed task loses this much work, and
+its memory depends on it."""
 
 TASK_BYTES_MIN: Final = 8 * MIB
-"""Tasks of less are packed together, down to this."""
+"""Minimum target size of a task; smaller units are packed together."""
 
 TASK_UNITS_MAX: Final = 256
 
 RANGES_PER_WORKER: Final = 3
-"""Cut finer than there are workers, so that a slow one does not hold up the rest."""
+"""Ranges for each worker: more than one, so that a slow worker does not delay the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     now_ms: int
     force: bool = False
-    """Compact what is there, though little is new. `min.compaction.lag.ms` holds all the same."""
+    """Compact even if little is new. `min.compaction.lag.ms` still applies."""
     hot_bytes_min: int = HOT_BYTES_MIN
     range_bytes_min: int = RANGE_BYTES_MIN
     range_bytes_max: int = RANGE_BYTES_MAX
@@ -64,7 +65,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """One partition, as its head and index say."""
+    """One partition, according to its head and index."""
 
     partition: int
     """Within the lane."""
@@ -73,38 +74,38 @@ class State:
     log_start: int
     covers: int
     list_id: bytes
-    """The name of its list of segments, by which it is seen whether somebody else was here."""
+    """The name of its list of segments; it differs if another process compacted meanwhile."""
     listed: SegmentList
     hot: Hot
-    """The slices that are live: behind `covers` and the log start."""
+    """The live slices: those after `covers` and the log start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Nothing to do, and why, for people."""
+    """Nothing to do, with the reason for display."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What goes, what stays, and what the partition's list says afterwards."""
+    """What is rewritten, what stays, and the partition's list afterwards."""
 
     kind: Literal["merge", "keyed", "trim"]
     state: State
     kept_before: tuple[Segment, ...] = ()
-    """Live segments that stay as they are, before those that go."""
+    """Live segments that stay as they are, before the rewritten ones."""
     segments: tuple[Segment, ...] = ()
-    """These go."""
+    """Segments to rewrite."""
     kept_after: tuple[Segment, ...] = ()
     hot: Hot = field(default_factory=lambda: Hot.of([]))
-    """And these."""
+    """Slices to rewrite."""
     covers: int
     start_offset: int = 0
     end_offset: int = 0
-    """The new segments cover these offsets."""
+    """The new segments cover the offsets from `start_offset` to here."""
     horizon: int = 0
-    """Tombstones before this go."""
+    """Tombstones before this offset are removed."""
     cleaned: tuple[Cleaned, ...] = ()
     segment_bytes: int = 0
 
@@ -181,10 +182,10 @@ def _merge(
 
 
 def tail(sizes: Sequence[int], added: int, full: int) -> int:
-    """Return how many of the last segments are worth rewriting with `added` bytes behind them.
+    """Return how many of the last segments to rewrite together with `added` new bytes.
 
-    As many as can be such that the whole is `FANOUT` times the largest. One of `full` bytes is
-    never touched, nor what is before it.
+    The maximum for which the total is at least `FANOUT` times the largest segment. A segment of
+    `full` bytes or more, and those before it, are never rewritten.
     """
     best, total, largest = 0, added, 0
     for count, size in enumerate(reversed(sizes), 1):
@@ -227,7 +228,7 @@ def _keyed(
 
 
 def _old_enough(config: TopicConfig, state: State, live: tuple[Segment, ...], now_ms: int) -> int:
-    """Return up to where everything that is not compacted yet is old enough to be."""
+    """Return the offset up to which all uncompacted records are old enough to be compacted."""
     lag_ms, _ = config.compaction_lag_ms
     end = state.hot.end_offset if len(state.hot) else state.covers
     if not lag_ms:
@@ -251,7 +252,7 @@ def _not_due(
     horizon: int,
     options: Options,
 ) -> str | None:
-    """Return why a compaction by key is not due; None: it is."""
+    """Return why a compaction by key is not due; None: it is due."""
     if any(each.tombstones and each.start_offset < horizon for each in go):
         return None
     if not dirty and not len(hot):
@@ -274,7 +275,7 @@ def _not_due(
 
 
 def tombstone_horizon(listed: SegmentList, delete_retention_ms: int, now_ms: int) -> int:
-    """Return the offset before which tombstones were seen by a compaction long enough ago."""
+    """Return the offset before which a compaction saw all tombstones long enough ago."""
     expired = [
         each.end_offset for each in listed.cleaned if each.at_ms + delete_retention_ms <= now_ms
     ]
@@ -286,8 +287,8 @@ def _milestones(
 ) -> tuple[Cleaned, ...]:
     """Return the milestones after a compaction up to `end` that removed what `horizon` allows.
 
-    Those up to the horizon have served: no tombstone is left before it. Only the last is needed in
-    any case, as it says up to where everything is clean.
+    Milestones up to the horizon are dropped, as no tombstone is left before it. The last one is
+    always kept, as it records up to where everything is clean.
     """
     reached = cleaned[-1] if cleaned else Cleaned(0, 0)
     if end > reached.end_offset:
@@ -297,13 +298,13 @@ def _milestones(
 
 
 def range_bytes(total: int, parallelism: int, segment_bytes: int, options: Options) -> int:
-    """Return how large the ranges shall be into which so much work is cut."""
+    """Return the size of the ranges into which `total` bytes of work are cut."""
     share = total // max(1, parallelism * RANGES_PER_WORKER)
     return min(max(share, options.range_bytes_min), options.range_bytes_max, segment_bytes)
 
 
 def ranges(rewrite: Rewrite, size_bytes: int) -> list[Range]:
-    """Return the rewrite in pieces of about `size_bytes`, equal ones rather than full ones."""
+    """Return the rewrite in pieces of about `size_bytes`, of roughly equal size."""
     count = max(1, -(-rewrite.size_bytes // max(1, size_bytes)))
     sizes = np.array([each.size_bytes for each in rewrite.segments], np.int64)
     starts = np.array([each.start_offset for each in rewrite.segments], np.int64)

@@ -1,4 +1,4 @@
-"""Files into zones: each zone takes it or does not, and none is waited for without end."""
+"""Stores files in zones: each zone succeeds or fails by itself, within a time limit."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from storage.errors import ObjectExists, RiachoError, StoreUnavailable
 from storage.zones.zones import PUT_S_MAX, Zones
 
 BYTES_PER_S_MIN: Final = 1024 * 1024
-"""A zone that is slower than this is as good as away."""
+"""A zone that is slower than this counts as unavailable."""
 
 
 async def put_file(
@@ -21,7 +21,7 @@ async def put_file(
     size_bytes: int,
     patience_s: float = PUT_S_MAX,
 ) -> tuple[list[str], list[RiachoError]]:
-    """Store the file in every named zone; return those that hold it, and why others do not."""
+    """Store the file in every named zone; return those that hold it, and the errors."""
     seconds_max = patience_s + size_bytes / BYTES_PER_S_MIN
     answers = await asyncio.gather(*(_put(zones, name, key, path, seconds_max) for name in names))
     held = [name for name, error in zip(names, answers, strict=True) if error is None]
@@ -35,7 +35,7 @@ async def _put(
         async with asyncio.timeout(seconds_max):
             await zones.store(name).put_file(key, path)
     except ObjectExists:
-        return None  # Keys are made of chance and written once, so that is this very object.
+        return None  # Keys are random and written once, so this is the same object.
     except TimeoutError:
         return StoreUnavailable(f"zone {name} took more than {seconds_max:g} s for {key}")
     except RiachoError as error:

@@ -1,8 +1,8 @@
-"""Reading what a unit is made of: first its segments, then its slices, in the order of offsets.
+"""Reading the input of a unit: first its segments, then its slices, in the order of offsets.
 
-Bytes are read in chunks of some megabytes, one ahead of the one at work, so memory is bounded
+Bytes are read in chunks of some megabytes, one chunk ahead of processing, so memory is bounded
 whatever the unit's size. Every byte is compared with a checksum before it is used; a copy that is
-lost or damaged is read from another zone. What cannot hold a wanted record is not read at all.
+lost or damaged is read from another zone. Row groups and slices without wanted records are skipped.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from storage.zones.zones import Zones
 T = TypeVar("T")
 
 CHUNK_BYTES: Final = 16 * 1024 * 1024
-"""As much is read at once; two more such chunks may wait."""
+"""Approximate size of one read; two more such chunks may be in memory."""
 
 CHUNK_SLICES_MAX: Final = 4096
 READS_AT_ONCE_MAX: Final = 16
 JOINED_BYTES: Final = 1024 * 1024
-"""Small slices are joined up to here, because a batch has a price; larger ones are not copied."""
+"""Small slices are joined up to this size, as each batch has a cost; larger ones are not copied."""
 
 KEY_COLUMNS: Final = ("offset", "key")
 
@@ -47,12 +47,12 @@ Slices: TypeAlias = Mapping[tuple[bytes, int], bytes]
 """By object and position."""
 
 Decode: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
-"""Takes as long as decompression does: to be called beside the event loop."""
+"""Decompresses, which takes long: do not call it in the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """In the place of a chunk: a segment of which everything stays."""
+    """Yielded instead of a chunk: a segment that stays unchanged."""
 
     segment: Segment
 
@@ -74,7 +74,7 @@ class UnitReader:
         self._known = known
 
     async def keys(self) -> AsyncGenerator[Decode, None]:
-        """Yield keys and offsets of everything."""
+        """Yield keys and offsets of all records."""
         async with aclosing(ahead(self._chunks(None, only_keys=True))) as chunks:
             async for chunk in chunks:
                 assert not isinstance(chunk, Stays)
@@ -155,7 +155,7 @@ class UnitReader:
     async def _get(
         self, segment: Segment, ranges: Sequence[Range], decode: Callable[[list[bytes]], T]
     ) -> T:
-        """Return what `decode` makes of the ranges of the first zone where it can."""
+        """Return the ranges decoded, from the first zone where `decode` succeeds."""
         found: list[T] = []
         names = read_names(self.head, segment.zones, self.unit.partition)
         await self._zones.get_ranges(
@@ -182,7 +182,7 @@ async def load_slices(
     parts: Sequence[tuple[UnitReader, Hot]],
     known: Slices,
 ) -> dict[tuple[bytes, int], bytes]:
-    """Return the slices of several units but those that are known, each object read once."""
+    """Return the slices of several units, except `known` ones; read each object once."""
     by_object: dict[bytes, _ObjectRead] = {}
     for reader, hot in parts:
         columns = (hot.column(name).tolist() for name in ("position", "length", "crc", "zones"))
@@ -221,7 +221,7 @@ class _ObjectRead:
         except Corrupt:
             if len(self.places) == 1:
                 raise
-        # No zone holds all of them whole, but each may be whole in some zone.
+        # No zone holds all of them intact, but each may be intact in some zone.
         return [(await self._load(zones, [place]))[0] for place in self.places]
 
     async def _load(self, zones: Zones, places: Sequence[tuple[int, int, int]]) -> list[bytes]:
@@ -237,7 +237,7 @@ class _ObjectRead:
 
 
 def stays(unit: Unit, segment: Segment, wanted: Ints | None) -> bool:
-    """Whether a segment may stay as it is: nothing of it goes, and it is large enough."""
+    """Whether a segment stays unchanged: no record is removed, and it is large enough."""
     if wanted is None or segment.size_bytes < unit.stay_bytes_min:
         return False
     if segment.start_offset < unit.log_start:
@@ -302,7 +302,7 @@ def _joined(hot: Hot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     for number, batch in enumerate(batches):
         if number >= len(counts) or batch.num_rows != counts[number]:
             raise Corrupt(f"slice {number} has {batch.num_rows} records, the index says otherwise")
-        batch.validate(full=True)  # Arrow believes every offset, and may die of a wrong one.
+        batch.validate(full=True)  # Arrow trusts offsets, and may crash on a wrong one.
         held.append(batch)
         filled += batch.nbytes
         if filled >= JOINED_BYTES:
@@ -324,7 +324,7 @@ def _with_offsets(hot: Hot, held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 async def ahead(source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Yield what `source` does, while the next is already being made."""
+    """Yield the items of `source`, while the next one is already being produced."""
     following = asyncio.create_task(_next(source))
     try:
         while items := await following:

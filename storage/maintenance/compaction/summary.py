@@ -1,19 +1,19 @@
-"""How a compaction goes, and how it went: for people and for the commands that tell them."""
+"""Progress and result of a compaction, for display by commands."""
 
 from dataclasses import dataclass, field
 
 
 class Progress:
-    """Hears how it goes; to be overridden by who wants to know."""
+    """Receives progress reports; override the methods to use them."""
 
     def planned(self, partitions: int, size_bytes: int) -> None:
-        """So much more is going to be done."""
+        """Report that this much more work is planned."""
 
     def done(self, records: int, size_bytes: int) -> None:
-        """So much of it was read and written; it does not count yet."""
+        """Report that this much was read and written, but not yet swapped in."""
 
     def swapped(self, partitions: int) -> None:
-        """So many partitions more are finished, one way or the other."""
+        """Report that this many more partitions are finished, successfully or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A partition that stays as it was, and why."""
+    """A partition that was not changed, and why."""
 
     topic: str
     partition: int
@@ -62,5 +62,5 @@ class Summary:
 
     @property
     def ratio(self) -> float:
-        """How many times smaller what was rewritten is now; 0 if nothing was."""
+        """Input size divided by output size; 0 if nothing was written."""
         return self.bytes_in / self.bytes_out if self.bytes_out else 0.0

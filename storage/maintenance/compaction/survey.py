@@ -1,4 +1,4 @@
-"""What is due: a look at every lane's head and index. Reads, and rolls what it wants compacted."""
+"""Finds what is due by reading every lane's head and index. Rolls the lanes to be compacted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +20,7 @@ from storage.topics.items import Topic
 LANES_AT_ONCE_MAX: Final = 8
 
 _STEP_ENTRIES: Final = 16_384
-"""As many entries are objects of Python at once."""
+"""Maximum number of entries that are Python objects at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class LanePlan:
 
 
 Told = Callable[[Topic, int, str], None]
-"""Hears of a partition of a topic, and why nothing is done about it."""
+"""Called with a partition of a topic, and why it is not compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Surveyor:
     skipped: Told
     failed: Told
     rolls: bool = True
-    """Whether inline runs go into the index where something is due; else nothing is written."""
+    """Whether to roll inline runs of lanes that are due; False: nothing is written."""
 
     async def survey(self, topics: Sequence[Topic]) -> AsyncIterator[LanePlan]:
         """Yield the lanes in which something is due."""
@@ -93,7 +93,7 @@ class Surveyor:
     async def _decided(
         self, topic: Topic, lane: int
     ) -> tuple[Head, dict[int, Skip | Rewrite]] | None:
-        """Return what to do with each partition; None: there is no such lane any more."""
+        """Return what to do with each partition; None: the lane was deleted."""
         key = keys.head(topic.topic_id, lane)
         item = await self.swapper.metadata.get(key)
         if item is None:
@@ -123,7 +123,7 @@ class Surveyor:
 async def read_state(
     catalog: Catalog, head: Head, partition: int, number: int, *, with_inline: bool
 ) -> State:
-    """Return what head and index say of a partition; inline runs can only be looked at."""
+    """Return the state of a partition. `with_inline`: for a decision only, not to compact."""
     root = await catalog.root(head)
     covers, log_start = root.covered(partition), head.log_starts[partition]
     end = head.next_offsets[partition]

@@ -1,15 +1,15 @@
-"""Making a compaction count: one compare-and-set of the lane's head, which names a new root.
+"""Swapping in a compaction: one compare-and-set of the lane's head, which sets a new root.
 
-Before it, nothing mentions what was written; after it, everything does. Appends go on meanwhile
+Before it, the new segments are unreferenced; after it, they are the log. Appends continue meanwhile
 and change the head every few milliseconds, so the compare-and-set is tried many times. That is
 cheap: the new root is written once, and again only if a roll came in between.
 
-A change counts only if the partition's list and `covers` are still those it was planned from; else
-somebody else compacted it, this one was *overtaken*, and its segments are orphans. A log start may
-have moved, which only makes more of the result dead.
+A change is applied only if the partition's list and `covers` are still those it was planned from.
+Otherwise another process compacted it: this one was *overtaken*, and its segments are orphans. A
+log start may have moved, which only hides more of the result.
 
-Whatever the new root names must be in every zone in sync. Each of them is asked, because it may
-have come in sync since the segments were written, or lost them: one that lacks any gets copies.
+Every zone in sync must hold all that the new root references. Each zone is asked, because it may
+have come in sync since the segments were written, or lost them. Missing segments are copied.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from storage.stores.metadata import MetadataStore, Put, Versioned
 from storage.zones.zones import Zones
 
 ATTEMPTS_MAX: Final = 500
-"""A busy lane commits every few milliseconds, and each of those commits is an attempt lost."""
+"""Maximum number of attempts. A busy lane commits every few ms; each commit costs an attempt."""
 
 WAIT_S_MAX: Final = 0.01
-"""At random up to here between two attempts, once several were lost."""
+"""Maximum of the random wait between two attempts, after several were lost."""
 
 SIZE_S_MAX: Final = 10.0
-"""How long a zone is asked whether it holds a segment."""
+"""Maximum time to wait for a zone to report whether it holds a segment."""
 
 _IMPATIENT: Final = 4
 
@@ -65,36 +65,37 @@ class Change:
 
     rewrite: Rewrite
     written: tuple[Segment, ...]
-    """In the place of what was rewritten, in order."""
+    """The segments that replace what was rewritten, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
     head: Head
     applied: frozenset[int]
-    """Partitions (within the lane) whose change counts now."""
+    """Partitions (within the lane) whose change was applied."""
     overtaken: frozenset[int]
-    """Those that somebody else changed since the plan was made."""
+    """Partitions that another process changed since the plan was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swapper:
-    """What a swap needs besides the changes."""
+    """Swaps changes into the heads of lanes."""
 
     catalog: Catalog
     zones: Zones
     metadata: MetadataStore
     transact: Transact
-    """That of the lease, so that whoever lost it changes nothing."""
+    """`transact` of the lease, so that a process that lost it changes nothing."""
     sleep: Callable[[float], Awaitable[None]]
     random: Callable[[], float]
 
     async def swap(self, key: str, changes: Mapping[int, Change]) -> Swapped:
-        """Make `changes`, by partition of the lane, count: all that still hold, at once.
+        """Apply all `changes` (by partition of the lane) that are still valid, at once.
 
-        Raises `NotEnoughReplicas` if a zone in sync does not take what it must hold, `Contended`
-        if others were always faster, `UnknownTopicOrPartition` if the lane is gone, and what the
-        stores and `transact` raise. What is raised may have been applied only if it says so.
+        Raises `NotEnoughReplicas` if a zone in sync does not store what it must hold, `Contended`
+        if other processes were always faster, `UnknownTopicOrPartition` if the lane was deleted,
+        and the errors of the stores and `transact`. After an error, changes may have been applied
+        only if it says so.
         """
         saved: SavedRoot | None = None
         in_doubt: list[tuple[SavedRoot, frozenset[int]]] = []
@@ -128,10 +129,10 @@ class Swapper:
         raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
 
     async def roll_all(self, key: str) -> Head:
-        """Return the head after its inline runs went into the index, as far as zones hold them.
+        """Roll the inline runs that all zones in sync hold into the index; return the new head.
 
-        Else what was written last could not be compacted. A lane that somebody else rolls is tried
-        again; `Contended` if that goes on and on.
+        Otherwise the newest records could not be compacted. If another process rolls the lane,
+        this is retried; raises `Contended` after `ATTEMPTS_MAX`.
         """
         item = await self.metadata.get(key)
         roll: Roll | None = None
@@ -163,14 +164,14 @@ class Swapper:
         raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
 
     async def _rolled(self, head: Head) -> Roll | None:
-        """Return a roll that waits to be committed; None: there is nothing that could be rolled."""
+        """Return a roll to be committed; None: there is nothing that can be rolled."""
         try:
             return await self.catalog.roll(head) if head.runs else None
         except NotEnoughReplicas:
             return None
 
     async def _remove(self, roll: Roll) -> None:
-        """Remove what a roll that counts has moved."""
+        """Remove the batches that a committed roll has moved."""
         if roll.removals:
             assert self.catalog.batches is not None
             await self.catalog.batches.remove(roll.removals)
@@ -178,10 +179,10 @@ class Swapper:
     async def _landed(
         self, head: Head, root: Members, sent: SavedRoot, partitions: frozenset[int]
     ) -> bool:
-        """Whether a root that was sent is in effect, though others may have rolled since."""
+        """Whether a root that was sent was applied; other processes may have rolled since."""
         if head.root == sent.new_root:
             return True
-        # It is remembered, as it was written by us.
+        # It is in the cache, as this process wrote it.
         ours = await self.catalog.root(msgspec.structs.replace(head, root=sent.new_root))
         return all(
             (root.covered(p), root.segment_list(p)) == (ours.covered(p), ours.segment_list(p))
@@ -189,7 +190,7 @@ class Swapper:
         )
 
     async def _asked(self, key: str) -> Versioned | None:
-        """Return the item after a write whose outcome is not known."""
+        """Return the item after a write whose outcome is unknown."""
         try:
             return await self.metadata.get(key)
         except StoreUnavailable as error:
@@ -220,7 +221,7 @@ class Swapper:
         )
 
     async def _live_bytes(self, head: Head, segments: tuple[Segment, ...], start: int) -> int:
-        """Return how many bytes of row groups are not before the log start."""
+        """Return the size of the row groups that are not before the log start."""
         total = 0
         for segment in segments:
             if segment.start_offset >= start:
@@ -247,10 +248,10 @@ class Swapper:
         return found
 
     async def _holders(self, head: Head, segment: Segment) -> int:
-        """Return the zones that took the segment, without those in sync that lack it now."""
+        """Return the zones that stored the segment, without zones in sync that lack it now."""
         names = zone_names(head, head.isr & segment.zones)
         if len(names) < 2:
-            # There would be nothing to copy it from.
+            # There would be no other zone to copy it from.
             return segment.zones
         key = segment.key(head.topic_id)
         there = await asyncio.gather(*(self._has(name, key) for name in names))
@@ -264,12 +265,12 @@ class Swapper:
         except ObjectMissing:
             return False
         except (StoreUnavailable, TimeoutError):
-            # Not known to have lost it. If it does not take the new root either, that is refused.
+            # Not known to have lost it. If it cannot store the new root either, the swap fails.
             return True
         return True
 
     async def _copy(self, head: Head, partition: int, segment: Segment) -> None:
-        """Bring a segment to the zones in sync that lack it."""
+        """Copy a segment to the zones in sync that lack it."""
         key = segment.key(head.topic_id)
         names = read_names(head, segment.zones, partition)
         with TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True) as folder:

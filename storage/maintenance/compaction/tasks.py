@@ -1,11 +1,11 @@
 """The work of compaction, as functions of bytes to bytes that run on any machine.
 
-`run` does whole units: it reads, keeps what stays, writes Parquet to a temporary directory and puts
-it into every zone in sync. `spread`, `regroup` and `gather` do the same for ranges of a partition
-that is too large for one worker, with a shuffle in between (keyed.py).
+`run` processes complete units: it reads, filters the records, writes Parquet to a temporary
+directory and stores it in every zone in sync. `spread`, `regroup` and `gather` do the same for
+ranges of a partition that is too large for one worker, with a shuffle in between (keyed.py).
 
-Nothing that they write is mentioned anywhere before somebody swaps it in. So a task may die at
-any point, or run twice: what it leaves are orphans.
+The objects they write are unreferenced until the job swaps them in. So a task may die at any
+point, or run twice: it leaves only orphans.
 
 Memory: some chunks of input, a row group of output, and for a compaction by key the distinct keys
 of the unit. Disk: one segment, and what the last chunk added.
@@ -47,11 +47,11 @@ from storage.maintenance.compaction.units import (
 from storage.tasks import drop_error
 
 _FORESEEN: Final = (RiachoError, OSError, pa.ArrowException)
-"""Stores that fail, a full disk, bytes that cannot be: a unit's own trouble, not that of all."""
+"""Failing stores, a full disk, invalid bytes: errors that fail only one unit."""
 
 
 async def run(stores: Stores, payload: bytes) -> bytes:
-    """Rewrite every unit of the payload; one that fails says why and does not stop the others."""
+    """Rewrite every unit of the payload; a failed unit reports its error, the others continue."""
     readers = [UnitReader(stores.zones, unit) for unit in decode_units(payload)]
     results: list[Rewritten] = []
     with _folder() as folder:
@@ -77,7 +77,7 @@ async def spread(stores: Stores, payload: bytes) -> AsyncGenerator[pa.RecordBatc
 async def regroup(
     stores: Stores, group: int, table: pa.Table
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Yield which offsets survive of those that have the same keys, as `keyed.SURVIVORS`."""
+    """Yield the surviving offsets of one bucket of keys, as `keyed.SURVIVORS`."""
     for batch in await asyncio.to_thread(lambda: list(keyed.regroup(table))):
         yield batch
 
@@ -93,12 +93,12 @@ async def gather(payloads: Sequence[bytes], stores: Stores, group: int, table: p
 
 
 def _folder() -> "TemporaryDirectory[str]":
-    # A thread that is still writing into it when the task is cancelled is no error.
+    # A thread may still write into it when the task is cancelled; that is no error.
     return TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True)
 
 
 def _small_together(readers: Sequence[UnitReader]) -> Iterator[list[UnitReader]]:
-    """Yield neighbours whose slices fit into one chunk together, and large ones alone."""
+    """Yield groups of neighbours whose slices fit into one chunk, and large ones alone."""
     group: list[UnitReader] = []
     filled = 0
     for reader in readers:
@@ -113,14 +113,14 @@ def _small_together(readers: Sequence[UnitReader]) -> Iterator[list[UnitReader]]
 
 
 async def _read_together(stores: Stores, group: Sequence[UnitReader]) -> None:
-    """Read the slices of small units at once: partitions of a lane are in the same objects."""
+    """Read the slices of small units together: partitions of a lane share objects."""
     if sum(reader.hot.size_bytes for reader in group) > CHUNK_BYTES:
         return
     parts = [(reader, reader.hot) for reader in group]
     try:
         known = await load_slices(stores.zones, asyncio.Semaphore(READS_AT_ONCE_MAX), parts, {})
     except RiachoError:
-        # Each unit will read for itself, and the one whose trouble this is will say so.
+        # Each unit will read by itself, and the one that fails will report it.
         return
     for reader in group:
         reader.know(known)
@@ -143,7 +143,7 @@ async def _last_offsets(reader: UnitReader) -> pa.Table:
 async def _rewrite(
     stores: Stores, reader: UnitReader, wanted: Ints | None, folder: Path
 ) -> Rewritten:
-    """Write the unit anew; `wanted` are the offsets that survive, if that is known already."""
+    """Rewrite the unit; `wanted` are the surviving offsets, if known already."""
     unit = reader.unit
     if unit.is_keyed and wanted is None:
         wanted = keyed.survivors(await _last_offsets(reader))
@@ -164,7 +164,7 @@ async def _rewrite(
 
 
 async def _in_thread(work: Callable[..., None], *args: object) -> None:
-    """Let a thread do `work`. Who is cancelled waits for it: it may be writing to a file."""
+    """Run `work` in a thread. If cancelled, wait for it first: it may write to a file."""
     running = asyncio.ensure_future(asyncio.to_thread(work, *args))
     try:
         await asyncio.shield(running)
@@ -182,7 +182,7 @@ def _copy(
 
 
 class _Output:
-    """The segments that take the place of a unit."""
+    """The segments that replace a unit."""
 
     def __init__(self, stores: Stores, reader: UnitReader, folder: Path) -> None:
         self._stores = stores
@@ -202,7 +202,7 @@ class _Output:
         self._bytes_in += sum(each.size_bytes for each in self._unit.segments)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add records; a segment that is full is closed, and the next one begins."""
+        """Add records; a full segment is closed, and the next one is begun."""
         rows = batch.num_rows
         if batch.nbytes > self._unit.segment_bytes:
             rows = max(1, rows * self._unit.segment_bytes // batch.nbytes)
@@ -232,7 +232,7 @@ class _Output:
         self._position = end_offset
 
     async def stay(self, segment: Segment) -> None:
-        """Let a segment be as it is, among those that are written."""
+        """Keep a segment unchanged among the written ones."""
         await self.finish(segment.start_offset)
         self._segments.append(segment)
         self._stayed.append(segment)
@@ -243,7 +243,7 @@ class _Output:
         await self.upload()
 
     async def upload(self) -> None:
-        """Put what is finished where all that is committed must be."""
+        """Store finished segments in the zones in sync."""
         while self._files:
             written, tombstones = self._files[0]
             object_id = self._stores.world.new_id()
@@ -258,7 +258,7 @@ class _Output:
             )
 
     async def _put(self, key: str, written: WrittenSegment) -> int:
-        """Store a file in the zones in sync; return which of them hold it, at least one."""
+        """Store a file in the zones in sync; return the zones that hold it, at least one."""
         names = zone_names(self._head, self._head.isr)
         held, errors = await put_file(
             self._stores.zones, key, written.path, names, size_bytes=written.size_bytes
@@ -268,7 +268,7 @@ class _Output:
         return mask_of(self._head, held)
 
     def discard(self) -> None:
-        """Remove what was not put anywhere."""
+        """Remove files that were not stored in a zone."""
         if self._writer is not None:
             self._writer.discard()
         for written, _ in self._files:

@@ -1,4 +1,4 @@
-"""What a task is told, and what it answers: bytes that travel to a worker and back."""
+"""The input and the result of a task, as bytes that are sent to a worker and back."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -13,7 +13,7 @@ from storage.zones.zones import Zones
 
 
 class World(Protocol):
-    """Time and chance, of the machine on which a task runs."""
+    """Clock and random identifiers of the machine on which a task runs."""
 
     @property
     def now_ms(self) -> Callable[[], int]: ...
@@ -22,7 +22,7 @@ class World(Protocol):
 
 
 class Stores(Protocol):
-    """What a task needs of its machine."""
+    """What a task needs from its machine."""
 
     @property
     def zones(self) -> Zones: ...
@@ -32,10 +32,10 @@ class Stores(Protocol):
 
 
 class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A range of one partition, to be written anew."""
+    """A range of one partition, to be rewritten."""
 
     lane: bytes
-    """The lane's head, without all that a worker does not need."""
+    """The lane's head, reduced to what a worker needs."""
     partition: int
     """Within the lane."""
     number: int
@@ -46,30 +46,30 @@ class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     start_offset: int
     end_offset: int
     horizon: int
-    """Tombstones before this go."""
+    """Tombstones before this offset are removed."""
     segment_bytes: int
     stay_bytes_min: int
-    """A segment of so many bytes is left alone if all of it would stay."""
+    """A segment of at least this size is not rewritten if no record would be removed."""
     segments: tuple[Segment, ...]
     hot: bytes
     """See `Hot.encode`."""
     range_number: int = 0
     bucket_count: int = 1
-    """Of a shuffle: which range this is, and into how many parts keys are spread."""
+    """For a shuffle: the number of this range, and the number of buckets for keys."""
 
 
 class Rewritten(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What became of a unit."""
+    """The result of a unit."""
 
     segments: tuple[Segment, ...] = ()
-    """In its place. Those that could stay as they were are among them."""
+    """The segments that replace the unit, including those that stayed unchanged."""
     records_in: int = 0
     records_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    """Of what was read and written; segments that stayed count in neither."""
+    """Read and written; segments that stayed unchanged count in neither."""
     error: str = ""
-    """Why it was not done."""
+    """Why the unit failed; empty if it did not."""
 
 
 _UNITS: Final = msgspec.msgpack.Decoder(tuple[Unit, ...])
@@ -81,7 +81,7 @@ def encode_units(units: Sequence[Unit]) -> bytes:
 
 
 def decode_units(payload: bytes) -> tuple[Unit, ...]:
-    """Return what a task is told, or raise `Corrupt`."""
+    """Return the units of a payload, or raise `Corrupt`."""
     return frames.decoded(payload, _UNITS, "the payload of a compaction")
 
 
@@ -90,12 +90,12 @@ def encode_rewritten(results: Sequence[Rewritten]) -> bytes:
 
 
 def decode_rewritten(result: bytes) -> tuple[Rewritten, ...]:
-    """Return what a task answers, or raise `Corrupt`."""
+    """Return the results of a task, or raise `Corrupt`."""
     return frames.decoded(result, _REWRITTEN, "the result of a compaction")
 
 
 def slim(head: Head) -> bytes:
-    """Return what of a head tells where to read and write."""
+    """Return the head reduced to what is needed to find zones."""
     return heads.encode(
         Head(
             topic_id=head.topic_id,
