@@ -43,8 +43,8 @@ class ReplicaNews:
     def distrust(self, failed: int, leader_epoch: int) -> None:
         """Record zones that failed to store an uncommitted object.
 
-        These zones have all committed data; stop waiting for them on the next write. If the ISR
-        has changed since, which changes the epoch, this report is ignored.
+        These zones have all committed data; stop waiting for them on the next write. If the
+        epoch has changed since, another process has handled it, and this report is ignored.
         """
         before, epoch = self._distrusted
         self._distrusted = failed | (before if epoch == leader_epoch else 0), leader_epoch

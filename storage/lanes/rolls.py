@@ -70,7 +70,7 @@ class Rolls:
         try:
             self._done = await self._rolled(head)
         except RiachoError:
-            # The head is still whole. The next commit tries again.
+            # The head is unchanged. The next commit retries.
             return
         finally:
             self._running = None

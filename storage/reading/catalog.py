@@ -77,7 +77,7 @@ class Catalog:
     async def after(
         self, head: Head, partition: int, offset: int, limit: int = ENTRIES_MAX
     ) -> list[Entry]:
-        """Return entries of the partition that end behind `offset`, in order.
+        """Return entries of the partition that end after `offset`, in order.
 
         Returns at least one if there is any, and at most `limit`, without omissions. A gap
         between two entries, or between `offset` and the first, holds no records.
@@ -118,7 +118,7 @@ class Catalog:
     async def since(
         self, head: Head, partition: int, timestamp_ms: int, offset: int
     ) -> Entry | None:
-        """Return the first entry behind `offset` with a record at `timestamp_ms` or later.
+        """Return the first entry after `offset` with a record at `timestamp_ms` or later.
 
         An entry that begins before `offset` is included, though its record may be before it too.
         """
@@ -181,7 +181,7 @@ class Catalog:
     async def _row_groups_after(
         self, head: Head, partition: int, offset: int, limit: int
     ) -> list[Entry]:
-        """Return row groups of the first segment that ends behind `offset`."""
+        """Return row groups of the first segment that ends after `offset`."""
         segments = (await self.segment_list(head, partition)).segments
         first = bisect_right(segments, offset, key=lambda segment: segment.end_offset)
         if first == len(segments):

@@ -169,7 +169,7 @@ class LogReader:
     ) -> tuple[list[Entry], int]:
         """Return where the records from `offset` to `end` are stored, and where to continue.
 
-        The last entry may go beyond `end`; see `Catalog.after`.
+        The last entry may extend beyond `end`; see `Catalog.after`.
         """
         start, log_end = head.log_starts[partition], head.next_offsets[partition]
         if not start <= offset <= log_end:

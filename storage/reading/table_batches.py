@@ -132,7 +132,7 @@ class TableBatches:
         return bool(await self._found([object_id]))
 
     async def move(self, head: Head, entries: Sequence[Entry]) -> Move:
-        """Return the segment that replaces the batches of `head` in a roll; it has `entries`.
+        """Return the segment that a roll of `head`, which has `entries`, writes for its batches.
 
         Raises `Overtaken` if another process has rolled it meanwhile.
         """

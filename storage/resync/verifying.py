@@ -4,7 +4,7 @@ A zone in the ISR is trusted: nothing else checks that it holds an object until 
 from there, or the other zones are lost. So a bug, or an object that was removed by hand, would
 stay unnoticed until it is too late.
 
-- *Bounded.* A step limits its calls to the zones; the next one continues after it.
+- *Bounded.* A step makes a limited number of calls to the zones; the next step continues.
 - *Exact.* A suspect object is compared with a new head before it is reported: it may have been
   compacted and swept meanwhile, or the zone may have left the ISR.
 - Only sizes are compared. `riacho fsck` reads every byte.

@@ -81,7 +81,7 @@ class UnitReader:
                 yield chunk
 
     async def records(self, wanted: Ints | None) -> AsyncGenerator[Decode | Stays, None]:
-        """Yield whole records: at least those whose offset is `wanted` (None: all)."""
+        """Yield complete records: at least those whose offset is `wanted` (None: all)."""
         async with aclosing(ahead(self._chunks(wanted, only_keys=False))) as chunks:
             async for chunk in chunks:
                 yield chunk
