@@ -1,1 +1,1 @@
-"""How records, segments and the index look as bytes. Pure: no store is asked."""
+"""How records, segments and the index look as bytes. Pure: no store is accessed."""

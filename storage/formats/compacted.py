@@ -1,20 +1,21 @@
-"""Compacted segments: the records of one partition as a Parquet file that anything reads.
+"""Compacted segments: the records of one partition as a standard Parquet file.
 
     file       = "PAR1"  row group*  footer
     footer     = Parquet's own metadata  its length (u32)  "PAR1"
     row group  = about `ROW_GROUP_BYTES` of records, its column chunks one behind the other
 
-Parquet says where each column is. What it cannot say is in its key-value metadata, as JSON:
+Parquet's metadata locates the columns. The rest is in its key-value metadata, as JSON:
 
     riacho.topic_id      hexadecimal
     riacho.partition
     riacho.row_groups    [start offset, end offset, crc32c, bytes, records, min ms, max ms] of each
 
-Row groups tile the offsets that the segment covers, whether there are records for all of them or
-not; so the one to read for an offset is the first that ends behind it. A row group is read whole
-and checked by its CRC32C, or some of its columns, which are checked page by page.
+Row groups tile the offsets that the segment covers, even those without a record, so the row group
+for an offset is the first that ends after it. A row group that is read whole is checked by its
+CRC32C; if only some columns are read, they are checked page by page.
 
-Dictionaries made writing a third slower and files larger; deltas are quicker than plain numbers.
+Dictionary encoding made writing a third slower and files larger. Delta encoding is faster than
+plain numbers.
 """
 
 from bisect import bisect_left
@@ -66,8 +67,8 @@ __all__ = [
 ]
 
 ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
-"""About this much is in a row group before compression: a random read decodes two at most, and a
-footer of 550 bytes for each still weighs nothing."""
+"""Approximate size of a row group before compression: a random read decodes at most two, and the
+550 bytes of footer for each row group are negligible."""
 
 SCHEMA: Final = pa.schema([pa.field("offset", pa.int64(), nullable=False), *RECORD_SCHEMA])
 
@@ -92,7 +93,7 @@ _OPTIONS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSegment:
-    """What a segment list says of a file, but for where it is."""
+    """What a segment list says of a file, except its object, its zones and when it was written."""
 
     path: Path
     partition: int
@@ -125,7 +126,7 @@ class WrittenSegment:
 
 
 class SegmentWriter:
-    """Writes one segment to a local file; holds about one row group, beside what it is given."""
+    """Writes one segment to a local file; buffers about one row group."""
 
     def __init__(
         self,
@@ -152,11 +153,11 @@ class SegmentWriter:
 
     @property
     def size_bytes(self) -> int:
-        """About how large the file is; what is held counts as it is in memory."""
+        """Approximate size of the file; buffered records count with their size in memory."""
         return self._sink.position + self._held_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add records, which have `SCHEMA`; their offsets follow those before, and grow."""
+        """Add records, which have `SCHEMA`; their offsets increase and follow those before."""
         if not batch.num_rows:
             return
         offsets = batch.column(0)
@@ -171,7 +172,7 @@ class SegmentWriter:
         start = 0
         while start < batch.num_rows:
             room = until(start) + self._row_group_bytes - self._held_bytes
-            # The row with which the row group is full belongs to it.
+            # The row that fills the row group belongs to it.
             end = min(batch.num_rows, bisect_left(rows, room, start + 1, key=until))
             self._hold(batch.slice(start, end - start), until(end) - until(start))
             start = end
@@ -202,10 +203,10 @@ class SegmentWriter:
         self._held_bytes = 0
 
     def close(self, end_offset: int) -> WrittenSegment | None:
-        """Finish the file, which covers the offsets up to `end_offset`; None: it has no records.
+        """Finish the file, which covers the offsets up to `end_offset`; None if it has no records.
 
-        A file without records is removed. What is returned is on its way to the disk and not
-        flushed: the object store that takes it sees to that.
+        A file without records is removed. The file is not flushed to disk: the object store that
+        takes it makes the bytes durable.
         """
         assert end_offset > self._last_offset, (end_offset, self._last_offset)
         if self._held:
@@ -247,7 +248,7 @@ class SegmentWriter:
 
 
 class _Sink:
-    """A file that knows the checksum of what was written since `begin`."""
+    """A file that computes the checksum of what was written since `begin`."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("wb")
@@ -279,7 +280,7 @@ class _Sink:
 
 
 def _bytes_before(batch: pa.RecordBatch) -> Callable[[int], int]:
-    """Return a function that tells how many bytes the rows before a row have, about."""
+    """Return a function that estimates how many bytes the rows before a row have."""
     headers = batch.column(4)
     lists = _starts(headers)
     fields = headers.values
@@ -294,7 +295,7 @@ def _bytes_before(batch: pa.RecordBatch) -> Callable[[int], int]:
 
 
 def _starts(array: pa.Array) -> Sequence[int]:
-    """Return where each value of an array of lists or bytes begins; one more than it has."""
+    """Return where each value of an array of lists or bytes begins, and where the last one ends."""
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return (0,)
@@ -307,7 +308,7 @@ def decode_row_group(
 ) -> pa.RecordBatch:
     """Return the records of a row group, whose bytes are `data`, or only some `columns` of them.
 
-    They come in the order of `SCHEMA`. Raises `Corrupt` if the bytes are damaged.
+    Columns are in the order of `SCHEMA`. Raises `Corrupt` if the bytes are damaged.
     """
     group = footer.row_groups[number]
     check_row_group(group, data)
@@ -336,7 +337,7 @@ def decode_columns(
 def _decoded(
     footer: Footer, group: RowGroup, file: "_Pieces", columns: Sequence[str], verify: bool
 ) -> pa.RecordBatch:
-    # In the order of the schema, whatever order was asked for: so Parquet returns them.
+    # In the order of the schema, as Parquet returns them, whatever order the caller gave.
     fields = [field for field in SCHEMA if field.name in columns]
     try:
         source = pq.ParquetFile(
@@ -362,7 +363,7 @@ def _decoded(
 
 
 class _Pieces:
-    """Some ranges of a file, which Parquet takes for the file. What is elsewhere is an error."""
+    """Some ranges of a file, presented to Parquet as the file. Reading elsewhere is an error."""
 
     closed = False
 
@@ -391,5 +392,5 @@ class _Pieces:
 
 
 def to_record_columns(batch: pa.RecordBatch) -> tuple[pa.Int64Array, pa.RecordBatch]:
-    """Return the offsets of a batch with `SCHEMA`, and its records without."""
+    """Return the offsets of a batch with `SCHEMA`, and its records without them."""
     return batch.column(0), pa.RecordBatch.from_arrays(batch.columns[1:], schema=RECORD_SCHEMA)

@@ -1,9 +1,9 @@
 """What the footer of a compacted segment says: `storage/formats/compacted.py` draws the file.
 
-A footer comes from a bucket, so nothing in it is believed before it was compared: with its
-checksum, with itself, and with what the list of segments says (`footer_of`). The checksum comes
-first and is what counts. Of bytes that are made up and have it all the same, whoever asks for
-columns may not even get an error: pyarrow ends the process over some.
+A footer comes from a bucket, so it is not trusted before it was compared with its checksum, with
+itself, and with the list of segments (`footer_of`). The checksum is compared first and is the
+check that counts. Forged bytes with a matching checksum may not even raise an error when columns
+are read: pyarrow aborts the process on some of them.
 """
 
 import struct
@@ -27,7 +27,7 @@ PARTITION: Final = "riacho.partition"
 ROW_GROUPS: Final = "riacho.row_groups"
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, EOFError, OverflowError)
-"""What pyarrow may raise when it is given nonsense."""
+"""What pyarrow may raise on invalid input."""
 
 _TRAILER: Final = struct.Struct("<I4s")
 _LEAVES: Final = (
@@ -81,7 +81,7 @@ class Footer:
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole file."""
+        """Size of the whole file."""
         return self.row_groups[-1].end + self.length
 
     @property
@@ -89,14 +89,14 @@ class Footer:
         return sum(group.count for group in self.row_groups)
 
     def behind(self, offset: int) -> int:
-        """Return the number of the first row group that ends behind `offset`."""
+        """Return the number of the first row group that ends after `offset`."""
         return bisect_right(self.row_groups, offset, key=lambda group: group.end_offset)
 
 
 def parse_footer(data: bytes, crc: int) -> Footer:
-    """Return what the last bytes of a segment say of it.
+    """Return the footer that the last bytes of a segment encode.
 
-    Raises `Corrupt` if they do not have the checksum, or are not what a `SegmentWriter` wrote.
+    Raises `Corrupt` if their checksum differs, or if they are not what a `SegmentWriter` wrote.
     """
     if crc32c(data) != crc:
         raise Corrupt("the checksum of a segment's footer does not match")
@@ -153,7 +153,7 @@ def _row_groups(rows: Iterable[Row]) -> Iterator[RowGroup]:
 
 
 def footer_of(segment: Segment, topic_id: bytes, data: bytes) -> Footer:
-    """Return the footer of a listed segment; `Corrupt` if it is not that of this segment."""
+    """Return the footer of a listed segment, or raise `Corrupt` if it belongs to another one."""
     footer = parse_footer(data, segment.footer_crc)
     groups = footer.row_groups
     found = (
@@ -172,7 +172,7 @@ def footer_of(segment: Segment, topic_id: bytes, data: bytes) -> Footer:
 
 
 def spans(footer: Footer, size_bytes: int) -> Iterator[list[RowGroup]]:
-    """Yield neighbouring row groups that have up to `size_bytes`, at least one each time."""
+    """Yield lists of neighbouring row groups: at most `size_bytes`, but at least one row group."""
     span: list[RowGroup] = []
     for group in footer.row_groups:
         if span and group.end - span[0].position > size_bytes:
@@ -189,7 +189,7 @@ def check_row_group(group: RowGroup, data: bytes | memoryview) -> None:
 
 
 def column_ranges(footer: Footer, number: int, columns: Sequence[str]) -> list[Range]:
-    """Return which bytes of the file hold some columns of a row group; neighbours are one."""
+    """Return which bytes of the file hold some columns of a row group; neighbours are joined."""
     ranges: list[Range] = []
     for name, start, end in chunks(footer, number):
         if name not in columns:
@@ -202,7 +202,7 @@ def column_ranges(footer: Footer, number: int, columns: Sequence[str]) -> list[R
 
 
 def chunks(footer: Footer, number: int) -> list[tuple[str, int, int]]:
-    """Return name, start and end of each column chunk of a row group, which they fill."""
+    """Return name, start and end of each column chunk; together they fill the row group."""
     group = footer.row_groups[number]
     metadata = footer.metadata.row_group(number)
     found = []

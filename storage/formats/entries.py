@@ -19,10 +19,10 @@ class Entry(NamedTuple):
     """Some bytes of an object, and the offsets and timestamps of the records in them.
 
     Entries of a partition are ordered by `end_offset` and looked up by ceiling: the entry
-    for an offset is the first one that ends behind it.
+    for an offset is the first one that ends after it.
 
-    A slice is an entry of a page or of the head. A row group of a compacted segment is found
-    in the segment's own footer; it knows its `segment`, and some of the offsets it covers may
+    A slice is an entry of a page or of the head. A row group of a compacted segment is an entry
+    made from the segment's own footer; it has a `segment`, and some of the offsets it covers may
     have no record.
     """
 
@@ -40,20 +40,20 @@ class Entry(NamedTuple):
     zones: int
 
     segment: Segment | None = None
-    """Of a row group; the rest of the fields are not stored in pages."""
+    """Only of a row group. This field and those below are not stored in pages."""
     row_group: int = -1
     covers_from: int = -1
 
     @property
     def start_offset(self) -> int:
-        """The first offset that this covers; whether it has a record is another question."""
+        """The first offset that this covers; it may have no record."""
         return self.covers_from if self.segment is not None else self.base_offset
 
     @property
     def base_offset(self) -> int:
-        """The first offset; for a slice, whose offsets are dense."""
+        """The first offset of a slice, whose offsets are dense."""
         return self.end_offset - self.record_count
 
 
 STORED_FIELDS: Final = Entry._fields.index("segment")
-"""As many fields of an entry are stored in a page."""
+"""Number of fields of an entry that a page stores."""

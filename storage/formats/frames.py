@@ -18,7 +18,7 @@ _HEADER: Final = struct.Struct("<4sI")
 HEADER_BYTES: Final = _HEADER.size
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec may raise when it is given nonsense."""
+"""What msgspec may raise on invalid input."""
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -57,8 +57,8 @@ def unpack(
 def decoded(data: bytes | memoryview, decoder: PayloadDecoder[T_co], what: str) -> T_co:
     """Return what `decoder` makes of bytes without a frame, or raise `Corrupt` about `what`.
 
-    A checksum says only that these are the bytes that somebody wrote: a newer version may have
-    written something else.
+    A matching checksum only says that the bytes are as written: a newer version of Riacho may have
+    written another layout.
     """
     try:
         return decoder.decode(data)

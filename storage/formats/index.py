@@ -1,4 +1,4 @@
-"""The index: immutable objects that list what the head no longer does.
+"""The index: immutable objects that list the slices that the head no longer lists.
 
     head ── root ─┬─ level 2  nodes  (each lists 32 pages)
                   ├─ level 1  pages  (each merged from 32 smaller ones)
@@ -30,7 +30,7 @@ from storage.keys import ID_BYTES
 FANOUT: Final = 32
 
 BLOCK_ROWS: Final = 64
-"""So many entries are unpacked together: to slice the columns costs as much as some dozen rows."""
+"""Entries unpacked together: slicing the columns costs as much as unpacking a dozen rows."""
 
 _PAGE_MAGIC: Final = b"RPG1"
 _LIST_MAGIC: Final = b"RLS1"
@@ -66,7 +66,7 @@ class Page:
         self._partitions = memoryview(batch.column(0).buffers()[1]).cast("B").cast("i")
         self._ends = memoryview(batch.column(1).buffers()[1]).cast("B").cast("q")
         self._unpacked: tuple[int, list[Entry]] = -1, []
-        """The block that was asked for last: whoever reads on asks for the next rows of it."""
+        """The block that was read last: a reader that continues asks for its next rows."""
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
@@ -76,13 +76,13 @@ class Page:
         return int(self._batch.nbytes)
 
     def after(self, partition: int, offset: int, limit: int) -> list[Entry]:
-        """Return up to `limit` entries of the partition that end behind `offset`, in order."""
+        """Return up to `limit` entries of the partition that end after `offset`, in order."""
         start, end = self._rows(partition)
         first = bisect_right(self._ends, offset, start, end)
         return self._entries(first, min(end, first + limit))
 
     def since(self, partition: int, timestamp_ms: int, offset: int) -> Entry | None:
-        """Return the first entry behind `offset` that has a record at `timestamp_ms` or later."""
+        """Return the first entry after `offset` that has a record at `timestamp_ms` or later."""
         start, end = self._rows(partition)
         first = bisect_right(self._ends, offset, start, end)
         newest = self._batch.column(8).slice(first, end - first)
@@ -129,7 +129,7 @@ class Page:
         """Return the page, or raise `Corrupt`."""
         payload = frames.unseal(_PAGE_MAGIC, data)
         try:
-            # As a stream, which can be told to do without threads: they would take longer to wake.
+            # As a stream, which can be read without threads: they would take longer to wake up.
             written = b"".join((_PAGE_SCHEMA_MESSAGE, payload))
             with pa.ipc.open_stream(written, options=_PAGE_READING) as stream:
                 batch = stream.read_next_batch()
@@ -169,18 +169,18 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 class Ref(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A page or node, and enough of its contents to know whether to open it."""
+    """A reference to a page or node, with what a reader needs to decide whether to open it."""
 
     object_id: bytes
     is_page: bool
     entry_count: int
     ends: tuple[int, ...]
-    """Where each partition of the lane ended when this was the newest; by partition."""
+    """By partition: where it ended when this member was the newest."""
     newest_ms: tuple[int, ...]
-    """The largest timestamp of each partition in here, -1 where it has none."""
+    """By partition: the largest timestamp in this member, -1 if it has no records of it."""
 
     def end(self, partition: int) -> int:
-        # Partitions that were added later have no place in older members.
+        # Older members do not list partitions that were added later.
         return self.ends[partition] if partition < len(self.ends) else 0
 
     def newest(self, partition: int) -> int:
@@ -192,20 +192,20 @@ class Members(msgspec.Struct, array_like=True, frozen=True):
 
     levels: tuple[tuple[Ref, ...], ...] = ()
     covers: tuple[int, ...] = ()
-    """Only of a root; by partition: what members say of offsets before this is void."""
+    """Only of a root; by partition: entries of members before this offset are ignored."""
     compacted: tuple[bytes, ...] = ()
-    """Only of a root; by partition: the list of its compacted segments, empty where is none."""
+    """Only of a root; by partition: the list of its compacted segments, empty if there is none."""
 
     def covered(self, partition: int) -> int:
         """Return the offset before which only compacted segments count."""
         return self.covers[partition] if partition < len(self.covers) else 0
 
     def segment_list(self, partition: int) -> bytes:
-        """Return the name of the partition's list of compacted segments; empty: it has none."""
+        """Return the name of the partition's list of compacted segments, empty if none."""
         return self.compacted[partition] if partition < len(self.compacted) else b""
 
     def floors(self, log_starts: Sequence[int]) -> list[int]:
-        """Return for each partition the offset that an entry must end behind to be live."""
+        """Return the floor of each partition: an entry is live only if it ends after it."""
         return [max(start, self.covered(p)) for p, start in enumerate(log_starts)]
 
     def in_order(self) -> list[Ref]:
@@ -261,16 +261,16 @@ def replace_level(members: Members, number: int, level: tuple[Ref, ...]) -> Memb
 
 
 def live_members(members: Members, log_starts: Sequence[int]) -> Members:
-    """Return a root without the members in which nothing can be live.
+    """Return a root without the members that cannot have live entries.
 
-    What they list is before the log start, or compacted. Whoever commits the result must
+    What they list is before the log start, or compacted. The caller that commits the result must
     commit log starts that are not lower.
     """
     floors = members.floors(log_starts)
     live: set[bytes] = set()
     known: tuple[int, ...] = ()
     for ref in members.in_order():
-        # Where a partition ends as the member before did, this one has nothing of it.
+        # A partition that ends where it did in the member before has no entries in this one.
         before = known + (0,) * (len(ref.ends) - len(known))
         ends = zip(ref.ends, floors, before, strict=False)
         if any(end > max(floor, old) for end, floor, old in ends):
@@ -288,12 +288,12 @@ def with_segment_list(members: Members, partition: int, object_id: bytes) -> Mem
 
 
 def with_covered(members: Members, partition: int, offset: int) -> Members:
-    """Return a root that asks pages only from `offset` of the partition on."""
+    """Return a root whose pages are read only from `offset` of the partition on."""
     covers = list(members.covers) + [0] * (partition + 1 - len(members.covers))
     covers[partition] = offset
     return msgspec.structs.replace(members, covers=tuple(covers))
 
 
 def first_behind(refs: Sequence[Ref], partition: int, offset: int) -> int:
-    """Return the position of the first member that ends behind `offset` in the partition."""
+    """Return the position of the first member that ends after `offset` in the partition."""
     return bisect_right(refs, offset, key=lambda ref: ref.end(partition))

@@ -1,12 +1,12 @@
 """Which partition a record belongs to, decided as Kafka's clients decide it.
 
-A record that names its partition goes there. One with a key goes where Kafka's murmur2 sends
-the key, so that producers of both systems agree. Records with neither are dealt out in runs:
-neighbours stay together, which makes few slices, and the dealing goes on where the last
-request ended, which keeps the partitions level.
+A record that names its partition goes there. A record with a key goes where Kafka's murmur2 hash
+of the key says, so that producers of both systems agree. Records with neither are distributed in
+runs: neighbours stay together, which makes few slices. Each request continues where the last one
+ended, which keeps the partitions level.
 
-A request of a few records is decided in plain Python, where each call into numpy would cost
-more than it saves.
+Requests of a few records are handled in plain Python: calls into numpy would cost more than they
+save.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ Explicit: TypeAlias = "Sequence[int | None] | pa.Array | None"
 """The partition that each record asks for, if any: a list, or an Arrow array of integers."""
 
 RUNS_MAX: Final = 64
-"""The keyless records of one request go to at most so many partitions: a lane's worth."""
+"""Maximum number of partitions for the keyless records of one request: those of a lane."""
 
 _FEW: Final = 64
 _SEED: Final = 0x9747B28C
@@ -61,7 +61,7 @@ def partition_for(key: bytes, count: int) -> int:
 def partitions_for(keys: pa.BinaryArray, count: int) -> "Integers":
     """Return the partition of every key, as `partition_for` gives it one by one.
 
-    A null key gets some partition or other: the caller knows which are null, and overrules.
+    A null key gets an arbitrary partition: the caller knows which keys are null, and overrides it.
     """
     import numpy as np
 
@@ -69,7 +69,7 @@ def partitions_for(keys: pa.BinaryArray, count: int) -> "Integers":
     if len(keys):
         offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, keys.offset * 4)
     first, end = int(offsets[0]), int(offsets[-1])
-    # Three more bytes, so that a whole word can be read wherever a key has a byte.
+    # Three extra bytes, so that a whole word can be read at every byte of a key.
     data = np.zeros(end - first + 3, np.uint8)
     if end > first:
         data[:-3] = np.frombuffer(keys.buffers()[2], np.uint8, end - first, first)
@@ -78,7 +78,7 @@ def partitions_for(keys: pa.BinaryArray, count: int) -> "Integers":
 
 
 class Spreader:
-    """Deals keyless records out to partitions, and remembers where it stopped."""
+    """Distributes keyless records over partitions, and remembers where it stopped."""
 
     def __init__(self, cursor: int = 0) -> None:
         self._cursor = cursor
@@ -86,7 +86,7 @@ class Spreader:
     def runs(self, records: int, count: int) -> list[tuple[int, int]]:
         """Return (partition, size) of the runs that `records` neighbours are cut into.
 
-        The runs go to neighbouring partitions and differ by one record at most.
+        The runs go to neighbouring partitions. Their sizes differ by at most one record.
         """
         run_count = min(records, count, RUNS_MAX)
         if run_count == 0:
@@ -98,15 +98,15 @@ class Spreader:
 
     @staticmethod
     def _step(records: int, count: int) -> int:
-        # As if dealt one by one. That would never leave the same partitions if only some of
-        # them had a run, so then the step is one that begins at each of them in turn.
+        # Advance as if records were distributed one by one. If only some partitions get a run,
+        # that could repeat the same ones forever; then use a step that starts at each in turn.
         return records if min(records, count) <= RUNS_MAX else _coprime_step(count)
 
 
 class Keeper(Spreader):
-    """Keeps all keyless records together, in the partition that a number stands for.
+    """Sends all keyless records to one partition, which is derived from a number.
 
-    What is sent again goes where it went before, which only then can be recognised.
+    A retried batch goes to the same partition: only there it is recognised as a duplicate.
     """
 
     def __init__(self, number: int) -> None:
@@ -248,7 +248,7 @@ def _grouped_many(batch: pa.RecordBatch, places: "Integers") -> dict[int, pa.Rec
 
 
 def _taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
-    # All nulls are the same in any order, and mostly all headers are null.
+    # A column of nulls needs no reordering, and headers are mostly all null.
     columns = [c if c.null_count == len(c) else c.take(rows) for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -269,7 +269,7 @@ def _finished(h: int, tail: bytes) -> int:
 
 
 def _murmur2_of_long(data: bytes) -> int:
-    """Return the same hash; words are mixed all at once, which a megabyte of key needs."""
+    """Return the same hash, mixing all words at once: a key may have a megabyte."""
     import numpy as np
 
     words = len(data) // 4
@@ -293,10 +293,10 @@ def _m() -> "np.uint32":
 
 
 def _hashes(data: "Bytes", starts: "Integers", lengths: "Integers") -> "Words":
-    """Return the hash of every key; step by step for all short ones, one by one if long."""
+    """Return the hash of every key: short keys together, word by word; long keys one by one."""
     import numpy as np
 
-    # In order of length, the keys that have a next word are always the last ones.
+    # Sorted by length, the keys that have a next word are always the last ones.
     order = np.argsort(np.minimum(lengths, _LONG_BYTES + 1).astype(np.uint16), kind="stable")
     starts, lengths = starts[order], lengths[order]
     short = int(np.searchsorted(lengths, _LONG_BYTES, side="right"))

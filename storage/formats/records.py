@@ -36,7 +36,7 @@ def record_batch(
     values: Sequence[str | bytes | None],
     headers: Sequence[Sequence[Header] | None] | None = None,
 ) -> pa.RecordBatch:
-    """Return the records as one batch. Text becomes UTF-8; `headers` None: nobody has any."""
+    """Return the records as one batch. Text becomes UTF-8; `headers` None: no record has any."""
     count = len(timestamps)
     return pa.RecordBatch.from_arrays(
         [
@@ -50,7 +50,7 @@ def record_batch(
 
 
 def no_headers(count: int) -> pa.ListArray:
-    """Return `count` nulls. `pa.nulls` would also make, and store, `count` headers of nothing."""
+    """Return `count` nulls. `pa.nulls` would also make, and store, `count` empty headers."""
     return pa.ListArray.from_buffers(
         HEADERS_TYPE,
         count,

@@ -3,16 +3,16 @@
     root ── covers       by partition: from which offset on the pages and the head are asked
          └─ compacted    by partition: a `.segments` object, which lists what is below that
 
-Below `covers` only these segments count. What pages still say of offsets there is void, and the
-hot segments it names may be swept once nothing else refers to them. It never reaches into the
-runs of the head, since what is to be compacted goes into the index first: who only tails the
-log need not know the root.
+Below `covers` only these segments count. Entries that pages still have for offsets there are
+ignored, and the hot segments they name may be swept once nothing else refers to them. `covers`
+never reaches into the runs of the head, since runs are rolled into the index before they are
+compacted: a reader that only tails the log need not read the root.
 
 A segment covers the offsets from `start_offset` to `end_offset`. Not all of them need to have a
 record: compaction by key removes some. Segments follow each other without overlap, and a stretch
 that none of them covers has no records at all.
 
-Where the row groups of a segment are is said by its own footer, whose place and checksum are
+The footer of a segment says where its row groups are; the size and checksum of the footer are
 here. Fields are only ever added at the end, with a default.
 """
 
@@ -38,7 +38,7 @@ class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """At least one: a stretch without records needs no segment."""
     size_bytes: int
     footer_bytes: int
-    """As many bytes at its end are the footer, its length and the magic word included."""
+    """Size of the footer at its end, including the footer's length and the magic word."""
     footer_crc: int
     min_ms: int
     max_ms: int
@@ -63,12 +63,13 @@ class SegmentList(msgspec.Struct, array_like=True, frozen=True):
     segments: tuple[Segment, ...] = ()
     """In the order of their offsets."""
     cleaned: tuple[Cleaned, ...] = ()
-    """By end offset, which grows with the time. A tombstone may go `delete.retention.ms` after
-    the first that includes it, so only the last of those that are so old is kept."""
+    """Ordered by end offset, which grows with time. A tombstone may be removed
+    `delete.retention.ms` after the first entry that includes it, so of the entries older than
+    that only the last is kept."""
 
     @property
     def clean_end(self) -> int:
-        """Up to where every key was seen by a compaction by key."""
+        """The offset before which a compaction by key has seen every record."""
         return self.cleaned[-1].end_offset if self.cleaned else 0
 
 

@@ -6,8 +6,8 @@
     trailer  = length of the footer (u32)  crc32c of the footer (u32)  "RSG1"
 
 Integers of the trailer are little-endian. Serving never reads the footer: an index entry
-says where a slice is and what its checksum is. The footer is there for those who have only
-the bucket: fsck, salvage, curiosity. This layout is stored for as long as anyone keeps data:
+says where a slice is and what its checksum is. The footer is for tools that have only the
+bucket: fsck, salvage, inspection. Stored data keeps this layout for as long as it exists:
 never change it, add "RSG2".
 """
 

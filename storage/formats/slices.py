@@ -6,8 +6,8 @@ it in front (`SCHEMA_MESSAGE`), an end-of-stream mark behind (`END_OF_STREAM`), 
 number of slices in between are an Arrow stream that any Arrow library reads. So a client
 that speaks Arrow gets the stored bytes as they are.
 
-A slice has no checksum of its own: whoever refers to it (index entry, segment footer) holds
-its CRC32C and hands it to `decode`.
+A slice has no checksum of its own: the index entry or segment footer that refers to it holds
+its CRC32C, which the reader passes to `decode`.
 """
 
 from collections.abc import Iterable
@@ -25,22 +25,22 @@ from storage.formats.records import RECORD_SCHEMA
 Codec = Literal["lz4", "zstd", "none"]
 
 SLICE_BYTES: Final = 256 * 1024
-"""About this much is in a slice before compression: a random read decodes little, and the
-per-slice costs (index entry, Arrow metadata) still weigh nothing."""
+"""Approximate size of a slice before compression: a random read decodes little, and the costs
+of each slice (index entry, Arrow metadata) are negligible."""
 
 SCHEMA_MESSAGE: Final = RECORD_SCHEMA.serialize().to_pybytes()
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 CONTINUATION: Final = b"\xff\xff\xff\xff"
-"""With this every message of a stream begins."""
+"""Every message of a stream begins with this."""
 ALIGNMENT: Final = 8
-"""Every message has a multiple of so many bytes, so that the next one begins at such."""
+"""The size of every message is a multiple of this, so the next one begins aligned."""
 
 TOGETHER_MIN: Final = 4
-"""So many slices, about a megabyte, are worth a second thread: it takes 0.1 ms to start one, and
-a millisecond to compress a slice."""
+"""Minimum number of slices, about a megabyte, to start a second thread for: starting it takes
+0.1 ms, compressing a slice a millisecond."""
 
 _FEW: Final = 64
-"""For so many numbers Python is quicker than finding Arrow's function for them."""
+"""Up to this many numbers, Python is faster than looking up Arrow's function for them."""
 
 _OPTIONS: Final = {
     codec: pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec, use_threads=False)
@@ -62,7 +62,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Records in the very bytes that a slice of them would have: as somebody else encoded them."""
+    """Records that the client encoded as a slice: the bytes can be stored as they are."""
 
     data: memoryview
     codec: Codec
@@ -78,13 +78,13 @@ class Sent:
 def cut(batch: pa.RecordBatch, size_bytes: int) -> Iterable[pa.RecordBatch]:
     """Yield `batch`, which has about `size_bytes`, in pieces of about `SLICE_BYTES`.
 
-    Nothing is copied. The size is given, because asking Arrow takes longer than the rest.
+    Nothing is copied. The caller gives the size, because asking Arrow takes longer than the rest.
     """
     rows = max(1, batch.num_rows * SLICE_BYTES // max(1, size_bytes))
     if rows >= batch.num_rows:
         yield batch
         return
-    # Equal pieces, rather than full ones and a crumb.
+    # Equal pieces, rather than full ones and a tiny last one.
     pieces = -(-batch.num_rows // rows)
     for piece in range(pieces):
         start = batch.num_rows * piece // pieces
@@ -95,8 +95,8 @@ def cut(batch: pa.RecordBatch, size_bytes: int) -> Iterable[pa.RecordBatch]:
 def encode(batches: Iterable[pa.RecordBatch], codec: Codec) -> list[Slice]:
     """Return one slice for each of `batches`.
 
-    Many are compressed by two threads: whoever waits for them waits half as long, where there are
-    two processors.
+    `TOGETHER_MIN` or more are compressed by two threads, which halves the caller's wait on a
+    machine with two processors.
     """
     batches = [*batches]
     if len(batches) < TOGETHER_MIN or codec == "none":
@@ -149,7 +149,7 @@ def _span(timestamps: pa.Array) -> tuple[int, int]:
 
 
 def encode_one(batch: pa.RecordBatch) -> bytes:
-    """Return `batch` as an uncompressed slice: for a part of a slice, made to be sent once."""
+    """Return `batch` as an uncompressed slice, for sending a part of a slice once."""
     return bytes(encode([batch], "none")[0].data)
 
 
@@ -163,12 +163,12 @@ def decode(data: bytes | memoryview, crc: int) -> pa.RecordBatch:
 def decode_unchecked(data: bytes | memoryview) -> pa.RecordBatch:
     """Return the records of a slice whose checksum was compared when it was read."""
     try:
-        # As a stream, because only that can be told to do without threads, which take longer to
-        # wake up than the work does.
+        # As a stream, because only a stream can be read without threads, which take longer to
+        # wake up than the work takes.
         with pa.ipc.open_stream(b"".join((SCHEMA_MESSAGE, data)), options=_READING) as stream:
             batch = stream.read_next_batch()
-        # Arrow believes every offset, and whoever follows a wrong one ends the process. To look
-        # at all of them takes a thirtieth of the time that it took to read them.
+        # Arrow trusts every offset, and following a wrong one crashes the process. Validating
+        # all of them takes a thirtieth of the time that it took to read them.
         batch.validate(full=True)
         return batch
     except (pa.ArrowException, EOFError, OSError, ValueError, StopIteration) as error:
