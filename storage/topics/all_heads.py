@@ -1,12 +1,12 @@
-"""The heads of all lanes, and certainty that none of them is missing.
+"""Reads the heads of all lanes, and raises an error if one of them is missing.
 
-What no head refers to is garbage, so whoever removes garbage must not miss a head: a topic that
-has lost one would lose its records. Heads are written before their topic and removed after it. So
-a lane of a topic that is still there after its head was looked for in vain has lost it.
+What no head refers to is garbage, so a process that removes garbage must not miss a head: the
+records of that lane would be lost. Heads are written before their topic and removed after it. So
+if a head is not found and its topic still exists afterwards, the head is lost.
 
-Where the table can be scanned (`storage/stores/metadata.py:Scannable`), every item is looked at, as
-of one moment: also one whose key is damaged and leads nowhere. Heads without a topic count there as
-well, because the damage may be in the topic's key; unless the topic is known to be gone.
+Where the table can be scanned (`storage/stores/metadata.py:Scannable`), every item is read, as of
+one moment, including items whose key is damaged and cannot be looked up. Heads without a topic
+count as well, because the damage may be in the topic's key, unless the topic is known to be gone.
 """
 
 from collections.abc import AsyncIterator
@@ -61,7 +61,7 @@ async def every_head(metadata: MetadataStore) -> AsyncIterator[Head]:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a scan has come by so far."""
+    """What a scan has found so far."""
 
     topics: list[Topic] = field(default_factory=list)
     gone: set[bytes] = field(default_factory=set)
@@ -69,7 +69,7 @@ class _Seen:
     heads: set[str] = field(default_factory=set)
 
     def add(self, key: str, item: Versioned) -> Head | None:
-        """Take note of an item; return the head that it is, unless its topic is gone."""
+        """Record an item; if it is a head whose topic is not gone, return the head."""
         kind = key.split("/")[0]
         if kind == "gone":
             self.gone.add(gone_topics.decode(item.value, key).topic_id)
@@ -78,7 +78,7 @@ class _Seen:
         elif kind == "head":
             self.heads.add(key)
             head = heads.decode(item.value, key)
-            # Keys come in their order, so all that are gone are known.
+            # Keys are scanned in order, so all `gone` items were seen before.
             return None if head.topic_id in self.gone else head
         return None
 
@@ -133,10 +133,10 @@ async def _topics(metadata: MetadataStore) -> list[Topic]:
 
 
 async def is_lost(metadata: MetadataStore, topic_name: str, key: str) -> bool:
-    """Whether the head at `key`, which was looked for in vain, is missing and not just deleted.
+    """Whether the head at `key`, which was not found, is lost and not just deleted.
 
-    The lane is one of the topic as that was before the look. The topic is read again here: if it
-    is still there, its heads should be.
+    The lane belonged to the topic before the head was read. The topic is read again here: if it
+    still exists, its heads must exist too.
     """
     item = await metadata.get(keys.topic(topic_name))
     if item is None:
@@ -159,7 +159,7 @@ async def strays(metadata: MetadataStore) -> AsyncIterator[tuple[str, str]]:
                 yield scanned.key, scanned.problem or problem
                 continue
             head = seen.add(scanned.key, scanned.item)
-            # One that never had a record may be left of partitions that were about to be added.
+            # A head that never had a record may be left over from adding partitions.
             if head is not None and (head.runs or head.root):
                 used[scanned.key] = head.topic_id
     there = {topic.topic_id for topic in seen.topics}
@@ -169,7 +169,7 @@ async def strays(metadata: MetadataStore) -> AsyncIterator[tuple[str, str]]:
 
 
 def problem_of(scanned: Scanned) -> str:
-    """Return what is wrong with an item, as far as that can be seen without others; or nothing."""
+    """Return what is wrong with an item, judged without other items; empty if nothing is."""
     if scanned.item is None:
         return scanned.problem
     kind = scanned.key.split("/")[0]

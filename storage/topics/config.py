@@ -1,4 +1,4 @@
-"""Topic configuration: Kafka's names, one table of what each means and may be.
+"""Topic configuration: Kafka's names, and one table with the meaning and values of each.
 
 Values arrive as JSON (numbers, strings, booleans) or as text from a command line, are checked
 here once, and are stored as the text Kafka would show. A key that is not in the table is
@@ -125,7 +125,7 @@ class TopicConfig:
         return self.given.get(name, SETTINGS[name].default)
 
     def check(self) -> None:
-        """Raise `ValueError` unless all that was given can be used; what is unknown is not."""
+        """Raise `ValueError` unless all given values are valid; unknown settings are ignored."""
         for name, text in self.given.items():
             if name in SETTINGS:
                 SETTINGS[name].parse(text)
@@ -163,12 +163,12 @@ class TopicConfig:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether old records go, by age and by size."""
+        """Whether old records are deleted, by age and by size."""
         return "delete" in self["cleanup.policy"]
 
     @property
     def retention_ms(self) -> int | None:
-        """How old records get; None: as old as they like."""
+        """Maximum age of records; None: unlimited."""
         age_ms = int(self["retention.ms"])
         return None if age_ms < 0 else age_ms
 
@@ -191,7 +191,7 @@ class TopicConfig:
 
     @property
     def compaction_lag_ms(self) -> tuple[int, int]:
-        """How old records must be to be compacted, and when they must be at the latest."""
+        """Minimum age of records to be compacted, and the age at which they must be compacted."""
         return int(self["min.compaction.lag.ms"]), int(self["max.compaction.lag.ms"])
 
     @property

@@ -1,14 +1,14 @@
-"""Topics that are gone, or not there yet, and whose heads are not all in one transaction.
+"""Topics that are being made or deleted with more than one transaction.
 
-Heads cannot be listed, and a topic of many lanes is made and deleted by several transactions. One
-that is interrupted would leave heads that nobody finds. So it leaves this item, too:
+Heads cannot be listed, and a topic of many lanes is made and deleted by several transactions. If
+they are interrupted, heads would be left that no process finds. So this item records the topic:
 
     make     put the item with the first heads …   topic, and delete the item
     delete   delete the topic, and put the item …  heads, one by one …  delete the item
 
-Whoever finds an old one deletes the heads, and then the item. The maker's last transaction demands
-that the item is as it left it, and so does each removal of a sweeper, who rewrites it first: one of
-them gives way.
+A sweeper that finds an old item deletes the heads, and then the item. The maker's last transaction
+requires that the item is unchanged. So does each removal of a sweeper, which rewrites the item
+first: one of the two fails.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ class GoneTopic(msgspec.Struct, array_like=True, frozen=True):
     lanes: int
     at_ms: int
     looks: int = 0
-    """How often someone began to remove the heads."""
+    """How often a sweeper began to remove the heads."""
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(GoneTopic)
@@ -53,7 +53,7 @@ def decode(value: bytes, key: str | None = None) -> GoneTopic:
 
 
 async def left_behind(metadata: MetadataStore, cutoff_ms: int) -> list[GoneTopic]:
-    """Return the topics whose heads may have been left behind, not after `cutoff_ms`."""
+    """Return the topics whose heads may have been left behind at `cutoff_ms` or before."""
     found = [
         decode(item.value, key) async for page in pages(metadata, "gone/") for key, item in page
     ]
@@ -66,10 +66,10 @@ async def remove_heads(
     is_topic: Callable[[], Awaitable[bool]],
     transact: Transact,
 ) -> int:
-    """Remove what is left of a topic that is gone; return how many heads that were.
+    """Remove the remaining heads of a topic that is gone; return how many were removed.
 
-    `is_topic` tells whether there is a topic with that identifier after all, as of now. Raises
-    `MetadataConflict` if somebody else is at it.
+    `is_topic` returns whether a topic with that identifier exists now after all. Raises
+    `MetadataConflict` if another process changes the same items.
     """
     key = keys.gone_topic(gone.topic_id)
     item = await metadata.get(key)
@@ -90,7 +90,7 @@ async def remove_heads(
 async def _remove(
     metadata: MetadataStore, ours: Check, names: Sequence[str], transact: Transact
 ) -> int:
-    """Remove heads as long as the item is `ours`: else they may be those of a topic after all."""
+    """Remove heads while the item is `ours`; otherwise they may belong to an existing topic."""
     for attempt in range(ATTEMPTS_MAX):
         items: Mapping[str, Versioned] = await metadata.get_many(names)
         ops: list[Op] = [Delete(key, item.version) for key, item in items.items()]
@@ -99,7 +99,7 @@ async def _remove(
                 await transact([*ops, ours])
             return len(ops)
         except MetadataConflict:
-            # A gateway that has not heard of it yet still commits; or the item is no longer ours.
+            # A gateway that does not know of the deletion still commits, or the item changed.
             now = await metadata.get(ours.key)
             if now is None or now.version != ours.expected or attempt + 1 == ATTEMPTS_MAX:
                 raise

@@ -1,9 +1,9 @@
 """Topics: names, partitions and configuration, and the heads that come with them.
 
 A topic is one item, and one head for each of its lanes. The order of writes makes a crash
-harmless: heads exist before the item that leads to them, and go after it. Deleting the heads
-is also what stops a gateway that has not yet heard of the deletion: it has nothing left to
-commit to. Heads that a crash leaves behind are found by `storage/topics/deleted.py`.
+harmless: heads are written before the topic's item and removed after it. Deleting the heads
+also stops a gateway that does not know of the deletion yet: it has no head to commit to.
+Heads that a crash leaves behind are found by `storage/topics/deleted.py`.
 """
 
 import asyncio
@@ -62,8 +62,8 @@ log = logging.getLogger("riacho")
 PARTITIONS_MAX: Final = 10_000
 CHANGE_ATTEMPTS_MAX: Final = 10
 DELETE_WHOLE_ATTEMPTS_MAX: Final = 3
-"""So often a topic and its heads are deleted in one transaction; if commits always come in
-between, the topic goes first and its heads one by one."""
+"""Maximum attempts to delete a topic and its heads in one transaction. If commits conflict with
+all of them, the topic is deleted first, then its heads one by one."""
 
 
 class Topics:
@@ -88,7 +88,7 @@ class Topics:
         self._monotonic_s = monotonic_s
         self._age_max_s = age_max_s
         self._back_off = back_off
-        """Waits before the next attempt, after so many were lost to others."""
+        """Waits before the next attempt; takes the number of attempts that failed so far."""
         self._known: dict[str, tuple[Topic, CallBegan]] = {}
         self._reading: dict[str, tuple[asyncio.Task[Topic], float]] = {}
 
@@ -100,7 +100,7 @@ class Topics:
         known = self._known.get(name)
         if known is not None and self._monotonic_s() - known[1] <= self._age_max_s:
             return known[0]
-        # One read for all who ask, which also lets them go on in the order in which they came.
+        # Concurrent callers share one read, and continue in the order in which they called.
         reading = self._reading.get(name)
         if reading is None or self._monotonic_s() - reading[1] > self._age_max_s:
             reading = self._reading[name] = (shared(self.read(name)), self._monotonic_s())
@@ -159,7 +159,7 @@ class Topics:
             topic = decode(name, item)
             if topic.topic_id != stored.topic_id:
                 raise TopicExists(f"topic {name!r} exists already")
-            # An unanswered attempt of ours did it.
+            # An earlier attempt whose reply was lost created it.
             return self._know(topic, began_s)
 
         return await self._repeat(name, attempt)
@@ -175,20 +175,20 @@ class Topics:
     ) -> Topic:
         """Add partitions and change settings; a setting given as None returns to its default.
 
-        `replicas` names the zones that shall hold the topic, `replication_factor` only how many.
-        The controller copies what is there to new ones; the old ones go when that is done.
+        `replicas` names the zones to hold the topic, `replication_factor` only their number.
+        The controller copies existing data to new zones, then removes the old ones.
         """
         if replicas is not None:
             self._check_replicas(replicas, replication_factor)
             replication_factor = len(replicas)
 
         async def attempt() -> Topic:
-            # A repeat is harmless: it only asks for the same state again.
+            # Repeating this is harmless: it requests the same state again.
             topic = await self.read(name)
             factor = replication_factor or topic.replication_factor
             count, settings = self._altered(topic, partitions, factor, config or {})
             stored = StoredTopic(topic.topic_id, count, factor, settings, topic.created_ms)
-            # The item first: what a lane has beyond the item's factor is on its way out.
+            # The item first: replicas of a lane beyond the item's factor are being removed.
             try:
                 altered = await self._write(name, stored, topic)
             except HeadGone as error:
@@ -230,7 +230,7 @@ class Topics:
                 assert found is not None, name
                 topic = found
                 await self._delete_item(topic, with_heads=attempts <= DELETE_WHOLE_ATTEMPTS_MAX)
-            # Else it is gone, and perhaps made anew: an unanswered attempt of ours did it.
+            # Else an earlier attempt whose reply was lost deleted it; it may exist again since.
             self.forget(name)
             await self._delete_heads(topic)
             return topic
@@ -238,7 +238,7 @@ class Topics:
         return await self._repeat(name, attempt)
 
     async def _repeat(self, name: str, attempt: Callable[[], Awaitable[Topic]]) -> Topic:
-        """Return what `attempt` returns, after as many as it takes to win and to be sure."""
+        """Return what `attempt` returns; retry after conflicts and unknown outcomes."""
         is_in_doubt = False
         for number in range(CHANGE_ATTEMPTS_MAX):
             if number and self._back_off is not None:
@@ -258,12 +258,12 @@ class Topics:
         raise Contended(f"topic {name!r} was changed by others all the time; try again")
 
     async def _write(self, name: str, stored: StoredTopic, old: Topic | None) -> Topic:
-        """Put the topic in the place of `old`, and before it the heads that it needs."""
+        """Write the heads that the topic needs, then the topic itself in place of `old`."""
         value, key = encode(stored), keys.topic(name)
         last: list[Op] = [Put(key, value, None if old is None else old.version)]
         if old is None and stored.lane_count >= TRANSACT_OPS_MAX:
-            # It takes several transactions, so someone must know of the heads if they are cut off.
-            # Before they are looked for: from now on a sweep removes none of them.
+            # It takes several transactions, so a sweeper must find the heads if we are interrupted.
+            # Announced before they are read: from now on a sweep removes none of them.
             last.append(await self._announced(name, stored))
         made = await self._missing_heads(stored, 0 if old is None else old.partition_count)
         while len(made) + len(last) > TRANSACT_OPS_MAX:
@@ -273,7 +273,7 @@ class Topics:
         return self._know(decode(name, Versioned(value, versions[key])), began_s)
 
     async def _announced(self, name: str, stored: StoredTopic) -> Op:
-        """Note that heads are being made; return the op that ends that, for the topic's own."""
+        """Note that heads are being made; return the op that removes that note."""
         key = keys.gone_topic(stored.topic_id)
         gone = GoneTopic(stored.topic_id, name, stored.lane_count, self._now_ms())
         item = await self._metadata.get(key)
@@ -330,7 +330,7 @@ class Topics:
         return count, config
 
     async def _missing_heads(self, stored: StoredTopic, partition_count: int) -> list[Op]:
-        """Return the writes that give every partition behind `partition_count` a place."""
+        """Return the writes that add all partitions from `partition_count` on to heads."""
         if stored.partition_count == partition_count:
             return []
         width = int(TopicConfig(stored.config)["lane.partitions"])
@@ -342,7 +342,7 @@ class Topics:
             wide = lane_width(stored.partition_count, width, lane)
             item = items.get(key)
             if item is None and lane * width < partition_count:
-                # A new head in its place would say that nothing was ever written.
+                # The head is lost. A new one would say that nothing was ever written.
                 raise HeadGone(key)
             if item is None:
                 zones = place(stored.topic_id, lane, stored.replication_factor, self._zone_names)
@@ -364,7 +364,7 @@ class Topics:
         await self._metadata.transact(ops)
 
     async def _delete_heads(self, topic: Topic) -> None:
-        """Remove the heads of a topic that is gone already, as far as the store lets us."""
+        """Remove the heads of a deleted topic. Failures are logged: a sweeper removes the rest."""
         is_done = True
         try:
             for start in range(0, len(topic.lanes), TRANSACT_OPS_MAX):
@@ -390,7 +390,7 @@ class Topics:
             await self._metadata.transact([Delete(key, item.version)])
 
     async def _tried_to_delete(self, topic: Topic, lanes: range) -> bool:
-        """Remove heads; return False if commits still come in and one was in between."""
+        """Remove heads; return False after a conflict with a commit or an unknown outcome."""
         ops = await self._head_deletions(topic, lanes)
         try:
             if ops:
