@@ -1,4 +1,4 @@
-"""Changing a head without appending to it: read, decide, compare-and-set, again if need be."""
+"""Changing a head without appending to it: read, decide, compare-and-set, retry."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -20,14 +20,14 @@ async def change_head(
     change: Callable[[Head], Head],
     transact: Transact | None = None,
 ) -> Head | None:
-    """Return the head after `change`, which is asked anew whenever somebody else was first.
+    """Return the head after `change`, which is called again whenever another writer was first.
 
-    `change` returns the head it was given if there is nothing to do; then nothing is written,
-    and that is also how a write whose answer was lost is recognised. None: there is no such
-    head any more. `transact` takes the place of the store's own, to add what fences.
+    `change` returns the head it was given if there is nothing to do. Then nothing is written;
+    this also recognises our own write whose reply was lost. Returns None if the head no longer
+    exists. `transact` replaces the store's own, to add conditions that fence.
 
-    Raises `Contended` if others were always faster, `OutcomeUnknown` if the store did not say
-    what became of the last attempt, and what `change` and the store raise.
+    Raises `Contended` if other writers won every race, `OutcomeUnknown` if the store did not
+    report the outcome of the last attempt, and what `change` and the store raise.
     """
     put = transact or metadata.transact
     item = await metadata.get(key)
@@ -42,7 +42,7 @@ async def change_head(
         try:
             await put([Put(key, heads.encode(new), item.version)])
         except MetadataConflict as conflict:
-            # Somebody else's change came instead of all that we have sent.
+            # Another writer's change replaced the item, so none of our attempts is in doubt.
             item, doubt = await found_instead(metadata, key, conflict), None
         except OutcomeUnknown as error:
             item, doubt = await metadata.get(key), error
@@ -56,5 +56,5 @@ async def change_head(
 async def found_instead(
     metadata: MetadataStore, key: str, conflict: MetadataConflict
 ) -> Versioned | None:
-    """Return the item that was there instead of the one expected; read it only if need be."""
+    """Return the item found instead of the expected one; read it if the conflict lacks it."""
     return conflict.current[key] if key in conflict.current else await metadata.get(key)

@@ -11,8 +11,8 @@ followed by one compare-and-set. Nothing else assigns offsets.
     run   = slices that lie next to each other in one object, committed together
     slice = [partition, records, bytes, ms after the run's base, span in ms, crc32c]
 
-A slice's offsets are not stored. They are dense, so they follow from where its partition ends
-now, counted backwards; the head stays small, and its size is what the table charges for.
+A slice's offsets are not stored. They are dense, so they are counted backwards from where its
+partition ends now. This keeps the head small, and the table charges by its size.
 
 Partitions are numbered within the lane here: 0 is the lane's first. Fields are only ever added
 at the end, with a default, so that older heads still decode.
@@ -60,7 +60,7 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WindowPage(msgspec.Struct, array_like=True, frozen=True):
-    """An object that holds windows of producers which wrote nothing for a while."""
+    """An object that holds windows of producers that wrote nothing for a while."""
 
     object_id: bytes
     level: int
@@ -79,17 +79,17 @@ class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     log_starts: tuple[int, ...]
     sizes: tuple[int, ...]
     zones: tuple[str, ...]
-    """Names of zones that ever held data of this lane. Only ever appended to, since masks in
-    runs and index entries count on the positions."""
+    """Names of all zones that ever held data of this lane. Only ever appended to, since masks in
+    runs and index entries refer to positions."""
     replicas: tuple[int, ...]
     isr: int
     leader_epoch: int = 0
     root: bytes = b""
     runs: tuple[Run, ...] = ()
     producers: tuple[Window, ...] = ()
-    """Windows of idempotent producers, those used last at the end."""
+    """Windows of idempotent producers, most recently used last."""
     producer_pages: tuple[WindowPage, ...] = ()
-    """Where the windows are that no longer fit in here, newest last."""
+    """Pages with the windows that no longer fit in the head, newest last."""
 
     @property
     def partition_count(self) -> int:
@@ -124,9 +124,9 @@ def widen(head: Head, partition_count: int) -> Head:
 
 
 def append(head: Head, runs: Sequence[Run]) -> Head:
-    """Return the head after `runs` were committed, in that order, behind everything before.
+    """Return the head after `runs` were committed, in that order, after all earlier runs.
 
-    Every slice gets the next offsets of its partition; `base_offsets` tells which.
+    Every slice gets the next offsets of its partition; `base_offsets` returns them.
     """
     next_offsets, sizes = list(head.next_offsets), list(head.sizes)
     for run in runs:
@@ -176,19 +176,19 @@ def drop_runs(head: Head, count: int, root: bytes) -> Head:
 
 
 def with_windows(head: Head, changed: Mapping[Key, Window]) -> Head:
-    """Return the head with `changed` in the place of what it had, as those used last."""
+    """Return the head with its windows replaced by `changed`, which become the last used."""
     kept = [window for window in head.producers if window.key not in changed]
     return msgspec.structs.replace(head, producers=(*kept, *changed.values()))
 
 
 def inline_bytes(head: Head) -> int:
-    """Return about how many bytes the runs take in the encoded head."""
-    # Lists, not generators: this is asked several times for each commit.
+    """Return the approximate size of the runs in the encoded head."""
+    # Lists, not generators: this is called several times for each commit.
     return len(head.runs) * _RUN_BYTES + _SLICE_BYTES * sum([len(r.slices) for r in head.runs])
 
 
 def inline_start(head: Head, partition: int) -> int:
-    """Return the offset from which on the inline runs list everything of the partition."""
+    """Return the offset from which the inline runs list all records of the partition."""
     return head.next_offsets[partition] - sum(
         piece.count for run in head.runs for piece in run.slices if piece.partition == partition
     )

@@ -1,4 +1,4 @@
-"""Idempotent producers: what is remembered of them, and what that says of a batch. Pure.
+"""Idempotent producers: their remembered state, and how it judges a batch. Pure.
 
 A producer numbers the records that it sends to each partition. The head remembers, for each
 producer and partition, the number that comes next and where the last five batches went, so a
@@ -8,9 +8,9 @@ batch is one of:
     duplicate   it is one of the last five: its records are at the offset it got then
     refused     a gap, an old epoch, or a duplicate that is not remembered any more
 
-Whatever is judged here holds only for the head it was judged against. The commit is conditional
-on that very head, so what is *next* is appended once, by whichever gateway comes first. That a
-batch is a *duplicate* or of an old epoch stays true for ever; that there is a *gap* does not.
+A verdict holds only for the head it was judged against. The commit is conditional on that head,
+so a *next* batch is appended once, by the first gateway that commits. A *duplicate* or old epoch
+stays one for ever; a *gap* may be filled later.
 
 Numbers count records and return to 0 after 2^31 - 1, as Kafka's do.
 """
@@ -28,12 +28,12 @@ from storage.errors import (
 )
 
 REMEMBERED_MAX: Final = 5
-"""So many batches of a producer and partition may be in the air at once, as in Kafka."""
+"""Maximum number of batches in flight for each producer and partition, as in Kafka."""
 
 SEQUENCES: Final = 2**31
 EPOCH_MAX: Final = 32_767
 PRODUCER_ID_MAX: Final = 2**53 - 1
-"""What every JSON parser can hold."""
+"""The largest integer that every JSON parser represents exactly."""
 
 _MINUTE_MS: Final = 60_000
 
@@ -41,7 +41,7 @@ Key: TypeAlias = tuple[int, int]
 """Producer id, and the partition within the lane."""
 
 Verdict: TypeAlias = int | RiachoError
-"""Why a batch is not appended: it is at this offset already, or it is refused."""
+"""Why a batch is not appended: it is already at this offset, or this error refuses it."""
 
 
 class Claim(NamedTuple):
@@ -62,7 +62,7 @@ class Claim(NamedTuple):
 
 
 class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What is remembered of a producer in one partition."""
+    """The remembered state of a producer in one partition."""
 
     producer_id: int
     partition: int
@@ -71,8 +71,8 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """When it last wrote, in minutes since 1970."""
     next_sequence: int
     batches: tuple[int, ...]
-    """Record count and base offset of the last batches, in turns, oldest first. The sequence
-    of each follows from those behind it."""
+    """Record count and base offset of the last batches, alternating, oldest first. The sequence
+    of each is computed from the later ones."""
 
     @property
     def key(self) -> Key:
@@ -96,7 +96,7 @@ def judge(window: Window | None, claim: Claim) -> Verdict | None:
 
 
 def _judge_other(window: Window, claim: Claim) -> Verdict:
-    """Judge a batch that is not the next one: behind it or before it."""
+    """Judge a batch that is not the next one: after a gap, or sent before."""
     behind = (window.next_sequence - claim.sequence) % SEQUENCES
     if behind > SEQUENCES // 2:
         return _out_of_order(claim, window.next_sequence, "records before it are missing")
@@ -114,7 +114,7 @@ def _judge_other(window: Window, claim: Claim) -> Verdict:
             "it overlaps records that were sent in other batches (a sequence counts records)",
         )
     if len(window.batches) < 2 * REMEMBERED_MAX:
-        # All that this epoch wrote is remembered: what was not written is not called so.
+        # All batches of this epoch are remembered, so this one is not a duplicate.
         return _out_of_order(claim, window.next_sequence, "it was never sent")
     return DuplicateSequence(
         f"producer {claim.producer_id}: sequence {claim.sequence} was written before its last"
@@ -150,11 +150,11 @@ def settle(
     bases: Sequence[Mapping[int, int]],
     minute: int,
 ) -> tuple[list[dict[int, Verdict]], dict[Key, Window]]:
-    """Judge the claims of several runs that are appended one behind the other.
+    """Judge the claims of several runs that are appended one after the other.
 
     `bases` is the first offset of each run in every partition. Returns for each run the claims
     (by their position) that must not be appended, and the windows that change if there are
-    none, those used last at the end.
+    none, most recently used last.
     """
     verdicts: list[dict[int, Verdict]] = []
     changed: dict[Key, Window] = {}
@@ -185,5 +185,5 @@ def unexpired(windows: Iterable[Window], minute: int, expiration_ms: int) -> dic
 
 
 def inline_bytes(windows: Sequence[Window]) -> int:
-    """Return about how many bytes the windows take in the encoded head."""
+    """Return the approximate size of the windows in the encoded head."""
     return sum([20 + 4 * len(window.batches) for window in windows])

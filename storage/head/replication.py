@@ -4,20 +4,20 @@
     ISR        those that do hold everything that was committed, and that `acks=all` waits for
     leader     of a partition: its replicas, turned by its number in the lane, first in the ISR
 
-Leaders are derived and never stored, so they spread over the zones by themselves and return to
-where they belong as soon as the zone is back in the ISR: there is nothing to balance.
+Leaders are computed and never stored, so they spread over the zones without balancing. A zone
+leads its partitions again as soon as it is back in the ISR.
 
-- A zone leaves the ISR when it fails, and `leader_epoch` goes up. The last zones never leave:
-  whichever of them comes back first still holds everything.
-- A zone comes back in only if all that the head mentions is known to be there (`Held`).
-- Replicas are reassigned by putting the new set in front; what stands behind it leaves once the
-  new set is in sync.
-- An unclean election makes a zone lead that misses something. Nothing is cut off: the order of
-  records is in the table, so what only absent zones hold keeps its offsets, cannot be read, and
-  can be again if one of them returns.
+- A zone leaves the ISR when it fails, and `leader_epoch` is incremented. The last zones never
+  leave: any of them that recovers still holds everything.
+- A zone enters the ISR again only if it is known to hold all that the head mentions (`Held`).
+- Replicas are reassigned by putting the new set in front; the replicas after it are removed once
+  the new set is in sync.
+- An unclean election lets a zone lead that lacks some records. Nothing is truncated: the order of
+  records is in the table, so records that only absent zones hold keep their offsets. They cannot
+  be read until one of those zones returns.
 
-Masks are bits over the head's `zones`. Every change counts as a commit, because readers tell
-new heads from old ones by that.
+Masks are bits over the head's `zones`. Every change increments `commits`, because readers
+distinguish new heads from old ones by it.
 """
 
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -39,27 +39,27 @@ class Targets:
     required: int
     """The ISR: a commit for `acks=all` waits for these."""
     hopeful: int
-    """Replicas that catch up. They get what is new, but nobody waits for them."""
+    """Replicas that catch up. New data is written to them, but no commit waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What was seen to be in a zone, whole."""
+    """Objects that were verified to be completely in a zone."""
 
     indexes: Container[bytes]
     """Roots and pages of producers, together with everything that they mention."""
     objects: Container[bytes]
     """Segments."""
     trusted_from: int = 0
-    """The zones in a run are believed from this one on (counted over the life of the lane). They
-    are not before, if the zone has lost what it held."""
+    """Runs from this number on (counted over the life of the lane) are trusted when they list the
+    zone. Earlier ones are not, if the zone has lost what it held."""
     out_of_reach: Container[bytes] = ()
-    """Segments that it lacks, and that need not be there while those in sync lack them too."""
+    """Segments that the zone lacks, and need not hold while the zones in sync lack them too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Offsets of a partition (within the lane) that no zone at hand holds."""
+    """Offsets of a partition (within the lane) that no available zone holds."""
 
     partition: int
     start: int
@@ -67,10 +67,10 @@ class Lost:
 
 
 def place(topic_id: bytes, lane: int, factor: int, zones: Sequence[str]) -> tuple[str, ...]:
-    """Return the zones of a new lane, the first to lead in front.
+    """Return the zones of a new lane, the first leader in front.
 
-    Lanes of a topic begin one zone further each, and topics anywhere; so sets and leaders are
-    even, and depend on nothing that could change.
+    Each lane of a topic begins one zone after the previous lane, and each topic where its id says.
+    So replica sets and leaders are evenly distributed, and depend on nothing that could change.
     """
     start = int.from_bytes(topic_id[ID_BYTES // 2 :]) + lane
     return tuple(zones[(start + n) % len(zones)] for n in range(factor))
@@ -115,12 +115,12 @@ def leaders(head: Head) -> list[int | None]:
 def read_names(head: Head, mask: int, partition: int = 0) -> list[str]:
     """Return every zone that may hold what was written to `mask`, the likeliest first.
 
-    `mask` is where it was when it was committed. Zones that came in sync later hold it too,
-    though an immutable index page does not say so; and any zone may by chance.
+    `mask` lists the zones that held it at commit. Zones that came in sync later hold it too,
+    though an immutable index page does not say so. Any other zone may also hold it.
     """
     order = turned(head, partition)
     order += [n for n in range(len(head.zones)) if n not in head.replicas]
-    # Sorting is stable, so among equals the leader and those next in line come first.
+    # Sorting is stable, so among equals the leader and the next leaders come first.
     order.sort(key=lambda n: (not mask >> n & 1, not head.isr >> n & 1))
     return [head.zones[number] for number in order]
 
@@ -139,7 +139,7 @@ def check_in_sync(mask: int, in_sync_min: int) -> None:
 
 
 def is_under_replicated(head: Head, factor: int) -> bool:
-    """Whether one of the replicas that the lane shall have is not in sync."""
+    """Whether one of the first `factor` replicas of the lane is not in sync."""
     wanted = sum(1 << number for number in head.replicas[:factor])
     return bool(wanted & ~head.isr)
 
@@ -194,7 +194,7 @@ def held_by(head: Head, first: int = 0) -> dict[bytes, int]:
 def visible_objects(head: Head) -> frozenset[bytes]:
     """Return the objects of inline runs that hold anything from their log starts on.
 
-    The others are not copied any more: nobody will ever read them.
+    The others need not be copied: they can no longer be read.
     """
     return frozenset(
         entry.object_id
@@ -204,15 +204,15 @@ def visible_objects(head: Head) -> frozenset[bytes]:
 
 
 def with_zone(head: Head, zone: int, held: Held) -> Head:
-    """Return the head with a replica back in the ISR, which is known to lack nothing.
+    """Return the head with a replica back in the ISR; it must be known to lack nothing.
 
-    Runs of which nothing can be read any more count as if it held them. The epoch goes up only if a
-    partition has another leader now. Whoever writes with an older head is stopped by the head's
+    Runs that can no longer be read are recorded as if the zone held them. The epoch is incremented
+    only if a partition's leader changes. A writer with an older head is stopped by the head's
     version, not by the epoch.
     """
     assert zone in head.replicas, (zone, head.replicas)
     assert not lacks(head, zone, held), (head.topic_id, head.lane, zone)
-    # What none of those in sync holds may be out of reach; all else is there now.
+    # Objects that no zone in sync holds may be out of reach; the zone has all others now.
     copies = {name: 1 << zone for name, zones in held_by(head).items() if zones & head.isr}
     new = _changed(head, isr=head.isr | 1 << zone, runs=_with_copies(head, copies))
     if leaders(new) == leaders(head):
@@ -226,11 +226,11 @@ def incomplete(head: Head) -> frozenset[bytes]:
 
 
 def complete_runs(head: Head) -> int:
-    """Return how many runs, from the oldest on, every zone in sync holds that ever may.
+    """Return how many of the oldest runs are complete: no zone in sync still waits for a copy.
 
-    One that is still on its way to some of them keeps its place in the head, where it is seen.
-    One that only zones outside the ISR hold would stay for good, so it counts as well: when such
-    a zone comes back, the others get it from there (storage/resync/resync.py).
+    A run that some zones in sync lack stays in the head, where it is seen. A run that only zones
+    outside the ISR hold would stay for ever, so it counts as complete: when such a zone comes
+    back, the others copy it from there (storage/resync/resync.py).
     """
     held = held_by(head)
     for number, run in enumerate(head.runs):
@@ -241,14 +241,14 @@ def complete_runs(head: Head) -> int:
 
 
 def without_laggards(head: Head) -> Head:
-    """Return the head without the zones that its oldest run did not reach, if it reached any."""
+    """Return the head after zones that lack its oldest run left the ISR; some zone must hold it."""
     if complete_runs(head):
         return head
     return without_zones(head, head.isr & ~held_by(head)[head.runs[0].object_id])
 
 
 def with_copies(head: Head, copies: Mapping[bytes, int]) -> Head:
-    """Return the head whose inline runs say that their objects are in further zones too."""
+    """Return the head with the zones in `copies` added to the inline runs of those objects."""
     runs = _with_copies(head, copies)
     return head if runs == head.runs else _changed(head, runs=runs)
 
@@ -262,9 +262,9 @@ def _with_copy(run: Run, mask: int) -> Run:
 
 
 def reassigned(head: Head, names: Sequence[str]) -> Head:
-    """Return the head whose replicas shall be `names`, in that order.
+    """Return the head with `names` as its first replicas, in that order.
 
-    The old ones stay behind them until `settled`. Asking for what is already so gives `head`.
+    Old replicas in the ISR stay after them until `settled`. Returns `head` if nothing changes.
     """
     zones = (*head.zones, *(name for name in names if name not in head.zones))
     wanted = tuple(zones.index(name) for name in names)
@@ -286,7 +286,7 @@ def is_reassigning(head: Head, factor: int) -> bool:
 
 
 def settled(head: Head, factor: int) -> Head:
-    """Return the head without replicas that were replaced, or `head` if it is too early."""
+    """Return the head without replaced replicas; `head` if the new ones do not hold all yet."""
     kept = head.replicas[:factor]
     mask = sum(1 << number for number in kept)
     is_safe = not mask & ~head.isr and all(zones & mask for zones in held_by(head).values())
@@ -298,9 +298,9 @@ def settled(head: Head, factor: int) -> Head:
 def elected(head: Head, alive: int) -> Head:
     """Return the head after an unclean election among the replicas in `alive`.
 
-    Only for a lane that is offline. The one that misses the fewest recent objects wins, and is the
-    whole ISR; the others catch up, from it and from whoever else has something. Raises
-    `NotEnoughReplicas` if there is nobody to elect.
+    Only for a lane that is offline. The replica that lacks the fewest recent objects wins, and is
+    the whole ISR; the others catch up from it and from any zone that holds more. Raises
+    `NotEnoughReplicas` if no replica is alive.
     """
     assert is_offline(head, alive), (head.isr, alive)
     candidates = [number for number in head.replicas if alive >> number & 1]
@@ -312,7 +312,7 @@ def elected(head: Head, alive: int) -> Head:
 
 
 def lost(head: Head, alive: int) -> list[Lost]:
-    """Return what of the inline runs only zones outside `alive` hold, neighbours joined."""
+    """Return the offsets of inline runs that only zones outside `alive` hold, neighbours joined."""
     found: list[Lost] = []
     held = held_by(head)
     for entry in all_entries(head):

@@ -1,10 +1,10 @@
-"""Roots that are written and wait to be committed, and the heads that may name them.
+"""Roots that are written but not committed, and the heads that may name them.
 
-What a head names must be in every zone in sync with it, and must list what its old root did.
+A root that a head names must be in every zone of its ISR, and must list all that the old root did.
 
-A zone that took an object may lose it before a head names it: it is wiped, leaves the ISR, is
-filled with what heads name, and enters again. Whenever a zone leaves, the head's `leader_epoch`
-goes up, so an object is trusted under the epoch under which it was written.
+A zone may lose an object before a head names it: it is wiped, leaves the ISR, is refilled with
+what heads name, and enters again. Whenever a zone leaves, the head's `leader_epoch` is
+incremented, so an object is trusted only under the epoch in which it was written.
 """
 
 from dataclasses import dataclass
@@ -16,32 +16,32 @@ from storage.stores.metadata import Delete
 
 
 class Overtaken(Contended):
-    """Somebody else has rolled the lane meanwhile: look at its head again."""
+    """Another process rolled the lane meanwhile: read its head again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """Index objects that are written and wait to be committed."""
+    """Index objects that are written but not committed."""
 
     old_root: bytes
     new_root: bytes
     run_count: int
     """The runs up to this one (counted over the life of the lane) are in the new root."""
     zones: int
-    """Which zones hold all of it. A head with others in its ISR must not name the new root."""
+    """Zones that hold all of it. A head with other zones in its ISR must not name the new root."""
     leader_epoch: int
     """Of the head it was written for."""
     removals: tuple[Delete, ...] = ()
-    """What was in the table and is in a segment now: to be removed when a head names the root."""
+    """Items of the table that are in a segment now: removed when a head names the root."""
 
     def is_of(self, head: Head) -> bool:
-        """Whether nobody rolled, and no zone left the ISR, since it was written."""
+        """Whether root and epoch are unchanged: no other roll, and no zone left the ISR."""
         return (self.old_root, self.leader_epoch) == (head.root, head.leader_epoch)
 
     def applied_to(self, head: Head) -> Head | None:
-        """Return `head` with the roll applied; None if it does not fit (any more).
+        """Return `head` with the roll applied, or None if it does not fit.
 
-        Someone else rolled or compacted meanwhile, or a zone came in sync that was not written to.
+        Then another process rolled or compacted, or a zone that lacks the roll came in sync.
         """
         count = self.run_count - (head.run_count - len(head.runs))
         is_overtaken = self.old_root != head.root or not 0 < count <= len(head.runs)
@@ -52,9 +52,9 @@ class Roll:
 
 @dataclass(frozen=True, slots=True)
 class SavedRoot:
-    """A root that is written and waits to be committed, like a `Roll`.
+    """A root that is written but not committed, like a `Roll`.
 
-    It counts for a head whose root is still `old_root`, and whose ISR is all in `zones`.
+    It is valid for a head whose root is still `old_root`, and whose whole ISR is in `zones`.
     """
 
     old_root: bytes
