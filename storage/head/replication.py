@@ -241,7 +241,7 @@ def complete_runs(head: Head) -> int:
 
 
 def without_laggards(head: Head) -> Head:
-    """Return the head after zones that lack its oldest run left the ISR; some zone must hold it."""
+    """Return the head after zones that lack its oldest run left the ISR, unless all lack it."""
     if complete_runs(head):
         return head
     return without_zones(head, head.isr & ~held_by(head)[head.runs[0].object_id])
