@@ -1,16 +1,15 @@
-"""Calls to the metadata table that are dated: how old an answer is, counted from before the call.
+"""Dated calls to the metadata table: the age of an answer is counted from before the call.
 
 An answer describes the table at some moment between the call and the answer, and a process may
-stand still for any time before it handles the answer. So the only safe date of what was read is
-the moment before the call: dated later, an old item would be taken for a fresh one.
+be suspended for any time before it handles the answer. So the only safe date of what was read is
+the moment before the call: with a later date, an old item could pass for a fresh one.
 
-That is why a `CallBegan` is made in this module only, and why everything that keeps what it read
-together with its age (views of heads, topics) demands one. A conflict is an answer, too: it
-carries what the table had instead, and here the date of the call that met it.
+So only this module makes a `CallBegan`, and everything that keeps what it read together with its
+age (views of heads, topics) requires one. A conflict is an answer, too: it carries the items that
+the table had instead, and here the date of the call that raised it.
 
-The opposite question, for how long an item has *certainly stood still* (leases, silent
-gateways), is answered with the opposite dates: from after the first call that saw it until
-before the last one.
+For how long an item was *certainly unchanged* (leases, silent gateways) is measured with the
+opposite dates: from after the first call that saw it until before the last one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,7 @@ class DatedConflict(MetadataConflict):
 
 
 class DatedMetadata:
-    """The metadata table, as those see it who remember what they read."""
+    """The metadata table for callers that cache what they read."""
 
     def __init__(self, metadata: MetadataStore, monotonic_s: Callable[[], float]) -> None:
         self._metadata = metadata

@@ -2,15 +2,15 @@
 
 The file of the object `a/b.seg` is `<root>/a/b.seg`, so people can look at it and back it up.
 
-- A file gets its name only when it is whole, by a link, which never replaces. So a name means a
-  whole object, also after `kill -9` at any moment.
+- A complete file gets its name by a link, which never replaces another file. So a name means a
+  complete object, even after `kill -9` at any moment.
 - `put` returns after file and name are on disk. Where the file system's journal writes the two
   together, one flush does both; elsewhere the directory is flushed as well. A power cut before
-  that may leave a name whose file is not whole: of an object that was never acknowledged, whose
-  random key nobody will ever ask for, and which the sweeper takes.
-- What is not finished has no name at all where the system allows that (Linux: `O_TMPFILE`);
-  elsewhere it has one in `.partial`, where no key can point, and `list` removes leftovers.
-- Directories are never removed, so that a writer need not look for them again every time.
+  that may leave a name whose file is incomplete. That object was never acknowledged, no reader
+  asks for its random key, and the sweeper removes it.
+- An unfinished file has no name where the system allows that (Linux: `O_TMPFILE`); elsewhere it
+  has one in `.partial`, to which no key can point, and `list` removes leftovers.
+- Directories are never removed, so a writer need not check for them every time.
 
 Several processes may share a root. Since files and directories share names, an object `a` and
 an object `a/b` exclude each other; our keys are never nested like that.
@@ -36,21 +36,21 @@ from storage.stores.threads import Threads
 from storage.stores.trouble import MACHINE_ERRORS, Trouble
 
 THREADS_MAX: Final = 8
-"""Enough for the disk to gather several flushes, few enough to cost nothing."""
+"""Enough for the disk to combine several flushes, few enough to be cheap."""
 
 LIST_BATCH_MAX: Final = 1000
 
 HERE_BYTES_MAX: Final = 4096
-"""Up to here a put that is alone may be done on the caller's thread: see pace.py."""
+"""Maximum size of a lone put that may be done on the caller's thread: see pace.py."""
 
 _DIRECTORIES_REMEMBERED_MAX: Final = 100_000
 _PIECES_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux and macOS.
 _JOURNALS_NAMES: Final = frozenset({"ext4", "xfs", "btrfs"})
-"""A link changes the directory and the file in one transaction of the journal there, and to
-flush the file waits for that transaction."""
+"""File systems where a link changes directory and file in one journal transaction, and flushing
+the file waits for that transaction."""
 
 Parts: TypeAlias = Callable[[], Iterable[Body]]
-"""The bytes of an object, as often as they are asked for."""
+"""Returns the bytes of an object; may be called repeatedly."""
 
 _COPY_BYTES: Final = 1024 * 1024
 _PARTIAL: Final = ".partial"
@@ -69,9 +69,9 @@ class DirectoryObjects:
     """An `ObjectStore` on a local directory."""
 
     def __init__(self, root: Path, *, anonymous: bool = True) -> None:
-        """Use `root`, which is made by the first put.
+        """Use `root`, which the first put creates.
 
-        `anonymous` False does without nameless files, as a system that lacks them would.
+        With `anonymous` False, nameless files are not used, as on a system that lacks them.
         """
         self._root = root.absolute()
         # A nameless file is linked through /proc, which a container may lack.
@@ -79,7 +79,7 @@ class DirectoryObjects:
         self._anonymous = anonymous and possible
         self._pace = Pace()
         self._puts = 0
-        """Puts that threads are at."""
+        """Puts that other threads are doing."""
         self._journals_names: bool | None = None
         self._made: set[Path] = set()
         self._threads = Threads(THREADS_MAX, "directory")
@@ -105,7 +105,7 @@ class DirectoryObjects:
         target, source = Path(self._path(key)), path.open("rb")
 
         def copy() -> None:
-            # Closed by whoever reads it, since a caller who stops waiting does not stop the copy.
+            # Closed by the copying thread: a caller that stops waiting does not stop the copy.
             with source:
                 self._put(key, target, lambda: _parts_of(source))
 
@@ -114,7 +114,7 @@ class DirectoryObjects:
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[None]:
-        """Turn the system's errors into ours, and remember what keeps us from writing."""
+        """Turn the system's errors into ours, and record in `trouble` why writing fails."""
         try:
             with _reporting(f"{self._root}/{key}"):
                 yield
@@ -148,8 +148,8 @@ class DirectoryObjects:
     async def _get(self, key: str, ranges: Sequence[Range] | None) -> list[bytes]:
         path = self._path(key)
         with self._reading(key):
-            # What the page cache holds is read here and now; the system refuses to wait for
-            # the disk (RWF_NOWAIT), and only then does the read move to another thread.
+            # Data in the page cache is read on this thread. If it would have to wait for the
+            # disk, the system refuses (RWF_NOWAIT), and another thread reads it.
             cached = read(key, path, ranges, NOWAIT) if NOWAIT else None
             if cached is not None:
                 return cached
@@ -192,7 +192,7 @@ class DirectoryObjects:
             try:
                 return self._write(key, path, parts)
             except FileNotFoundError:
-                # A directory, or our unfinished file, was removed meanwhile: begin again.
+                # A directory, or our unfinished file, was removed meanwhile: retry.
                 if attempt == _PUT_ATTEMPTS_MAX:
                     raise
                 self._made.clear()
@@ -211,7 +211,7 @@ class DirectoryObjects:
             except FileExistsError:
                 if not _holds(path, parts()):
                     raise ObjectExists(f"{key} holds other bytes") from None
-                # Perhaps it was never flushed, and Linux forgets a flush that failed.
+                # It may never have been flushed, and Linux reports a failed flush only once.
                 _write_again(path, parts())
                 _sync(folder)
                 return
@@ -220,14 +220,14 @@ class DirectoryObjects:
             _sync(folder)
 
     def _name_follows_file(self) -> bool:
-        """Whether to flush a file that was just linked flushes its name as well."""
+        """Whether flushing a file that was just linked flushes its name as well."""
         if self._journals_names is None:
             self._journals_names = _file_system(self._root) in _JOURNALS_NAMES
         return self._journals_names
 
     @contextmanager
     def _unfinished(self, folder: Path) -> Iterator[tuple[int, Path]]:
-        """Yield a new file and a path to link it from; afterwards that path is gone."""
+        """Yield a new file and a path to link it from; the path is removed afterwards."""
         if self._anonymous:
             try:
                 file = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o644)
@@ -261,7 +261,7 @@ class DirectoryObjects:
             folder.mkdir(exist_ok=True)
         if len(self._made) >= _DIRECTORIES_REMEMBERED_MAX:
             self._made.clear()
-        # Also when it was there before: whoever made it may have died before syncing it.
+        # Also if it existed: the process that made it may have died before syncing it.
         _sync(parent)
         self._made.add(folder)
 
@@ -309,9 +309,9 @@ def _reporting(what: str) -> Iterator[None]:
 
 @contextmanager
 def _reading(key: str, root: Path) -> Iterator[None]:
-    """Turn the system's errors into ours, where a file that is not there means no object.
+    """Turn the system's errors into ours; a missing file means that there is no object.
 
-    Unless the root itself is something else: a disk that is away may hold it all the same.
+    Unless the root is not a directory: the object may be on a disk that is not mounted.
     """
     try:
         with _reporting(key):
@@ -344,7 +344,7 @@ def _write_all(file: int, body: Body) -> None:
 
 
 def _write_again(path: Path, parts: Iterable[Body]) -> None:
-    """Write to a file the bytes that it holds, and flush them."""
+    """Write the bytes that a file already holds to it again, and flush them."""
     file = os.open(path, os.O_WRONLY)
     try:
         for part in parts:
@@ -378,7 +378,7 @@ def _sync(path: Path) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """Return the type of the file system that holds `path`; empty where nobody tells."""
+    """Return the type of the file system that holds `path`; empty if unknown."""
     found, longest = "", -1
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text().splitlines():

@@ -1,11 +1,11 @@
-"""Checks that a store keeps the promises everything else is built upon.
+"""Checks that a store keeps the promises that everything else relies on.
 
-Stores exist that accept a conditional write and ignore the condition; on such a one two
-gateways would overwrite each other's records, silently. So before a bucket or a table is
-trusted, `riacho doctor` races writers for the same key and looks who won, reads back at once,
-repeats a write whose reply might have been lost, and lists what it wrote.
+Some stores accept a conditional write and ignore the condition. On such a store two gateways
+would silently overwrite each other's records. So before a bucket or a table is trusted,
+`riacho doctor` races writers for the same key and checks which won, reads back at once, repeats
+a write as after a lost reply, and lists what it wrote.
 
-Everything is written under names of its own, and removed afterwards whatever happens.
+Everything is written under separate names, and removed afterwards whatever happens.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ async def _run(probes: Mapping[str, Probe]) -> list[Finding]:
             ok, reachable, detail = False, not isinstance(error, Unavailable), str(error)
         took_ms = (time.perf_counter() - began_s) * 1000
         findings.append(Finding(name=name, ok=ok, detail=detail, took_ms=took_ms))
-        if not reachable:  # The others would only wait for the same silence.
+        if not reachable:  # The others would only time out as well.
             break
     return findings
 

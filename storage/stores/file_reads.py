@@ -1,4 +1,4 @@
-"""Reading ranges of a file: from the page cache at once, or from the disk with patience."""
+"""Reading ranges of a file: only from the page cache, or waiting for the disk."""
 
 import errno
 import os
@@ -9,18 +9,18 @@ from storage.errors import Corrupt
 from storage.stores.ranges import Range, cut, merged
 
 CACHED_READ_BYTES_MAX: Final = 512 * 1024
-"""Up to here a read that the page cache can answer is done on the caller's thread: copying
-costs less than waking another thread. Beyond, it would hold up the event loop."""
+"""Maximum size of a read from the page cache on the caller's thread: copying costs less than
+waking another thread. Larger reads would block the event loop."""
 
 COALESCE_GAP_BYTES_MAX: Final = 16 * 1024
 """Ranges this close are read together; the bytes between cost less than another call."""
 
 NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
-"""Tells the system not to wait for the disk; 0 where it cannot be told."""
+"""Flag that tells the system not to wait for the disk; 0 where it is not supported."""
 
 
 def read(key: str, path: str, ranges: Sequence[Range] | None, flags: int = 0) -> list[bytes] | None:
-    """Return the bytes of `ranges` (None: of everything) or, with `NOWAIT`, perhaps None."""
+    """Return the bytes of `ranges` (None: of everything) or, with `NOWAIT`, None if not cached."""
     file = os.open(path, os.O_RDONLY)
     try:
         size_bytes = os.fstat(file).st_size
@@ -28,14 +28,14 @@ def read(key: str, path: str, ranges: Sequence[Range] | None, flags: int = 0) ->
         if any(end > size_bytes for _, end in wanted):
             raise Corrupt(f"{key} ends at {size_bytes}, before the range asked for")
         if not flags:
-            # Each to where it stays: to cut what was read together would copy it.
+            # Read each range separately: cutting merged ranges apart would copy them.
             return [_read_patiently(file, each) for each in wanted]
         spans = merged(wanted, COALESCE_GAP_BYTES_MAX)
         if sum(end - start for start, end in spans) > CACHED_READ_BYTES_MAX:
             return None
         read = [_read_span(file, span, flags) for span in spans]
     except OSError:
-        # Not in the page cache, or a file system that cannot tell. A patient read will say.
+        # Not in the page cache, or the flag is not supported. The caller reads again without it.
         if flags:
             return None
         raise

@@ -1,7 +1,7 @@
 """Backends that live in memory: real implementations, not mocks.
 
-They keep every promise of their interface except surviving the process, which makes them
-right for tests, for the simulation and for `memory://`.
+They keep every promise of their interface except surviving the process. They serve tests, the
+simulation and `memory://`.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

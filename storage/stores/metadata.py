@@ -1,6 +1,6 @@
 """The metadata table: a versioned key-value store with compare-and-set, nothing more.
 
-Everything Riacho must agree upon is an item here: topics, heads of lanes, later groups,
+Everything that gateways must agree on is an item here: topics, heads of lanes, groups,
 transactions, leases. Backends: `DynamoMetadata`, `SqliteMetadata`, `MemoryMetadata`; all
 pass `tests/storage/stores/test_metadata.py`.
 
@@ -9,7 +9,7 @@ first part if it has two (`topic/orders` is in `topic`), its first two parts oth
 (`offset/billing/orders/0` is in `offset/billing`). Only a collection can be listed, because
 that is what a DynamoDB query can do.
 
-**Versions** are unique tokens, made anew by every write. A version never returns, so
+**Versions** are unique tokens, a new one for every write. A version is never reused, so
 "unchanged" means unchanged, whatever happened in between. The token is also how a writer
 recognises its own write after a lost reply.
 """
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 LISTED_AT_ONCE: Final = 1000
-"""Items of a page, unless a caller asks for fewer."""
+"""Default number of items in a page."""
 
 TRANSACT_OPS_MAX: Final = 100
 """DynamoDB takes at most 100 actions in a transaction, so no backend takes more."""
 
 VALUE_BYTES_MAX: Final = 380_000
-"""DynamoDB's items end at 400 KB, keys and attribute names included."""
+"""DynamoDB limits items to 400 KB, including keys and attribute names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Put:
     value: bytes
     expected: str | None
     can_wait: bool = False
-    """A power cut may undo it, as long as nothing is left of all that is written after it. So a
-    table that writes to the disk in order need not flush it: the next write that must be does."""
+    """A power cut may undo it, if it also undoes all later writes. So a table that writes to the
+    disk in order need not flush it: the next write that needs a flush flushes both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Write nothing, but demand that the version is `expected`; None: that there is no item."""
+    """Write nothing, but require that the version is `expected`; None: that there is no item."""
 
     key: str
     expected: str | None
@@ -84,7 +84,7 @@ class MetadataStore(Protocol):
 
         `prefix` is a collection and a slash, optionally followed by the start of the rest:
         `topic/`, `topic/ord`, `offset/billing/`. `after` is a whole key; the list continues
-        behind it. Fewer than `limit` items means that there are no more.
+        after it. Fewer than `limit` items means that there are no more.
         """
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
@@ -95,8 +95,8 @@ class MetadataStore(Protocol):
 
         Raises `MetadataConflict` when a condition did not hold and certainly nothing was
         written, `StoreUnavailable` when certainly nothing was written for another reason,
-        and `OutcomeUnknown` when the store gave no answer that tells. A lost reply whose
-        write can still be recognised is repaired here and never seen by the caller.
+        and `OutcomeUnknown` when the store did not report the outcome. A lost reply whose
+        write can still be recognised is repaired here and not reported to the caller.
         """
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Scanned:
 
 @runtime_checkable
 class Scannable(Protocol):
-    """A `MetadataStore` that can look at every item, also at one whose key leads nowhere."""
+    """A `MetadataStore` that can scan all items, including those whose key is damaged."""
 
     def every_item(self) -> AsyncIterator[Sequence[Scanned]]:
         """Yield all items as of one moment, some at a time.

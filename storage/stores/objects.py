@@ -1,15 +1,15 @@
-"""Immutable objects: the one place where bytes become durable.
+"""Immutable objects: the interface of object stores.
 
-Every verb below is a request we pay for and a promise every backend must keep, so the
+Every method below is a request we pay for and a promise every backend must keep, so the
 interface stays narrow:
 
 - An object is written once, whole, and never changed. Readers need no locks.
 - `put` returns only when the bytes are durable. There is no half-written object.
-- Serving never lists. What exists is what the index says exists; only the sweeper looks
-  for the rest.
+- Serving never lists. The index says which objects exist; only the sweeper and fsck look for
+  others.
 
 `S3Objects` serves production, `DirectoryObjects` a laptop, `MemoryObjects` tests and the
-simulation. All pass `tests/storage/stores/test_objects.py`; so must any further one.
+simulation. All pass `tests/storage/stores/test_objects.py`; every new one must too.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from typing import Protocol
 
 Piece = bytes | bytearray | memoryview
 Body = Sequence[Piece]
-"""The bytes of an object in pieces, so that nobody joins megabytes only to send them."""
+"""The bytes of an object in pieces, so that megabytes are not joined only to send them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,11 @@ class ObjectStore(Protocol):
         """
 
     async def put_file(self, key: str, path: Path) -> None:
-        """Store the bytes of a local file, which nobody changes meanwhile, under the unused `key`.
+        """Store the bytes of a local file, which must not change meanwhile, under the unused `key`.
 
         Like `put`, but of any size, with some megabytes of memory. One exception: when writers
         race for one key with different large files, the last may win, since S3 takes those in
-        parts. Keys made of chance never meet. Raises `FileNotFoundError` if there is no file.
+        parts. Random keys never collide. Raises `FileNotFoundError` if there is no file.
         """
 
     async def get(self, key: str) -> bytes:

@@ -3,11 +3,11 @@
     objects    file:///dir   /dir   ./dir   s3://bucket/prefix   memory://
     metadata   sqlite:///file               dynamodb://table     memory://
 
-A bucket may be elsewhere than AWS's variables say, so that zones can be in several regions, of
-several services or accounts: s3://bucket/prefix?region=eu-west-1&endpoint=https://…&profile=name
+The options of a bucket override AWS's variables, so that zones can be in several regions, services
+or accounts: s3://bucket/prefix?region=eu-west-1&endpoint=https://…&profile=name
 
 Paths in `file:` and `sqlite:` URLs are absolute. The modules that need an AWS SDK are imported
-only for URLs that ask for them: that takes the better part of a second, and a laptop needs none.
+only for URLs that need them: the import takes most of a second, and a laptop needs none.
 """
 
 import re
@@ -84,7 +84,7 @@ def open_metadata(url: str, new_version: Callable[[], str]) -> MetadataStore:
 
 
 def _s3_options(url: str, query: str) -> dict[str, str]:
-    """Return what a zone has of its own: another region, service or account than the rest."""
+    """Return the options of the URL: another region, service or account than the environment's."""
     try:
         options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
     except ValueError:

@@ -1,10 +1,10 @@
-"""Whether a short blocking call may be done right here, instead of in another thread.
+"""Whether a short blocking call may run on the caller's thread, instead of in another one.
 
-A hop to a thread and back costs a lone small write as much as the disk does, because nothing else
-is going on that could use the time. So when a call is small and alone, and such calls have been
-quick lately, it is done on the caller's thread. It blocks the event loop for less than a
-millisecond, and nobody is there to notice. One slow call is enough to move those after it to
-threads, until they are seen to be quick again.
+Switching to a thread and back costs a lone small write as much as the disk does, because no other
+work could use the time. So a small call runs on the caller's thread if no other call is running
+and such calls have been fast lately. It blocks the event loop for less than a millisecond, and no
+other call waits for the loop. After one slow call the next ones run in threads, until they are
+measured to be fast again.
 """
 
 import time
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from typing import Final
 
 QUICK_S: Final = 0.002
-"""Calls that take longer are not done here."""
+"""Calls that take longer do not run on the caller's thread."""
 
 _SHARE: Final = 0.2
-"""How much the newest call counts for what is typical."""
+"""Weight of the newest call in the moving average."""
 
 
 class Pace:
-    """How long calls of one kind take. They begin as slow ones, until they were measured."""
+    """How long calls of one kind take. They count as slow until they were measured."""
 
     def __init__(self, quick_s: float = QUICK_S) -> None:
         self._quick_s = quick_s
@@ -31,7 +31,7 @@ class Pace:
         return self._typical_s < self._quick_s
 
     def took(self, seconds: float) -> None:
-        # A stall counts at once, for its full length; trust comes back step by step.
+        # A stall replaces the average at once; fast calls lower it again step by step.
         share = 1.0 if seconds > 2 * self._quick_s else _SHARE
         self._typical_s += share * (min(seconds, 10 * self._quick_s) - self._typical_s)
 

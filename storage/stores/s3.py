@@ -6,11 +6,12 @@ is asked only for credentials that are not in the environment (profiles, SSO, ro
 - Configured by AWS's own variables: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`,
   `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`,
   `AWS_PROFILE`, ...
-- A put says `If-None-Match: *`. When its reply is lost, the repetition finds our own object and
-  is refused; so a refusal counts only after the bytes there were read and differ.
-- A large file goes in parts, which S3 joins when all are there. That cannot say `If-None-Match`
-  here, so the key is looked at before; parts that a crash leaves behind are the bucket's to expire.
-- Every attempt has a time limit that grows with its bytes, every call a number of attempts.
+- A put sends `If-None-Match: *`. When its reply is lost, the retry finds our own object and is
+  refused; so a refusal counts only after the stored bytes were read and differ.
+- A large file is sent in parts, which S3 joins when all have arrived. `If-None-Match` cannot be
+  sent with them here, so the key is checked before. Parts that a crash leaves behind must be
+  expired by the bucket.
+- Every attempt has a time limit that grows with its bytes; every call has a maximum of attempts.
 """
 
 import asyncio
@@ -45,28 +46,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLOSE_S: Final = 0.05
-"""What obstore's threads get to let go, before a process may end."""
+"""Time for obstore's threads to release their objects before the process ends."""
 
 CONNECTIONS_MAX: Final = 64
-"""Requests in flight; more wait here rather than in sockets."""
+"""Maximum number of concurrent requests; more wait here rather than in sockets."""
 
 ATTEMPTS_MAX: Final = 4
 ATTEMPT_S: Final = 10.0
 LOOKS_MAX: Final = 2
-"""What is there counts as somebody else's only when it was read twice: an answer may be damaged."""
+"""Reads before an object counts as another writer's: a single answer may be damaged."""
 
 BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
-"""An attempt may take `ATTEMPT_S` and the time of its bytes at this rate."""
+"""Maximum time of an attempt: `ATTEMPT_S` plus the time of its bytes at this rate."""
 
 COALESCE_GAP_BYTES_MAX: Final = 512 * 1024
 """Ranges this close are read together: S3 sends as much in the time a request takes to begin."""
 
 PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_AT_ONCE: Final = 4
-"""So many parts of a file are in memory and on their way."""
+"""Maximum number of parts of a file that are in memory and being sent."""
 
 ONE_REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Up to here a file is sent as one body, which is all or nothing and never replaces anything."""
+"""Maximum size of a file sent as one body, which is atomic and never replaces an object."""
 
 DELETE_BATCH_MAX: Final = 1000
 LIST_BATCH_MAX: Final = 1000
@@ -81,7 +82,7 @@ _RETRIES: "Final[RetryConfig]" = {
         "base": 2,
     },
 }
-"""obstore repeats by itself what cannot have had an effect, and what S3 answers with 5xx."""
+"""obstore itself retries requests that had no effect, and those that S3 answers with 5xx."""
 
 _CLIENT: "Final[ClientConfig]" = {
     "connect_timeout": timedelta(seconds=3),
@@ -91,7 +92,7 @@ _CLIENT: "Final[ClientConfig]" = {
 }
 
 _CREDENTIALS_KEPT: Final = timedelta(minutes=5)
-"""botocore hands out credentials that may end in ten minutes, so we ask it again before that."""
+"""botocore returns credentials that may expire in ten minutes, so we ask again before that."""
 
 _HOPELESS: Final = (PermissionDeniedError, UnauthenticatedError)
 _REGION_DEFAULT: Final = "us-east-1"
@@ -135,7 +136,7 @@ class S3Objects:
         size_bytes = sum(piece.nbytes for piece in pieces)
 
         async def attempt() -> bool:
-            # In one request, because only that is all or nothing and asks for no cleaning up.
+            # In one request, because only that is atomic and needs no cleaning up.
             put = partial(obstore.put_async, mode="create", use_multipart=False)
             try:
                 await self._within(lambda: put(self._store, path, pieces), size_bytes)
@@ -177,10 +178,10 @@ class S3Objects:
             await self._check_size(key, ranges)
         try:
             with self._reporting(key):
-                # Not obstore's get_ranges: it panics when a merged range leaves the object.
+                # Not obstore's get_ranges: it panics when a merged range exceeds the object.
                 bodies = await asyncio.gather(*(self._get_range(path, span) for span in spans))
         except StoreUnavailable:
-            # S3 refuses a range that begins behind the end (416), and obstore does not say so.
+            # S3 refuses a range that begins after the end (416), and obstore does not report that.
             await self._check_size(key, ranges)
             raise
         for body, (start, end) in zip(bodies, spans, strict=True):
@@ -213,7 +214,7 @@ class S3Objects:
 
     async def list(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
         whole = self._prefix + prefix
-        # obstore lists folders only, so a name that is cut short is compared here.
+        # obstore lists only whole folders, so a partial name is compared here.
         folder = whole.rpartition("/")[0]
         with self._reporting(f"list {prefix}"):
             async for batch in obstore.list(self._store, folder, chunk_size=LIST_BATCH_MAX):
@@ -233,9 +234,8 @@ class S3Objects:
             return await obstore.sign_async(self._store, "GET", path, timedelta(seconds=expires_s))
 
     async def close(self) -> None:
-        # obstore closes its connections when the store is collected, and has no other way. Its
-        # threads may still hold on to what they just answered; a process that ends under them
-        # aborts, so they get a moment.
+        # obstore closes its connections only when the store is garbage collected. Its threads
+        # may still hold the last answers, and a process that ends meanwhile aborts. So wait.
         await self._sleep(CLOSE_S)
 
     def _path(self, key: str) -> str:
@@ -243,12 +243,12 @@ class S3Objects:
         return self._prefix + key
 
     async def _within(self, request: Callable[[], Awaitable[T]], size_bytes: int) -> T:
-        """Return what `request` does, which obstore starts as soon as it is called."""
+        """Return the result of `request`, which obstore starts as soon as it is called."""
         async with self._free, asyncio.timeout(self._attempt_s + size_bytes / BYTES_PER_S_MIN):
             return await request()
 
     async def _repeat(self, what: str, attempt: Callable[[], Awaitable[bool]]) -> None:
-        """Do `attempt` until it returns True. It must be harmless to do once more."""
+        """Call `attempt` until it returns True. Repeating it must be harmless."""
         failure = StoreUnavailable(f"{what}: S3 refused it as existing, yet it is not there")
         for number in range(ATTEMPTS_MAX):
             if number:
@@ -264,19 +264,19 @@ class S3Objects:
         raise failure
 
     async def _holds(self, key: str, body: Body) -> bool:
-        """Return whether the object is there with these bytes. Raises `ObjectExists` if others."""
+        """Return whether the object has these bytes. Raises `ObjectExists` if it has others."""
         for _ in range(LOOKS_MAX):
             try:
                 found = await self.get(key)
             except ObjectMissing:
-                # Someone's put or delete was in the air (409), or a delete came in between.
+                # Another put or delete was in progress (409), or the object was deleted since.
                 return False
             if found == b"".join(body):
                 return True
         raise ObjectExists(f"{key} holds other bytes")
 
     async def _holds_file(self, key: str, path: Path, size_bytes: int) -> bool:
-        """Return whether the object is there with the bytes of the file; like `_holds`."""
+        """Return whether the object has the bytes of the file; like `_holds`."""
         try:
             is_same = await self.size(key) == size_bytes
             with path.open("rb") as file:
@@ -329,7 +329,7 @@ def _connect(bucket: str, endpoint: str | None, region: str | None, profile: str
         "region": region or _region(endpoint, profile),
         # Hashing the body costs more CPU than sending it, and TLS protects it already.
         "unsigned_payload": address.scheme == "https" or address.hostname in _LOOPBACK,
-        # AWS prefers buckets in host names; a dot in one does not fit its certificates.
+        # AWS prefers buckets in host names; its certificates do not match names with a dot.
         "virtual_hosted_style_request": endpoint is None and "." not in bucket,
     }
     if endpoint is not None:
@@ -356,7 +356,7 @@ def _region(endpoint: str | None, profile: str | None) -> str:
 
 
 def _session(profile: str | None) -> "boto3.Session":
-    # A function in Lambda, which has all in its environment, shall not wait for these.
+    # Imported here: a Lambda function has all in its environment and must not wait for these.
     import boto3
     from botocore.exceptions import BotoCoreError
 

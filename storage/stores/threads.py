@@ -1,8 +1,8 @@
-"""Threads for calls that block, at a third of the price of asyncio's executor.
+"""Threads for blocking calls, at a third of the cost of asyncio's executor.
 
-A hop to another thread and back is a good part of a small write's time. The executor of the
-standard library makes two futures, a condition and two callbacks of it; here it is one queue
-and one future, which took 50 µs where the executor took 150.
+Switching to another thread and back is a good part of a small write's time. The executor of the
+standard library uses two futures, a condition and two callbacks for it. One queue and one future,
+as here, took 50 µs where the executor took 150.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ class Threads:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, or raise what it raises, in another thread.
+        """Run `work` in another thread, and return what it returns or raise what it raises.
 
-        A caller who stops waiting does not stop the work.
+        A caller that stops waiting does not stop the work.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put((work, future))
         if self._count < self._count_max:
             self._count += 1
-            # Daemons, because whoever wants to be sure of the work waits for its result.
+            # Daemons: a caller that needs the work to be done waits for its result.
             Thread(target=_serve, args=(self._jobs,), name=self._name, daemon=True).start()
         return await future
 
@@ -52,9 +52,9 @@ def _serve(jobs: "SimpleQueue[Job | None]") -> None:
             result = work()
         except Exception as error:  # noqa: BLE001 - It is raised where the result is awaited.
             failure = error
-        with suppress(RuntimeError):  # That loop is gone, and everyone on it.
+        with suppress(RuntimeError):  # The caller's loop is closed.
             future.get_loop().call_soon_threadsafe(_settle, future, result, failure)
-        # Else an idle thread would keep what may be megabytes.
+        # Else an idle thread would keep them, perhaps megabytes, in memory.
         del job, work, future, result, failure
 
 

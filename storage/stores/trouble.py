@@ -1,8 +1,8 @@
-"""Whether a local store can be written to, as its last write found it.
+"""Whether a local store can be written to, judged by its last write.
 
-A full or failing disk, or a process without descriptors, fails every write in the same way until a
-person does something about it. So the first failure is logged as a warning, the ones after it at a
-bounded pace, and the gateway says that it is not ready (`service/process/store_watch.py`).
+A full or failing disk, or a process without descriptors, fails every write in the same way until
+an operator fixes it. So the first failure is logged as a warning, later ones at a limited rate,
+and the gateway reports that it is not ready (`service/process/store_watch.py`).
 """
 
 import errno
@@ -14,7 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 log = logging.getLogger("riacho.stores")
 
 LOGGED_EVERY_S: Final = 10.0
-"""A store that goes on failing is mentioned so often at most, and so is one that comes and goes."""
+"""Minimum time between log lines about a store that fails permanently or intermittently."""
 
 MACHINE_ERRORS: Final = frozenset(
     {
@@ -31,11 +31,11 @@ MACHINE_ERRORS: Final = frozenset(
         errno.ESTALE,
     }
 )
-"""What the system says when the machine is to blame: its disk, or limits of the process."""
+"""Errors caused by the machine: its disk, or limits of the process."""
 
 
 class Trouble:
-    """What keeps a store from being written; nothing if its last write was done."""
+    """Why a store cannot be written to; empty if its last write succeeded."""
 
     def __init__(self, place: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.place = place
@@ -43,15 +43,15 @@ class Trouble:
         self._monotonic_s = monotonic_s
         self._logged_s: float | None = None
         self._is_told = False
-        """Whether the log says that the store fails."""
+        """Whether the failure was logged, so that the recovery is logged too."""
 
     def failed(self, reason: str) -> None:
-        """Note that a write failed for a reason that a person has to remove."""
+        """Record that a write failed for a reason that an operator has to fix."""
         self.reason = reason
         self._is_told |= self.mention("written", reason)
 
     def mention(self, what: str, reason: str) -> bool:
-        """Log that the store cannot be read or written; return False if that was so lately."""
+        """Log that the store cannot be read or written; return False if it was logged recently."""
         now_s = self._monotonic_s()
         if self._logged_s is not None and now_s - self._logged_s < LOGGED_EVERY_S:
             return False
@@ -60,7 +60,7 @@ class Trouble:
         return True
 
     def worked(self) -> None:
-        """Note that a write was done."""
+        """Record that a write succeeded."""
         if not self.reason:
             return
         self.reason = ""
