@@ -1,4 +1,4 @@
-"""What DynamoDB's errors mean: for the retry loop, and for the person who has to help.
+"""What DynamoDB's errors mean for the retry loop and for the operator.
 
 Pure: an error comes in as the answer that botocore parsed, a mapping with `Error.Code` and
 `ResponseMetadata.HTTPStatusCode`, for transactions also `CancellationReasons`.
@@ -17,11 +17,11 @@ class Failure(Enum):
     REFUSED = auto()
     """A condition did not hold, so this attempt changed nothing."""
     LATER = auto()
-    """Certainly not applied, and worth another attempt."""
+    """Certainly not applied; retry."""
     SILENT = auto()
-    """It may have been applied; worth another attempt."""
+    """It may have been applied; retry."""
     HOPELESS = auto()
-    """Certainly not applied, and a repetition would fail as well."""
+    """Certainly not applied, and a retry would fail as well."""
 
 
 _CONDITION_FAILED: Final = "ConditionalCheckFailed"
@@ -50,7 +50,7 @@ _DENIED: Final = frozenset(
 
 
 def failure_of(response: Response) -> Failure:
-    """Return what an answer that is an error means for the request it answers."""
+    """Return what an error response means for its request."""
     code = code_of(response)
     if code == f"{_CONDITION_FAILED}Exception":
         return Failure.REFUSED
@@ -74,7 +74,7 @@ def code_of(response: Response) -> str:
 
 
 def is_our_mistake(response: Response) -> bool:
-    """Return whether the request itself is wrong, so that no repair of the world helps."""
+    """Return whether the request itself is wrong, so that no action of an operator helps."""
     reasons = {reason["Code"] for reason in response.get("CancellationReasons", [])}
     return code_of(response) == "ValidationException" or "ValidationError" in reasons
 

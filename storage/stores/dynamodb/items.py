@@ -50,7 +50,7 @@ def write_request(table: str, ops: Sequence[Op], version: str) -> tuple[str, Req
         "TransactItems": [
             {kind: action} for kind, action in (_action(table, op, version) for op in ops)
         ],
-        # The same token makes DynamoDB take a repetition for what it is. Versions are unique.
+        # DynamoDB recognises a retry by the same token. Versions are unique.
         "ClientRequestToken": _client_token(version),
     }
 
@@ -87,13 +87,13 @@ def _client_token(version: str) -> str:
 def refusal(
     ops: Sequence[Op], version: str, found: Found, *, ambiguous: bool
 ) -> MetadataConflict | OutcomeUnknown | None:
-    """Return what to raise for a refused write; None: nothing, it is our own write that we met.
+    """Return what to raise for a refused write; None if an earlier attempt of ours was applied.
 
     `found` holds the items whose conditions failed. `ambiguous` says that an earlier attempt
-    may have been applied without our hearing of it.
+    may have been applied although its reply was lost.
 
-    An item that carries our version was written by us, and then all of `ops` were. Without one,
-    an unheard write may still have happened and been overwritten since, so nobody can tell.
+    An item with our version shows that all of `ops` were applied. Without one, the write whose
+    reply was lost may still have been applied and overwritten since: the outcome is unknown.
     """
     if any(item is not None and item.version == version for item in found.values()):
         return None
@@ -108,7 +108,7 @@ def refusal(
 
 
 def _only_deletes_failed(ops: Sequence[Op], found: Found) -> bool:
-    """Return whether all there was to do was to remove items, and all of these are gone."""
+    """Return whether `ops` write nothing but deletions, and all those items are gone."""
     deleted = {op.key for op in ops if isinstance(op, Delete)}
     return (
         not any(isinstance(op, Put) for op in ops)

@@ -2,12 +2,12 @@
 
 - Reads are always consistent.
 - One op is one conditional request; several are one transaction of DynamoDB.
-- botocore's own retries are off, because they hide the one thing we must know: whether a write
-  may have been applied without our hearing of it. The loop here repeats instead, remembers
-  that, and recognises its own write by the version it carries (`dynamodb_items.refusal`).
+- botocore's own retries are off, because they hide whether a write may have been applied although
+  its reply was lost. The loop here retries instead, remembers that, and recognises its own write
+  by the version it carries (`dynamodb_items.refusal`).
 
-A write that was delayed in the network can arrive after its repetition. It then fails its
-condition, because versions never return; only "there is no such item" can become true again.
+A write that was delayed in the network can arrive after its retry. It then fails its condition,
+because versions are never reused; only "there is no such item" can become true again.
 """
 
 import asyncio
@@ -62,14 +62,14 @@ _CONFIG: Final = Config(
     parameter_validation=False,  # It costs CPU in every call to check what we build ourselves.
 )
 _NETWORK: Final = (HTTPClientError, NotConnected, ChecksumError)
-"""No answer, or one that did not arrive as it was sent."""
+"""No answer, or a damaged one."""
 
 _REGION_DEFAULT: Final = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What DynamoDB said in the end: a response, or that a condition did not hold."""
+    """The final answer of DynamoDB: a response, or that a condition did not hold."""
 
     response: Mapping[str, Any]
     refused: bool
@@ -203,12 +203,12 @@ class DynamoMetadata:
             asked = answer.get("UnprocessedKeys") or {}
             if not asked:
                 return found
-            # Progress, even if little, is no reason to give up: throttling ends by itself.
+            # Retry the keys that DynamoDB left unread: throttling ends by itself.
             await self._pause(attempt)
         raise StoreUnavailable(f"{self._table}: DynamoDB keeps leaving keys unread; try later")
 
     def _list_request(self, prefix: str, after: str | None) -> Request | None:
-        """Return the query without its limit, or None if nothing can lie behind `after`."""
+        """Return the query without its limit, or None if nothing can follow `after`."""
         collection, rest = collection_of(prefix)
         request: Request = {
             "TableName": self._table,
@@ -221,7 +221,7 @@ class DynamoMetadata:
             request["ExpressionAttributeValues"][":rest"] = {"S": rest}
         if after is None or after.encode() < prefix.encode():
             return request
-        # A start key outside of the prefix is refused; behind it, there is nothing anyway.
+        # DynamoDB refuses a start key outside of the prefix; nothing follows it anyway.
         return (
             {**request, "ExclusiveStartKey": key_item(after)} if after.startswith(prefix) else None
         )
@@ -264,7 +264,7 @@ class DynamoMetadata:
             return self._client
 
     def _explained(self, error: ClientError | BotoCoreError) -> Exception:
-        """Return the error that tells a person what to repair."""
+        """Return the error that tells the operator what to fix."""
         if isinstance(error, ClientError):
             if is_our_mistake(error.response):
                 return ValueError(f"DynamoDB cannot take this request: {error}")
@@ -281,8 +281,8 @@ class DynamoMetadata:
 
 
 def _region(endpoint: str | None) -> str | None:
-    """Return the region; None: whatever the profile says."""
-    # botocore knows the second of these only.
+    """Return the region; None: that of the profile."""
+    # botocore reads only the second of these.
     named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     variables = ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL")
     elsewhere = endpoint or any(os.environ.get(variable) for variable in variables)

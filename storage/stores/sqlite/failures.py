@@ -1,4 +1,4 @@
-"""What a failure of SQLite means for whoever asked, and what a person can do about it."""
+"""What a failure of SQLite means for the caller, and what an operator can do about it."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -26,26 +26,26 @@ _DISK: Final = (
 )
 _MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _UNDECODABLE: Final = "Could not decode to UTF-8"
-"""What Python says of a text that is none, without a code."""
+"""How Python's error for invalid UTF-8 begins; it has no code."""
 
 _WRITE_LOCK_BYTE: Final = "120"
-"""The byte of the `-shm` file that a writer of a write-ahead log has locked."""
+"""The byte of the `-shm` file that a writer of the write-ahead log locks."""
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    # The rest of it only adds detail. Errors that Python itself raises have none.
+    # The upper bits only add detail. Errors that Python itself raises have no code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_malformed(error: BaseException) -> bool:
-    """Whether the file is not, or not any more, a database that can be read."""
+    """Whether the file is not a readable database, or no longer."""
     if not isinstance(error, sqlite3.Error):
         return False
     return primary_code(error) in _MALFORMED or str(error).startswith(_UNDECODABLE)
 
 
 def failure(path: Path, error: sqlite3.Error | OSError) -> RiachoError:
-    """Return what to raise for `error`, after which certainly nothing was written."""
+    """Return what to raise for `error`, which certainly wrote nothing."""
     if isinstance(error, OSError):
         kind = DiskFailing if error.errno in MACHINE_ERRORS else StoreUnavailable
         return kind(f"{path}: {error}; check the disk's space and the directory's permissions")
@@ -67,8 +67,8 @@ def failure(path: Path, error: sqlite3.Error | OSError) -> RiachoError:
 
 def commit_failure(path: Path, error: sqlite3.Error) -> RiachoError:
     """Return what to raise if a COMMIT failed."""
-    # A full disk had no room for the record that makes a commit, so there is none. After any
-    # other failure that record may be in the log, and a recovery after a crash may honour it.
+    # A full disk has no room for the commit record, so nothing was committed. After any other
+    # failure that record may be in the log, and a recovery after a crash may apply it.
     if primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
         return failure(path, error)
     return OutcomeUnknown(f"{path}: {error}; the commit may or may not survive a crash")
@@ -86,8 +86,8 @@ def locked(path: Path, held_s: float | None = None) -> StoreLocked:
 
 
 def _holder(path: Path) -> int | None:
-    """Return the process that writes to the file, where the system tells."""
-    # The file must not be opened for this: to close it again would drop our own locks on it.
+    """Return the process that writes to the file, if the system reports it."""
+    # The file must not be opened for this: closing it again would drop our own locks on it.
     with suppress(OSError, ValueError):
         inode = path.with_name(path.name + "-shm").stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():

@@ -4,10 +4,10 @@
     value, version     the item
     crc                crc32c of key, version and value
 
-An item read under another key than it was written for, and any bit that flipped in a row, is
-noticed by the checksum. A row without one was written by a version of Riacho that knew of none. It
-is taken as it is, and gets a checksum when it is written again: an old process that uses the same
-file replaces whole rows, so it leaves none behind that does not fit.
+The checksum detects an item read under another key than it was written for, and any flipped bit in
+a row. A row without one was written by an older version of Riacho. It is accepted as it is, and
+gets a checksum when it is written again. An old process that uses the same file replaces whole
+rows, so it leaves no checksum that does not match.
 """
 
 import sqlite3
@@ -22,8 +22,8 @@ from storage.errors import MetadataConflict, MetadataDamaged
 from storage.stores.metadata import Check, Delete, Op, Put, Scanned, Versioned, collection_of
 
 WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
-"""SQLite moves the log into the file every 1000 pages and starts it again; should a long
-read have let it grow beyond this, it is cut."""
+"""SQLite moves the log into the file every 1000 pages and restarts it. If a long read let the
+log grow beyond this size, it is truncated."""
 
 REMEDY: Final = (
     "run `riacho fsck` to see what is damaged, and restore the metadata table from a backup"
@@ -90,7 +90,7 @@ def listed(
 def apply(db: sqlite3.Connection, ops: Sequence[Op], version: str) -> Mapping[str, str]:
     """Do `ops`, or raise `MetadataConflict` before anything is written.
 
-    What is handed out is checked. What has the version that was asked for is replaced unseen.
+    Items that are returned are checked. Items with the expected version are replaced unchecked.
     """
     if any(_version(db, op.key) != op.expected for op in ops):
         raise MetadataConflict({op.key: select(db, op.key) for op in ops})
@@ -132,7 +132,7 @@ def _add_checksums(db: sqlite3.Connection) -> None:
     db.create_function("item_crc", 4, _item_crc)
     db.execute("BEGIN IMMEDIATE")
     try:
-        if not _has_checksums(db):  # Else another process was first.
+        if not _has_checksums(db):  # Else another process added them.
             db.execute("ALTER TABLE item ADD COLUMN crc INTEGER")
             db.execute("UPDATE item SET crc = item_crc(collection, rest, version, value)")
         db.execute("COMMIT")
@@ -147,9 +147,9 @@ def _item_crc(collection: str, rest: str, version: str, value: Any) -> int | Non
 
 
 def _use_wal(db: sqlite3.Connection, busy_s: float) -> None:
-    """Keep a write-ahead log, also if others open the new file at the same moment.
+    """Switch to a write-ahead log, even if other processes open the new file at the same moment.
 
-    SQLite waits for them in everything but this.
+    SQLite itself waits for other processes in every operation but this.
     """
     give_up_s = time.monotonic() + busy_s
     while True:
@@ -165,8 +165,8 @@ def _use_wal(db: sqlite3.Connection, busy_s: float) -> None:
 def every_row(path: Path, busy_s: float) -> Generator[list[Scanned], None, None]:
     """Yield all items as of one moment, some at a time.
 
-    Rows are read one after the other as they lie in the file, because a lookup or a range may not
-    lead to, or may end at, a row whose key is damaged.
+    Rows are read one after the other in the order of the file, because a lookup or a range may
+    miss, or end at, a row whose key is damaged.
     """
     db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:

@@ -1,21 +1,21 @@
 """The metadata table in one SQLite file: durable, and shared by the processes of one machine.
 
-Writes go through one thread. It takes whatever waits and commits it as one transaction, each
-`transact` in a savepoint of its own, so that a disk flush is shared by all who wait for one:
+Writes go through one thread. It commits all waiting writes as one transaction, each `transact` in
+a savepoint of its own, so that all waiting callers share a disk flush:
 
     transact --.
     transact --+-- BEGIN, savepoint each, COMMIT -- one flush -- every transact returns
     transact --'
 
-- `synchronous=FULL`: what was acknowledged survives a power cut. But a write
-  that can wait (`Put.can_wait`) causes no flush: the log comes back from a power cut up to some
-  write, so a later one is never there without it, and the flush of that one is for both.
-- A flush that fails is made up for before the next commit: see write_ahead_log.py.
-- Other processes may use the same file. Whoever comes second waits for up to `busy_s`.
-- A caller who stops waiting does not withdraw the write, and disturbs nobody else's.
+- `synchronous=FULL`: acknowledged writes survive a power cut. A write that can wait
+  (`Put.can_wait`) causes no flush: after a power cut the log is intact up to some write, so a
+  later write never survives without it, and the flush of the later one covers both.
+- A failed flush is repaired before the next commit: see write_ahead_log.py.
+- Other processes may use the same file. The second writer waits for up to `busy_s`.
+- A caller that stops waiting does not cancel its write, and does not affect other writes.
 
-Reads run on the caller's thread: a point read takes some 15 µs, handing it to another thread
-and back takes longer, and in WAL mode no writer ever makes it wait.
+Reads run on the caller's thread: a point read takes about 15 µs, passing it to another thread
+and back takes longer, and in WAL mode readers never wait for a writer.
 """
 
 import asyncio
@@ -54,27 +54,27 @@ from storage.stores.sqlite.rows import apply, connect, every_row, listed, select
 from storage.stores.trouble import Trouble
 
 GROUP_MAX: Final = 512
-"""Transactions that share a commit. More would make the first wait for the last."""
+"""Maximum number of transactions in a commit. More would make the first wait for the last."""
 
 QUEUED_MAX: Final = 10_000
-"""Transactions that may wait for the writer; beyond, callers are told to come back."""
+"""Maximum number of transactions that wait for the writer; more are refused: retry later."""
 
 _READ_BUSY_S: Final = 1.0  # Only while another process repairs the file after a crash.
 _BUSY_DELAY_MIN_S: Final = 0.0002
 _BUSY_DELAY_MAX_S: Final = 0.02
 
 LOCKED_S_MIN: Final = 0.25
-"""A transaction waits so long for the lock at least, however long others have waited before it."""
+"""Minimum wait of a transaction for the lock, however long others have waited before it."""
 
 _LOCKED_ANEW_S: Final = 1.0
-"""Nobody has tried for so long: whoever holds the lock now may be another one."""
+"""After this time without an attempt, another process may hold the lock: restart the count."""
 
 Outcome: TypeAlias = Mapping[str, str] | Exception
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A transaction in the queue, and who waits for it."""
+    """A transaction in the queue, and the future of its caller."""
 
     ops: Sequence[Op]
     version: str
@@ -86,7 +86,7 @@ class _Waiting:
 
     @property
     def is_hurried(self) -> bool:
-        """Whether somebody's answer depends on it. Removals that can wait gather for the thread."""
+        """Whether a caller needs it at once. Removals that can wait are batched by the thread."""
         return not all(isinstance(op, Delete) and op.can_wait for op in self.ops)
 
     def settle(self, outcome: Outcome) -> None:
@@ -102,7 +102,7 @@ class SqliteMetadata:
     """A `MetadataStore` in a SQLite file."""
 
     def __init__(self, path: Path, new_version: Callable[[], str], *, busy_s: float = 10.0) -> None:
-        """Open `path`, or make it. Raises `StoreUnavailable` if that is impossible.
+        """Open `path`, or create it. Raises `StoreUnavailable` if that is impossible.
 
         Raises `MetadataDamaged` if the file is not a database.
         """
@@ -148,7 +148,7 @@ class SqliteMetadata:
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Commit what waits, then release the file."""
+        """Commit waiting transactions, then release the file."""
         await self._writer.close()
         self._reading.close()
 
@@ -157,8 +157,8 @@ class _Writer(Thread):
     """The one thread that writes."""
 
     def __init__(self, path: Path, db: sqlite3.Connection, busy_s: float, trouble: Trouble) -> None:
-        # A daemon, so that a store nobody closed cannot keep a process from ending. That loses
-        # nothing: what is not committed was not acknowledged either.
+        # A daemon, so that a store that was not closed cannot keep a process from ending. That
+        # loses nothing: uncommitted writes were not acknowledged.
         super().__init__(name="sqlite-writer", daemon=True)
         self._path = path
         self._db = db
@@ -173,10 +173,10 @@ class _Writer(Thread):
         self._flushes = True
         self._is_doubtful = False  # Whether a flush failed: the disk may lack parts of the log.
         self._lock = Lock()
-        """Held by whoever uses the connection."""
+        """Held by the thread that uses the connection."""
 
     def commit_here(self, waiting: _Waiting) -> Outcome | None:
-        """Commit on the caller's thread, if that is quick and nobody else waits; else None."""
+        """Commit on the caller's thread, if that is fast and the queue is empty; else None."""
         if not self._pace.is_quick or self._closed is not None or self._queue.qsize():
             return None
         if self._is_doubtful or not self._lock.acquire(blocking=False):
@@ -186,7 +186,7 @@ class _Writer(Thread):
                 self._choose_flush([waiting])
                 self._db.execute("BEGIN IMMEDIATE")
             except sqlite3.Error:
-                return None  # Another process writes. To wait for it is the thread's work.
+                return None  # Another process writes; the thread waits for it.
             with self._pace.measured():
                 [outcome] = self._commit([waiting])
             return outcome
@@ -205,7 +205,7 @@ class _Writer(Thread):
             self._closed = asyncio.get_running_loop().create_future()
             self._queue.put(self._closed)
         await asyncio.shield(self._closed)
-        self.join()  # At once: telling us was the last thing the thread did.
+        self.join()  # Returns at once: setting the future was the thread's last step.
 
     def run(self) -> None:
         closed: asyncio.Future[None] | None = None
@@ -216,11 +216,11 @@ class _Writer(Thread):
                     outcomes = self._begin_and_commit(group)
                 _settle(group, outcomes)
         self._db.close()
-        with suppress(RuntimeError):  # The loop that asked is gone.
+        with suppress(RuntimeError):  # The caller's loop is closed.
             closed.get_loop().call_soon_threadsafe(closed.set_result, None)
 
     def _take_group(self) -> tuple[list[_Waiting], asyncio.Future[None] | None]:
-        """Wait for one transaction, then take those that queued behind it."""
+        """Wait for one transaction, then take those queued after it."""
         group: list[_Waiting] = []
         with suppress(Empty):
             while len(group) < GROUP_MAX:
@@ -244,7 +244,7 @@ class _Writer(Thread):
             return self._commit(group)
 
     def _commit(self, group: Sequence[_Waiting]) -> list[Outcome]:
-        """Do the transactions of `group`, all that can be done of them, and commit them."""
+        """Apply the transactions of `group`, except those that are refused, and commit them."""
         try:
             if len(group) == 1:
                 outcomes = [self._alone(group[0])]
@@ -258,14 +258,14 @@ class _Writer(Thread):
         except sqlite3.Error as error:
             self._roll_back(error)
             self._failed(error)
-            # Even the conflicts are void: they may have been judged by a write of this group.
+            # Conflicts are void, too: a write of this group may have caused them.
             return [commit_failure(self._path, error) for _ in group]
         if self._trouble.reason:
             self._trouble.worked()
         return outcomes
 
     def _failed(self, error: Exception) -> Exception:
-        """Return what to tell a caller of `error`, which kept its transaction from being done."""
+        """Return what to raise to the caller whose transaction failed with `error`."""
         told = error
         if isinstance(error, (sqlite3.Error, OSError)):
             told = failure(self._path, error)
@@ -274,15 +274,15 @@ class _Writer(Thread):
         return told
 
     def _choose_flush(self, group: Sequence[_Waiting]) -> None:
-        """Say whether the next commit waits for the disk. Between transactions only."""
+        """Set whether the next commit waits for the disk. Only between transactions."""
         flushes = any(waiting.needs_flush for waiting in group)
         if flushes != self._flushes:
             sqlite_log.choose_flush(self._db, flushes)
             self._flushes = flushes
 
     def _begin(self) -> None:
-        # Not SQLite's own way to wait, which is off: it sleeps up to 100 ms at a time, while the
-        # commit it waits for takes half of one.
+        # SQLite's own wait is turned off: it sleeps up to 100 ms at a time, while the commit it
+        # waits for takes half a millisecond.
         began_s, delay_s = time.monotonic(), _BUSY_DELAY_MIN_S
         while True:
             try:
@@ -299,8 +299,8 @@ class _Writer(Thread):
     def _check_lock(self, began_s: float) -> None:
         """Raise `StoreLocked` if another process has held the lock for too long.
 
-        That is counted from when the first transaction met it: those behind that one, here and
-        in the queues of lanes, have waited as well.
+        The time is counted from the first transaction that was refused: later ones, here and in
+        the queues of lanes, have waited as well.
         """
         now_s = time.monotonic()
         if now_s - self._refused_s > _LOCKED_ANEW_S:
@@ -311,9 +311,9 @@ class _Writer(Thread):
             raise locked(self._path, now_s - self._locked_s)
 
     def _alone(self, waiting: _Waiting) -> Outcome:
-        """Do the only transaction of a group, which needs no savepoint: it is the whole.
+        """Apply the only transaction of a group, which needs no savepoint.
 
-        What it is refused for is found before anything is written.
+        A refusal is found before anything is written.
         """
         try:
             return apply(self._db, waiting.ops, waiting.version)
@@ -321,10 +321,10 @@ class _Writer(Thread):
             return refusal
 
     def _attempt(self, waiting: _Waiting) -> Outcome:
-        """Do one transaction of the group, or nothing of it.
+        """Apply one transaction of the group completely, or not at all.
 
-        Raises `sqlite3.Error` if SQLite gave up the whole group, as it does when the disk is
-        full; anything else that goes wrong is the outcome of this one alone.
+        Raises `sqlite3.Error` if SQLite rolled back the whole group, as it does when the disk is
+        full; any other failure is the outcome of this transaction alone.
         """
         self._db.execute("SAVEPOINT one")
         try:
@@ -345,13 +345,13 @@ class _Writer(Thread):
 
 
 def _settle(group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
-    """Wake every caller, at the price of one call into each loop."""
+    """Wake every caller, with one call into each loop."""
     by_loop = defaultdict(list)
     for waiting, outcome in zip(group, outcomes, strict=True):
         by_loop[waiting.future.get_loop()].append((waiting, outcome))
 
     for loop, settled in by_loop.items():
-        with suppress(RuntimeError):  # That loop is gone, and everyone on it.
+        with suppress(RuntimeError):  # The callers' loop is closed.
             loop.call_soon_threadsafe(_settle_all, settled)
 
 
