@@ -75,7 +75,7 @@ def commit_failure(path: Path, error: sqlite3.Error) -> RiachoError:
 
 
 def locked(path: Path, held_s: float | None = None) -> StoreLocked:
-    """Return the error that says who holds the lock of the file, as far as that is known."""
+    """Return the error that names the process that holds the file's lock, if it is known."""
     holder = _holder(path)
     who = "another process" if holder is None else f"another process (pid {holder})"
     since = "" if held_s is None else f" for {held_s:.1f} s"
