@@ -1,7 +1,7 @@
 """Which zones hold a lane, which of them lead, and how that changes. Pure, over the head.
 
-    replicas   the zones that shall hold the lane, in the order in which they would lead
-    ISR        those that do hold everything that was committed, and that `acks=all` waits for
+    replicas   the zones that should hold the lane, in the order in which they would lead
+    ISR        the zones that hold everything committed; `acks=all` waits for them
     leader     of a partition: its replicas, turned by its number in the lane, first in the ISR
 
 Leaders are computed and never stored, so they spread over the zones without balancing. A zone
