@@ -1,8 +1,8 @@
-"""Who reads what: the three ways to share partitions among members. Pure.
+"""Assignors: three ways to divide partitions among the members of a group. Pure.
 
-Each takes what every member wants (its topics), how many partitions each topic has, and who had
-what before, and returns the partitions of every member. All members of a group get one answer,
-whichever gateway computes it: everything is sorted, nothing is left to chance.
+Each takes the topics that every member subscribes to, the partition count of each topic and the
+previous assignment, and returns the partitions of every member. The result is the same on every
+gateway: all inputs are sorted and nothing is random.
 """
 
 import heapq
@@ -41,7 +41,7 @@ def assign_round_robin(
     counts: Mapping[str, int],
     before: Mapping[str, Sequence[TopicPartition]],
 ) -> Shares:
-    """Deal all partitions one by one; who does not want the topic is passed over."""
+    """Deal all partitions one by one; skip members that do not subscribe to the topic."""
     shares: Shares = {member: [] for member in wants}
     members = sorted(wants)
     turn = 0
@@ -63,8 +63,9 @@ def assign_sticky(
 ) -> Shares:
     """Balance, and move as little as possible.
 
-    Everyone keeps what it had; what nobody has goes to whoever has least; then partitions move
-    from those with most to those with least until no move would make it more even.
+    Every member keeps what it had. Each unassigned partition goes to the member with the fewest.
+    Then partitions move from the members with most to those with fewest until no move would
+    balance them better.
     """
     takers = _takers(wants, counts)
     shares: dict[str, set[TopicPartition]] = {member: set() for member in wants}
@@ -83,7 +84,7 @@ def assign_sticky(
 
 
 def _takers(wants: Wants, counts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """Return who wants each topic that anyone wants."""
+    """Return the members that subscribe to each topic, for topics with at least one."""
     takers: dict[str, list[str]] = {}
     for member in sorted(wants):
         for topic in set(wants[member]):
@@ -96,14 +97,15 @@ def _deal(
     free: Sequence[TopicPartition],
     takers: Mapping[str, tuple[str, ...]],
 ) -> None:
-    """Give each of `free` to whoever has least."""
+    """Give each of `free` to the subscribed member with the fewest partitions."""
     heaps: dict[tuple[str, ...], list[tuple[int, str]]] = {}
     for place in free:
         crowd = takers[place[0]]
         if crowd not in heaps:
             heaps[crowd] = sorted((len(shares[m]), m) for m in crowd)
         heap = heaps[crowd]
-        # We or another crowd may have given to the same member since: shares only grow here.
+        # A count in the heap may be stale, because this crowd or another one gave the member more
+        # since. Shares only grow here, so refreshing the top entry is enough.
         while heap[0][0] != len(shares[heap[0][1]]):
             heapq.heapreplace(heap, (len(shares[heap[0][1]]), heap[0][1]))
         _, member = heap[0]
@@ -116,10 +118,10 @@ def _level(
     takers: Mapping[str, tuple[str, ...]],
     kept: AbstractSet[tuple[str, TopicPartition]],
 ) -> bool:
-    """Even out among `crowd` what only they want; return whether anything moved."""
+    """Balance the topics that exactly `crowd` subscribes to; return whether anything moved."""
     spare = {m: [p for p in shares[m] if takers[p[0]] == crowd] for m in crowd}
     for member, places in spare.items():
-        # The last one moves first: what came just now, rather than what was there before.
+        # The last one moves first: a partition dealt just now, before one the member had.
         places.sort(key=lambda p: ((member, p) in kept, p), reverse=True)
     least = sorted((len(shares[m]), m) for m in crowd)
     most = sorted((-len(shares[m]), m) for m in crowd if spare[m])
@@ -134,8 +136,8 @@ def _level(
             place = spare[giver].pop()
             shares[giver].discard(place)
             shares[taker].add(place)
-            # Who took never gives later, nor does who gave take: what the other heap says of
-            # them is old, but never decides.
+            # A taker never becomes a giver, nor a giver a taker: their entries in the other heap
+            # are stale, but never decide.
             heapq.heapreplace(least, (len(shares[taker]), taker))
             heapq.heapreplace(most, (-len(shares[giver]), giver))
             moved = True

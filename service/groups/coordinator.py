@@ -1,9 +1,9 @@
-"""Groups at work: joining, beating, leaving, over the metadata table.
+"""Group coordinator: join, heartbeat and leave, over the metadata table.
 
-Nothing is kept in the process but what saves reads: any gateway answers any call. A quiet
-heartbeat is one read (group, member and watch items together) and one write (the member's own
+The process keeps only caches, so any gateway can answer any call. A heartbeat that changes
+nothing is one read (group, member and watch items together) and one write (the member's own
 item). The group item is written only when members, subscriptions, topics or holders change, by
-compare-and-set; whoever loses a race reads again and finds the other's change in place.
+compare-and-set; a gateway that loses the race reads again and sees the other gateway's change.
 """
 
 import re
@@ -50,12 +50,12 @@ SESSION_TIMEOUT_MS_MIN: Final = 1_000
 SESSION_TIMEOUT_MS_MAX: Final = 1_800_000
 
 TOPICS_AGE_MAX_S: Final = 5.0
-"""New topics and partitions are noticed after this long at the latest."""
+"""Maximum delay until new topics and partitions are noticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """What a member is told."""
+    """The reply to a join or a heartbeat."""
 
     member_id: str
     generation: int
@@ -73,7 +73,7 @@ _BEAT: Final = msgspec.msgpack.Decoder(_BeatItem)
 
 
 BEAT_ATTEMPTS_MAX: Final = 3
-"""A beat that was not answered, and is not there, is written again."""
+"""Maximum attempts to write a beat. Retried if the reply was lost and the beat is not stored."""
 
 
 class Coordinator:
@@ -83,12 +83,12 @@ class Coordinator:
         self._items = GroupItems(metadata, topics, world)
         self._session_expiry = SessionExpiry(metadata, self._items, world)
         self._current: dict[str, tuple[str | None, Mapping[str, int]]] = {}
-        """By group: a version, and the topics for which it is known to be right."""
+        """By group: a version, and the topics for which it is known to be up to date."""
 
     # Membership
 
     async def join(self, group_id: str, member: Member, assignor: str | None) -> Beat:
-        """Make the caller a member; a static one takes the place of its former self."""
+        """Make the caller a member; a static member replaces its previous instance."""
         parse_group_id(group_id)
         _check_member(member, assignor)
         member_id = self._member_id(member)
@@ -96,7 +96,7 @@ class Coordinator:
         async def change(known: Known, _: bool) -> Beat:
             group = known.group
             if member_id in group.members:
-                return _beat(group, member_id)  # An unanswered attempt of ours did it.
+                return _beat(group, member_id)  # An earlier attempt did it; its reply was lost.
             group = _with_assignor(group_id, group, member, assignor)
             new = state.join(group, member_id, member, await self._items.existing(0))
             if len(new.members) > MEMBERS_MAX:
@@ -119,10 +119,10 @@ class Coordinator:
         generation: int,
         owned: Sequence[TopicPartition] | None,
     ) -> Beat:
-        """Keep the session, and return what the member shall read and what it shall give up.
+        """Keep the session alive, and return what the member must read and what it must revoke.
 
-        `owned` is what the member reads now; None: it does not say. A generation that is over
-        is no error here, since this call is how a member learns of the next one.
+        `owned` is what the member reads now; None: not reported. An old generation is no error
+        here, since this call is how a member learns of the new one.
         """
         parse_group_id(group_id)
         if not is_id(member_id):
@@ -160,14 +160,14 @@ class Coordinator:
             return await self._items.changing(group_id, change)
 
     async def leave(self, group_id: str, member_id: str) -> None:
-        """End the member's session now; what it read goes to others."""
+        """End the member's session now; its partitions are reassigned."""
         asked = False
 
         async def change(known: Known, _: bool) -> None:
             nonlocal asked
             if member_id not in known.group.members:
                 if asked:
-                    return  # An unanswered attempt of ours did it.
+                    return  # An earlier attempt did it; its reply was lost.
                 raise _unknown_member(group_id, member_id)
             asked = True
             new = state.leave(known.group, [member_id], await self._items.existing(0))
@@ -197,22 +197,22 @@ class Coordinator:
         group_id: str,
         is_over: Callable[[Sequence[Versioned]], bool] = lambda _: True,
     ) -> bool:
-        """Remove a group that has no members, and what it has committed; return whether.
+        """Delete a group without members, and its committed offsets; return whether it was.
 
-        It stays if `is_over` says so of the items that hold what it has committed.
+        The group is kept if `is_over` returns False for the items that hold these offsets.
         """
         prefix, watch_key = f"offset/{group_id}/", keys.group_watch(group_id)
 
         async def change(known: Known, is_in_doubt: bool) -> bool:
             if known.version is None:
                 if is_in_doubt:
-                    return True  # An unanswered attempt of ours did it.
+                    return True  # An earlier attempt did it; its reply was lost.
                 raise UnknownGroup(f"there is no group {group_id!r}; GET /v1/groups lists them")
             if known.group.members:
                 raise GroupNotEmpty(
                     f"group {group_id!r} has {len(known.group.members)} members; stop them first"
                 )
-            # Offsets go with the group or before it: after a crash, asking again finishes it.
+            # Offsets are deleted with the group or before it: after a crash, a retry finishes it.
             page = await self._metadata.list(prefix, limit=TRANSACT_OPS_MAX - 2)
             if not is_over([item for _, item in page]):
                 return False
@@ -229,12 +229,12 @@ class Coordinator:
         return await self._items.changing(group_id, change)
 
     async def tick(self) -> None:
-        """End the sessions that are over, in all groups: for a schedule to call."""
+        """End the expired sessions of all groups. Called on a schedule."""
         groups = await self._items.all()
         self._session_expiry.forget_others(groups)
         self._current = {g: right for g, right in self._current.items() if g in groups}
         for group_id, group in groups.items():
-            # What is wrong with one group is no reason to leave the others alone.
+            # An error in one group must not stop the others from being checked.
             with suppress(RiachoError):
                 if group.members:
                     watch = await self._metadata.get(keys.group_watch(group_id))
@@ -244,7 +244,7 @@ class Coordinator:
     # Items
 
     async def _beat(self, group_id: str, member_id: str, mine: Versioned, generation: int) -> None:
-        """Write a beat; a member that is told so reads on for a whole session."""
+        """Store a beat, or raise: after a heartbeat the member reads on for a whole session."""
         key = keys.member(group_id, member_id)
         beats = _decode_beat(mine.value).beats
         put = Put(key, _encode_beat(beats + 1, generation), mine.version)
@@ -254,7 +254,7 @@ class Coordinator:
             except MetadataConflict as conflict:
                 if conflict.current.get(key) is None:
                     raise _unknown_member(group_id, member_id) from None
-                # Else another call of the same member beat meanwhile, or an attempt of this one.
+                # Otherwise another call of this member, or an earlier attempt, wrote a beat.
             except OutcomeUnknown:
                 stored = await self._metadata.get(key)
                 if stored is None:
@@ -265,13 +265,14 @@ class Coordinator:
         raise OutcomeUnknown("the table does not answer heartbeats; send it again")
 
     async def _up_to_date(self, group_id: str, known: Known, group: Group) -> Group:
-        """Return `group`, or its next generation if topics or partitions came or went."""
+        """Return `group`, or its next generation if topics or partitions were added or removed."""
         existing = await self._items.existing(TOPICS_AGE_MAX_S)
         right = self._current.get(group_id)
         if right is not None and right[0] == known.version and right[1] is existing:
             return group
         if state.is_outdated(group, existing):
-            # Others may know more of the topics than we remember: look, rather than undo.
+            # The cached topics may be older than those of another gateway: read them again, so
+            # that its change is not undone.
             existing = await self._items.existing(0)
             if state.is_outdated(group, existing):
                 return state.rebalance(group, existing)

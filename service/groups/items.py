@@ -1,9 +1,9 @@
-"""Groups as items of the metadata table: how they are read, and how they are changed.
+"""Groups as items of the metadata table: reading and changing them.
 
 A change is a pure function of the group as it was read, written by compare-and-set together with
-whatever else must be true at the same moment. Who loses a race reads again and finds the other's
-change in place. Topics are listed after the group is read, never before: then a gateway that
-knows less of them than the last writer did loses the race, and cannot turn the clock back.
+everything else that must hold at the same moment. A gateway that loses a race reads again and
+sees the other gateway's change. Topics are listed after the group is read, never before: a
+gateway with an older list than the last writer then loses the race, and cannot undo its change.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ from storage.stores.metadata import (
 from storage.topics.topics import Topics
 
 ATTEMPTS_MAX: Final = 30
-"""Lost races on a group item before a call gives up."""
+"""Maximum attempts to change a group item before a call fails."""
 
 REPEAT_S_MAX: Final = 30.0
-"""After this long nobody waits for the answer any more."""
+"""Stop retrying after this long: the client does not wait for the reply any more."""
 
 
 GROUP_ID_CHARS_MAX: Final = 249
 GROUPS_KEPT_MAX: Final = 256
-"""Groups whose last version is kept decoded."""
+"""Maximum number of groups whose last version is cached decoded."""
 
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class GroupItems:
         return self.known(group_id, await self._metadata.get(keys.group(group_id)))
 
     def known(self, group_id: str, item: Versioned | None) -> Known:
-        """Return what `item` says; the last version of a group is decoded once."""
+        """Return what `item` says; the last version of a group is decoded only once."""
         if item is None:
             return Known(Group(), None)
         known = self._decoded.pop(group_id, None)
@@ -106,7 +106,7 @@ class GroupItems:
         return groups
 
     async def write(self, group_id: str, known: Known, new: Group, ops: Sequence[Op]) -> None:
-        """Put `new` in the place of `known`, and do `ops`, or raise what `transact` raises."""
+        """Replace `known` by `new` and apply `ops` with it, or raise what `transact` raises."""
         value = state.encode(new)
         if len(value) > VALUE_BYTES_MAX:
             raise InvalidRequest(
@@ -116,11 +116,12 @@ class GroupItems:
         await self._metadata.transact([Put(keys.group(group_id), value, known.version), *ops])
 
     async def changing(self, group_id: str, change: Callable[[Known, bool], Awaitable[T]]) -> T:
-        """Call `change` with the group as it is, again and again while others change it.
+        """Call `change` with the current group; retry it after conflicts and lost replies.
 
-        It is also told whether an earlier attempt may have been applied without our hearing
-        of it; what then fails for another reason is an `OutcomeUnknown`. Calls of one process
-        take turns: only gateways race, however many members join at once.
+        Its second argument is whether an earlier attempt may have been applied, its reply being
+        lost. If the store is then unavailable or the attempts run out, this raises
+        `OutcomeUnknown`. Calls within one process take turns: only gateways race, however many
+        members join at once.
         """
         turn = self._turns.get(group_id)
         if turn is None:
@@ -133,19 +134,22 @@ class GroupItems:
             return await repeat(self._world, f"group {group_id!r}", attempt)
 
     async def existing(self, age_max_s: float) -> Mapping[str, int]:
-        """Return the partition count of every topic, as of `age_max_s` ago at most."""
+        """Return the partition count of every topic, at most `age_max_s` old."""
         now_s = self._world.monotonic_s()
         if self._counts is None or age_max_s <= 0 or now_s - self._counts[1] > age_max_s:
             topics = await self._topics.all()
             counts = {topic.name: topic.partition_count for topic in topics}
             if self._counts is not None and counts == self._counts[0]:
-                counts = self._counts[0]  # The same object, for who remembers having seen it.
+                counts = self._counts[0]  # The same object: callers compare by identity.
             self._counts = (counts, now_s)
         return self._counts[0]
 
 
 async def repeat(world: World, what: str, attempt: Callable[[bool], Awaitable[T]]) -> T:
-    """Return what `attempt` returns, after as many as it takes to win and to be sure."""
+    """Call `attempt` until it meets no conflict and no unknown outcome; return its result.
+
+    Gives up after `ATTEMPTS_MAX` attempts or `REPEAT_S_MAX`.
+    """
     is_in_doubt = False
     began_s = world.monotonic_s()
     for number in range(ATTEMPTS_MAX):
@@ -159,7 +163,7 @@ async def repeat(world: World, what: str, attempt: Callable[[bool], Awaitable[T]
             if is_in_doubt:
                 raise OutcomeUnknown(f"{what} may have changed: {error}") from error
             raise
-        # An attempt may itself be many, over a quarter of a minute.
+        # One attempt may itself retry for 15 seconds.
         if world.monotonic_s() - began_s > REPEAT_S_MAX:
             break
         await world.back_off(number + 1)

@@ -1,8 +1,8 @@
-"""What groups have read: committed offsets, lag, resets and expiry.
+"""Committed offsets of groups: commit, read and expiry.
 
-One item for each lane of a topic that a group has committed to, so that a commit of many
-partitions is few writes. A commit is one transaction with a check of the group item: whatever
-generation the member was checked against is still the current one when the offsets are written.
+There is one item for each lane of a topic that a group has committed to, so that a commit of many
+partitions is few writes. A commit is one transaction with a check of the group item: the
+generation that the member was checked against is still current when the offsets are written.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -68,14 +68,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
-    """The member who commits; None in its place: someone from outside the group."""
+    """The member that commits. None instead of it: the caller is not a member of the group."""
 
     member_id: str
     generation: int
 
 
 _Entry: TypeAlias = tuple[int, str, int]
-"""Offset, metadata, when."""
+"""Offset, metadata, commit time in ms."""
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
@@ -99,7 +99,7 @@ class Planned:
 
     @property
     def op_count(self) -> int:
-        """How many items are written or checked: those of the offsets, and the group's."""
+        """Number of items written or checked: those of the offsets, and the group's."""
         return len(self.items) + 1
 
 
@@ -117,9 +117,9 @@ class Offsets:
     ) -> None:
         """Record the offsets, all or none of them.
 
-        Raises `IllegalGeneration` or `UnknownMember` if the committer is not who may commit
-        these partitions now, or if there is none though the group has members. A commit that
-        is overtaken by another one counts as made before it, and changes nothing any more.
+        Raises `IllegalGeneration` or `UnknownMember` if the committer may not commit these
+        partitions now, or if there is no committer but the group has members. A commit that
+        another one overtakes counts as made before it, and changes nothing.
         """
         planned = await self.planned(group_id, commits, committer)
         topics, items = planned.topics, planned.items
@@ -145,7 +145,7 @@ class Offsets:
                     new = {one.partition: (one.offset, one.metadata, now_ms) for one in left}
                     puts.append(_put(key, topic, {**current, **new}, stored.get(key)))
             if not puts:
-                return  # All were written, by us without an answer, or were overtaken.
+                return  # Each was written by an earlier attempt or overtaken.
             try:
                 _check_committer(group_id, known, commits, committer)
             except RiachoError as error:
@@ -162,7 +162,7 @@ class Offsets:
     async def planned(
         self, group_id: str, commits: Sequence[Commit], committer: Committer | None
     ) -> Planned:
-        """Return what `ops` needs to record the offsets together with something else."""
+        """Return the input of `ops`, which records the offsets within another transaction."""
         parse_group_id(group_id)
         topics = await self._checked_topics(commits)
         return Planned(
@@ -174,10 +174,10 @@ class Offsets:
         )
 
     async def ops(self, planned: Planned) -> list[Op]:
-        """Return what records the offsets, as part of a transaction that happens once.
+        """Return the operations that record the offsets, for a transaction of the caller.
 
-        The group and the offsets are read now, and the transaction fails if they change before
-        it: then ask again. Raises as `commit` does if the committer may not commit these.
+        The group and the offsets are read now. If they change before the transaction, it fails:
+        call this again. Raises as `commit` does if the committer may not commit these.
         """
         known = await self._coordinator.read(planned.group_id)
         _check_committer(planned.group_id, known, planned.commits, planned.committer)
@@ -208,7 +208,7 @@ class Offsets:
         wanted: dict[str, list[TopicPartition]] = {}
         topics: dict[str, Topic] = {}
         for topic_name, partition in places:
-            # One that is gone meanwhile has no offset, and is no reason to fail for the others.
+            # A topic or partition deleted meanwhile has no offset, and must not fail the others.
             with suppress(UnknownTopicOrPartition):
                 topic = await self._topic(topic_name, partition)
                 topics[topic_name] = topic
@@ -226,7 +226,7 @@ class Offsets:
         return found
 
     async def expire(self, retention_ms: int) -> int:
-        """Forget groups that had no members and committed nothing for so long; return how many."""
+        """Delete groups without members or commits for `retention_ms`; return how many."""
         oldest_ms = self._world.now_ms() - retention_ms
 
         def is_over(items: Sequence[Versioned]) -> bool:
@@ -237,7 +237,7 @@ class Offsets:
         for group_id, group in (await self._coordinator.all()).items():
             if group.members or await self._looked_ms(group_id) >= oldest_ms:
                 continue
-            # All of them are asked before the first is deleted, and each once more when it is.
+            # Check all items before the first is deleted. `delete` checks each again.
             items = [item async for _, item in self._stored(group_id)]
             with suppress(UnknownGroup, GroupNotEmpty):
                 if is_over(items) and await self._coordinator.delete(group_id, is_over):
@@ -245,7 +245,7 @@ class Offsets:
         return ended
 
     async def _looked_ms(self, group_id: str) -> int:
-        """Return when the group last had members to look after."""
+        """Return when the sessions of the group were last checked; 0: never."""
         watch = await self._metadata.get(keys.group_watch(group_id))
         return 0 if watch is None else sessions.decode(watch.value).looked_ms
 
@@ -279,7 +279,7 @@ class Offsets:
         """Return the topic, or raise `UnknownTopicOrPartition` if it has no such partition now."""
         topic = await self._topics.get(name)
         if partition >= topic.partition_count:
-            topic = await self._topics.read(name)  # It may have grown since we remember it.
+            topic = await self._topics.read(name)  # It may have grown since it was cached.
         topic.check_partition(partition)
         return topic
 
@@ -304,11 +304,11 @@ class Offsets:
 
 
 class _Undecided(Exception):
-    """Refused now, though an attempt before may have been applied."""
+    """Refused now, but an earlier attempt may have been applied."""
 
 
 def _kept(stored: Versioned | None, topic: Topic) -> Mapping[int, _Entry]:
-    """Return what is stored of this topic, and not of one of the same name that is gone."""
+    """Return what is stored for this topic; nothing if it is of a deleted one of that name."""
     if stored is None:
         return {}
     decoded = _decode(stored)
@@ -318,7 +318,7 @@ def _kept(stored: Versioned | None, topic: Topic) -> Mapping[int, _Entry]:
 def _not_overtaken(
     commits: Sequence[Commit], first: Mapping[int, _Entry], current: Mapping[int, _Entry]
 ) -> list[Commit]:
-    """Return those whose partition nobody committed since the first attempt of these."""
+    """Return the commits whose partition has the same entry as at the first attempt."""
     return [one for one in commits if first.get(one.partition) == current.get(one.partition)]
 
 
@@ -356,7 +356,7 @@ def _check_committer(
 def _group_op(group_id: str, known: Known) -> Op:
     key = keys.group(group_id)
     if known.version is None:
-        # From now on there is such a group, though nobody ever joined it.
+        # The commit creates the group, even though no member ever joined it.
         return Put(key, state.encode(Group()), None)
     return Check(key, known.version)
 

@@ -1,8 +1,8 @@
-"""Subscriptions by pattern: regular expressions that cannot run wild.
+"""Subscriptions by pattern: regular expressions with bounded matching time.
 
 A pattern comes from a client and is matched with every topic on the event loop. With Python's `re`
-`(a+)+b` would keep a gateway busy for hours. RE2 takes time in proportion to the text, whatever
-the pattern; look-around and back-references, which it cannot do so, it refuses.
+`(a+)+b` would keep a gateway busy for hours. RE2 takes time proportional to the text, whatever
+the pattern. It refuses look-around and back-references, which cannot be matched in that time.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=1000)
 def _compiled(pattern: str) -> Any:
-    # Only groups with patterns pay for loading it.
+    # Imported here so that only groups with patterns pay for loading it.
     import re2
 
     options = re2.Options()

@@ -1,4 +1,4 @@
-"""How far groups are: where members go on reading, lag, and resets."""
+"""Progress of groups: lag, and resets of committed offsets."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ class Lag:
     high_watermark: int
     lag: int
     lag_seconds: float
-    """How long the first record that is not yet read has been waiting; 0 if there is none."""
+    """Age of the first record that is not yet read; 0 if there is none."""
     member_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Where to put a group: `value` is the timestamp, offset or shift, if `to` takes one."""
+    """The target of a reset: `value` is the timestamp, offset or shift, if `to` takes one."""
 
     to: ResetTo
     value: int = 0
@@ -61,7 +61,7 @@ class Progress:
         self._offsets = offsets
 
     async def lag(self, group_id: str) -> list[Lag]:
-        """Return how far behind the group is, by partition it has committed or reads."""
+        """Return the lag of every partition that the group has committed or is assigned."""
         known = await self._coordinator.read(group_id)
         if known.version is None:
             raise UnknownGroup(f"there is no group {group_id!r}")
@@ -85,13 +85,13 @@ class Progress:
     async def _lag(
         self, place: TopicPartition, committed: Committed | None, member_id: str | None
     ) -> Lag | None:
-        """Return how far behind one partition is; None if it is gone."""
+        """Return the lag of one partition; None if the partition does not exist any more."""
         topic, partition = place
         try:
             info = await self._gateway.partition(topic, partition)
         except UnknownTopicOrPartition:
             return None
-        # What was never committed is read from the beginning of the log at the latest.
+        # A partition without a commit is counted from the start of the log.
         offset = info.log_start_offset if committed is None else committed.offset
         start = max(offset, info.log_start_offset)
         behind = max(0, info.high_watermark - start)
@@ -108,7 +108,7 @@ class Progress:
         )
 
     async def _waiting_s(self, topic: str, partition: int, offset: int) -> float:
-        """Return how old the record at `offset` is; 0 if it has gone meanwhile."""
+        """Return the age of the record at `offset`; 0 if it was deleted meanwhile."""
         try:
             first = await self._gateway.fetch(
                 topic,
@@ -125,7 +125,7 @@ class Progress:
         return 0.0
 
     async def reset(self, group_id: str, reset: Reset, *, dry_run: bool) -> list[Moved]:
-        """Move what the group has committed; return where to, which a dry run only tells."""
+        """Move the committed offsets of the group and return the moves; a dry run only returns."""
         known = await self._coordinator.read(group_id)
         if known.group.members and not dry_run:
             raise GroupNotEmpty(
@@ -171,6 +171,6 @@ class Progress:
                 after = reset.value
             case "shift":
                 after = (info.log_start_offset if before is None else before) + reset.value
-        # Beyond either end there is nothing to read: take the end.
+        # Beyond either end of the log there is nothing to read: clamp to it.
         after = min(max(after, info.log_start_offset), info.high_watermark)
         return Moved(topic=topic, partition=partition, before=before, after=after)

@@ -1,4 +1,4 @@
-"""Session expiry: each call of a group looks for silent members, and ends their sessions."""
+"""Session expiry: calls to a group look for silent members, and end their sessions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -21,20 +21,21 @@ class SessionExpiry:
         self._items = items
         self._world = world
         self._seen: dict[str, tuple[str, float]] = {}
-        """By group: the version of its watch item, and when we first saw it."""
+        """By group: the version of its watch item, and when this process first saw it."""
 
     def is_due(self, group_id: str, group: Group, watch: Versioned | None) -> bool:
-        """Whether an interval has certainly passed since anyone looked."""
+        """Whether at least an interval has passed since any gateway last looked."""
         return self._passed_ms(group_id, group, watch) is not None
 
     def forget_others(self, group_ids: Collection[str]) -> None:
-        """Keep in mind only these groups."""
+        """Drop the cached state of all groups but these."""
         self._seen = {g: seen for g, seen in self._seen.items() if g in group_ids}
 
     async def look(self, group_id: str) -> bool:
-        """Note who is silent and remove whose session is over; return whether any was.
+        """Record silent members and remove those whose session is over.
 
-        Does nothing unless a look is due, or if somebody else looks at the same time.
+        Return whether any session was over and has been ended. Does nothing if no look is due
+        or if another gateway looks at the same time.
         """
         key = keys.group_watch(group_id)
         items = await self._metadata.get_many([keys.group(group_id), key])
@@ -60,7 +61,7 @@ class SessionExpiry:
         return bool(over) and await self._end(group_id, over, members)
 
     def _passed_ms(self, group_id: str, group: Group, watch: Versioned | None) -> int | None:
-        """Return how long ago the last look was at least; None: too short to look again."""
+        """Return the minimum time since the last look; None: no look is due yet."""
         if watch is None:
             return 0
         interval_ms = sessions.interval_ms(group)
@@ -86,8 +87,8 @@ class SessionExpiry:
         gone = [m for m in over if m in known.group.members][: TRANSACT_OPS_MAX - 2]
         if not gone:
             return True
-        # On condition that none of them has beaten since: then nothing happens, and the next
-        # look sees a version that moved.
+        # The versions make the write fail if any of these members has sent a heartbeat since;
+        # the next look then sees its new version.
         ops: list[Op] = [
             Delete(keys.member(group_id, m), items[m].version) for m in gone if m in items
         ]

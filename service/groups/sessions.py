@@ -1,16 +1,16 @@
-"""When a session ends: by versions that stand still, not by comparing clocks. Pure.
+"""Session expiry by versions that do not change, not by comparing clocks. Pure.
 
-Every heartbeat gives the member's item a new version. From time to time, whichever call comes
-along looks at all members of the group and notes their versions in the group's watch item. A
-member whose version has not moved since the last look has been idle for that much longer; when
-that adds up to its session timeout, the session is over.
+Every heartbeat gives the member's item a new version. Once per interval, some call to the group
+looks at all its members and records their versions in the group's watch item. A member whose
+version is the same as at the last look has been idle for that much longer; when this adds up to
+its session timeout, the session is over.
 
-How much time has passed between two looks is measured by the second looker alone, on a clock
-that only it reads and that never jumps: from when it first saw what the first look had written.
-That is never more than the truth, so no session ends early, however wrong anyone's time of day
-is. A look counts for one and a half intervals at most: if nobody could be reached for a while,
-members who beat three times in a session still come in time. A member that beats in the last
-instant changes its version and thereby makes the write that would remove it fail.
+The time between two looks is measured by the second gateway alone, on its own monotonic clock:
+from when it first saw what the first look had written. That is never more than the real time, so
+no session ends early, however wrong the wall clock of a gateway is. A look counts for at most one
+and a half intervals: after an outage of all gateways, members that send three heartbeats per
+session are still in time. A heartbeat in the last instant changes the member's version, so the
+write that would remove the member fails.
 """
 
 from collections.abc import Mapping
@@ -22,24 +22,24 @@ from service.groups.state import Group
 from storage.formats import frames
 
 LOOKS: Final = 5
-"""Looks in the time of a session. Fewer would end sessions late, more would cost reads."""
+"""Looks per session timeout. Fewer would end sessions late, more would cost reads."""
 
 SKEW_MS_MAX: Final = 600_000
-"""Clocks of two gateways differ by less. A gateway that sees a watch item for the first time
-looks at once if, even so, an interval must have passed."""
+"""Maximum difference between the clocks of two gateways. A gateway that sees a watch item for the
+first time looks at once if an interval must have passed even with this difference."""
 
 _MAGIC: Final = b"RGW1"
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
     looked_ms: int = 0
-    """When the last look was, by the clock of whoever looked."""
+    """Time of the last look, by the clock of the gateway that looked."""
     idle: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
-    """By member: the version last seen, and for how long it has been that one."""
+    """By member: the version last seen, and for how many ms it has not changed."""
 
 
 def interval_ms(group: Group) -> int:
-    """Return how often to look: `LOOKS` times in the shortest session."""
+    """Return the time between looks: `LOOKS` of them in the shortest session timeout."""
     shortest = min((m.session_timeout_ms for m in group.members.values()), default=30_000)
     return max(1, -(-shortest // LOOKS))
 
@@ -47,9 +47,9 @@ def interval_ms(group: Group) -> int:
 def look(
     watch: Watch, group: Group, versions: Mapping[str, str], passed_ms: int, now_ms: int
 ) -> tuple[Watch, list[str]]:
-    """Return the watch after a look that found `versions`, and whose sessions are over.
+    """Return the watch after a look that found `versions`, and the members to remove.
 
-    `passed_ms` is how long ago the last look was at least.
+    `passed_ms` is the minimum time since the last look.
     """
     counted_ms = min(passed_ms, interval_ms(group) * 3 // 2)
     idle: dict[str, tuple[str, int]] = {}

@@ -1,17 +1,17 @@
-"""A consumer group as a value, and what may happen to it. Pure.
+"""A consumer group as a value, and its transitions. Pure.
 
-The group item says who is a member, what everyone shall have (`target`), and what has not yet
-been given up by whoever had it before (`held`). A change of members, subscriptions or topics
-makes a new generation with a new target. From then on
+The group item holds the members, the partitions that each member must get (`target`), and the
+partitions that previous owners have not yet given up (`held`). A change of members, subscriptions
+or topics makes a new generation with a new target. From then on
 
-    assignment of a member  =  its target, less what somebody else still holds
-    to revoke               =  what it holds and shall not have
+    assignment of a member  =  its target, less what another member still holds
+    to revoke               =  what it holds and must give up
 
-A member that has stopped reading a partition it was told to revoke says so by leaving it out of
-`owned` in a heartbeat of the current generation; only then does the partition leave `held`, and
-its new owner finds it in its assignment. Nobody is ever assigned, in one generation, what someone
-else was assigned in it: the old owner sees the new generation only with the partition taken away.
-In a quiet group `held` is empty and nothing writes the group item.
+A member that has stopped reading a partition it had to revoke leaves it out of `owned` in a
+heartbeat of the current generation. Only then is the partition removed from `held` and added to
+the assignment of its new owner. Within one generation, no partition is ever assigned to two
+members: the old owner sees the new generation only with the partition taken away. In a stable
+group `held` is empty and nothing writes the group item.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     target: dict[str, Places] = msgspec.field(default_factory=dict)
     held: dict[str, Places] = msgspec.field(default_factory=dict)
     counts: dict[str, int] = msgspec.field(default_factory=dict)
-    """Partitions of every topic that someone wants, as of this generation."""
+    """Partition count of every topic that a member subscribes to, as of this generation."""
 
     @property
     def state(self) -> str:
@@ -68,22 +68,22 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return [p for p in flat(self.target.get(member_id, {})) if p not in others]
 
     def revocations(self, member_id: str) -> list[TopicPartition]:
-        """Return what the member holds and shall not have."""
+        """Return the partitions that the member holds and must give up."""
         return flat(self.held.get(member_id, {}))
 
     def may_commit(self, member_id: str) -> set[TopicPartition]:
-        """Return the partitions whose progress is the member's to record."""
+        """Return the partitions whose offsets the member may commit."""
         return {*self.assignment(member_id), *self.revocations(member_id)}
 
 
 def join(group: Group, member_id: str, member: Member, existing: Mapping[str, int]) -> Group:
-    """Return the group with the member in it; a static one takes the place of its former self."""
+    """Return the group with the member; a static member replaces its previous instance."""
     before = static_member(group, member.instance_id)
     if before is not None:
         same = group.members[before]
         moved = _renamed(group, before, member_id, member)
         if (set(same.topics), same.pattern) == (set(member.topics), member.pattern):
-            # The same instance, restarted: it goes on where it was, and nobody else notices.
+            # The same instance, restarted: it keeps its partitions, and no rebalance is needed.
             return moved
         return rebalance(moved, existing)
     members = {**group.members, member_id: member}
@@ -91,7 +91,7 @@ def join(group: Group, member_id: str, member: Member, existing: Mapping[str, in
 
 
 def leave(group: Group, gone: Sequence[str], existing: Mapping[str, int]) -> Group:
-    """Return the group without the members `gone`, who hold nothing any more."""
+    """Return the group without the members `gone`; their partitions are no longer held."""
     members = {m: member for m, member in group.members.items() if m not in gone}
     held = {m: places for m, places in group.held.items() if m not in gone}
     target = {m: places for m, places in group.target.items() if m not in gone}
@@ -103,7 +103,7 @@ def rebalance(group: Group, existing: Mapping[str, int]) -> Group:
     """Return the next generation of the group."""
     wants = {m: member.wants(existing) for m, member in group.members.items()}
     counts = {t: existing[t] for topics in wants.values() for t in topics}
-    # Whoever may be reading a partition now: who still holds it, else who was assigned it.
+    # The members that may be reading now: a partition's holder, else its assigned member.
     readers = {m: [*group.assignment(m), *group.revocations(m)] for m in group.members}
     shares = ASSIGNORS[group.assignor](wants, counts, readers)
     held = {
@@ -120,10 +120,10 @@ def rebalance(group: Group, existing: Mapping[str, int]) -> Group:
 
 
 def release(group: Group, member_id: str, owned: Sequence[TopicPartition]) -> Group:
-    """Return the group after the member said what it owns; the same object if nothing changes.
+    """Return the group after the member reported `owned`; the same object if nothing changes.
 
-    Only for a heartbeat of the current generation: an older one says nothing of what the
-    member was told since.
+    Only for a heartbeat of the current generation: in an older one the member does not know
+    yet what it must revoke.
     """
     holding = group.revocations(member_id)
     kept = [place for place in holding if place in set(owned)]
@@ -136,13 +136,13 @@ def release(group: Group, member_id: str, owned: Sequence[TopicPartition]) -> Gr
 
 
 def is_outdated(group: Group, existing: Mapping[str, int]) -> bool:
-    """Whether topics or partitions came or went since this generation was made."""
+    """Whether topics or partitions were added or removed since this generation was made."""
     wanted = {t for member in group.members.values() for t in member.wants(existing)}
     return {topic: existing[topic] for topic in wanted} != group.counts
 
 
 def static_member(group: Group, instance_id: str | None) -> str | None:
-    """Return who has this place in the group now."""
+    """Return the id of the current member with this instance id, if any."""
     if instance_id is None:
         return None
     return next(

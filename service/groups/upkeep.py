@@ -1,4 +1,4 @@
-"""What groups need though nobody calls: sessions that end, offsets that expire."""
+"""Periodic upkeep of groups: ends expired sessions and deletes expired offsets."""
 
 from contextlib import suppress
 from typing import Final
@@ -23,15 +23,15 @@ class GroupUpkeep:
         self._expired_s = world.monotonic_s()
 
     async def run(self) -> None:
-        """Do it again and again until cancelled; what fails is tried again next time."""
+        """Call `tick` periodically until cancelled; what fails is retried the next time."""
         while self._settings.group_upkeep_s:
-            # Not all gateways at the same moment.
+            # Jitter, so that gateways do not all run at the same moment.
             await self._world.sleep(self._settings.group_upkeep_s * (0.5 + self._world.random()))
             with suppress(RiachoError):
                 await self.tick()
 
     async def tick(self) -> None:
-        """End sessions that are over and, once an hour, forget what has expired."""
+        """End sessions that are over and, once an hour, delete expired groups."""
         await self._coordinator.tick()
         if self._world.monotonic_s() - self._expired_s >= EXPIRY_EVERY_S:
             self._expired_s = self._world.monotonic_s()
