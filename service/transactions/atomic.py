@@ -1,8 +1,8 @@
-"""Read, process, write in one call: records of many topics and group offsets, all or nothing.
+"""Atomic calls: records of many topics and group offsets in one request, all or nothing.
 
-One object is written and one metadata transaction makes it count. What was written but could
-not be committed is an object that nothing mentions. A guard (guards.py) makes a repeated call
-get the first answer; without one, a call whose outcome is unknown stays so.
+One object is written and one metadata transaction commits it. If the commit fails, the object is
+left unreferenced. With a guard (guards.py), a repeated call gets the first reply; without one, a
+call whose outcome is unknown cannot be resolved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,14 +40,14 @@ from storage.topics.topics import Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecords:
-    """Those records of a request that go to one topic."""
+    """The records of a request for one topic."""
 
     topic: str
     batch: pa.RecordBatch
     wanted: list[int | None] | None
-    """The partition that each one asks for, unless none does."""
+    """The partition that each record asks for; None: no record asks for one."""
     rows: list[int]
-    """Where each one is in the request."""
+    """The position of each record in the request."""
 
 
 class Atomic:
@@ -62,7 +62,7 @@ class Atomic:
         offsets: GroupCommit | None,
         guard: Guard,
     ) -> Answer:
-        """Append the records and commit the offsets, or nothing; once, if `guard` can tell.
+        """Append the records and commit the offsets, or nothing. `guard` detects repeated calls.
 
         Raises `TransactionTooLarge` before anything is written, what producing and committing
         offsets raise, and what the guard raises.
@@ -109,7 +109,7 @@ class _Call:
             if is_in_doubt:
                 raise Undecided(str(error)) from error
             if self._written is not None:
-                # What refuses it may have come after a copy of this call was done.
+                # A copy of this call may have succeeded before the cause of this error arose.
                 await self._guard.look()
             raise
 
@@ -119,8 +119,8 @@ class _Call:
         try:
             return await self._commit(known)
         except UnknownTopicOrPartition as error:
-            # Perhaps one was deleted, made anew or widened since we looked; perhaps an attempt
-            # without an answer was made before that, and only a guard can tell.
+            # A topic may have been deleted, recreated or widened since it was cached. An earlier
+            # attempt may have been applied before that, which only a guard can detect.
             if self._written is not None and isinstance(self._guard, Unguarded):
                 raise
             await self._guard.look()
@@ -149,7 +149,7 @@ class _Call:
         return self._guard.answer(_results(topics, written, bases))
 
     async def _write(self, topics: Mapping[str, Topic], planned: Planned | None) -> list[LaneRuns]:
-        """Return the records as staged for these topics: written once, however often asked."""
+        """Stage the records, unless they are staged for these topics already; return the runs."""
         if self._written is not None and self._written[0] == topics:
             return self._written[1]
         appends = [
@@ -170,7 +170,7 @@ class _Call:
 
 
 def _check_head(error: UnknownTopicOrPartition, topics: Mapping[str, Topic]) -> None:
-    """Raise `HeadMissing` if a head was gone, though its topic, one of these, is still there."""
+    """Raise `HeadMissing` if the missing head is of one of these topics, which still exist."""
     if not isinstance(error, HeadGone):
         return
     for topic in topics.values():
@@ -179,7 +179,7 @@ def _check_head(error: UnknownTopicOrPartition, topics: Mapping[str, Topic]) -> 
 
 
 def assigned(gateway: Gateway, topic: Topic, records: TopicRecords) -> Mapping[int, pa.RecordBatch]:
-    """Return the records of each partition, or raise what is wrong with which of them."""
+    """Return the records of each partition, or raise an error that names the invalid record."""
     batch, rows = records.batch, records.rows
     if topic.config.is_compacted and batch.column("key").null_count:
         row = rows[batch.column("key").is_null().to_pylist().index(True)]

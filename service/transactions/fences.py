@@ -1,9 +1,10 @@
-"""What keeps an old instance of a transactional producer out when it writes plainly.
+"""Fences old instances of a transactional producer that write outside a transaction.
 
 A transactional id's producer may also write without a transaction, numbered like any idempotent
-producer. Its epoch is not the business of one partition then: a newer instance fences it in
-partitions that it has not touched itself yet. So the commit of such records checks, in the same
-metadata transaction, that the transactional id is what it was when its epoch was compared.
+producer. Its epoch then cannot be checked per partition: a newer instance fences it also in
+partitions that the newer instance has not written to yet. So the commit of such records checks,
+in the same metadata transaction, that the item of the transactional id has not changed since its
+epoch was compared.
 """
 
 from service.transactions.ids import ProducerIds, is_transactional
@@ -19,7 +20,7 @@ class Fences:
         self._items = items
 
     async def fence(self, producer_id: int, epoch: int) -> Check | None:
-        """Return what must hold when records of this producer are committed; None: nothing.
+        """Return the check to commit with records of this producer; None: no check is needed.
 
         Raises `UnknownProducer` if there is no such producer, and `InvalidProducerEpoch` if
         there is a newer instance of it.

@@ -1,8 +1,8 @@
-"""Three ways to make an atomic write happen once, however often it is sent.
+"""Guards: three ways to apply an atomic write only once, however often it is sent.
 
-Each keeps an item that is written in the same metadata transaction as the records: the item says
-that it happened, and what was answered. A guard is asked before anything is written, and again
-after every attempt to commit that failed.
+Each keeps an item that is written in the same metadata transaction as the records. The item
+records that the write happened, and the reply. A guard is asked before anything is written, and
+again after every failed attempt to commit.
 
     transaction   producer id (odd) and epoch     a whole transaction in one call
     sequence      producer id (even) and number   the last five calls of the producer
@@ -32,11 +32,11 @@ from storage.head.producers import EPOCH_MAX, REMEMBERED_MAX, SEQUENCES
 from storage.stores.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
 
 GAP_WAIT_S: Final = 0.2
-"""A predecessor that is on its way is waited for this long, looking so often:"""
+"""Maximum wait for a missing predecessor; polled `GAP_LOOKS` times."""
 GAP_LOOKS: Final = 10
 
 WINDOW_BYTES_MAX: Final = 128 * 1024
-"""Beyond this, fewer than five calls are remembered."""
+"""Maximum size of a window with more than one call: beyond it, fewer than five are kept."""
 
 _WINDOW_MAGIC: Final = b"RAW1"
 _KEY_MAGIC: Final = b"RIK1"
@@ -45,15 +45,15 @@ _KEY_MAGIC: Final = b"RIK1"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     results: Results | None
-    """None: written long ago, and not remembered where."""
+    """None: written long ago; the offsets are not kept any more."""
     producer_id: int | None = None
     epoch: int | None = None
-    """The next one, after a whole transaction."""
+    """The next epoch, after a whole transaction."""
     is_replayed: bool = False
 
 
 class Done(Exception):
-    """It has happened already."""
+    """The write has already happened."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -64,20 +64,20 @@ class Guard(Protocol):
     op_count: int
 
     async def look(self) -> None:
-        """Return if it may be done, or raise `Done` or why it may not."""
+        """Return if the write may be done; raise `Done`, or an error if it may not."""
 
     async def ops(self, results: Results) -> list[Op]:
-        """Return what says that it is done, or raise as `look` does.
+        """Return the operations that record the write, or raise as `look` does.
 
-        What `look` saw will do once: if it has changed, the write meets a conflict.
+        The item that `look` read is used once: if it has changed, the write meets a conflict.
         """
 
     def answer(self, results: Results) -> Answer:
-        """Return what is answered when it was done just now."""
+        """Return the reply to a write that was done just now."""
 
 
 class Unguarded:
-    """Nobody will know that it happened."""
+    """No record of the write is kept, so copies of the call are not detected."""
 
     op_count = 0
 
@@ -92,10 +92,10 @@ class Unguarded:
 
 
 class TransactionGuard:
-    """A whole transaction of a transactional id's current epoch, which ends with it."""
+    """Guards a call that is a whole transaction, which ends the transactional id's epoch."""
 
     def __init__(self, items: TransactionItems, ref: Ref, digest: bytes) -> None:
-        # After the last epoch follows a new producer id, which is an item too.
+        # After the last epoch a new producer id is needed, which is an item too.
         self.op_count = 2 if ref.epoch == EPOCH_MAX else 1
         self._items = items
         self._ref = ref
@@ -158,7 +158,7 @@ class Window(msgspec.Struct, array_like=True, frozen=True):
     next_sequence: int
     changed_ms: int
     calls: tuple[tuple[int, int, Results], ...]
-    """Sequence, number of records, and where they went; oldest first."""
+    """Sequence, number of records, and their offsets; oldest first."""
 
 
 class SequenceGuard:
@@ -189,7 +189,7 @@ class SequenceGuard:
                 self._has_seen = True
                 return
             except OutOfOrderSequence:
-                # What is missing may be on its way.
+                # The missing predecessor may be in flight.
                 if look == GAP_LOOKS:
                     raise
             await self._world.sleep(GAP_WAIT_S / GAP_LOOKS)
@@ -244,7 +244,7 @@ class SequenceGuard:
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):
-    """What was done under an idempotency key."""
+    """The write that was done under an idempotency key."""
 
     fingerprint: bytes
     created_ms: int

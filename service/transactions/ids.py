@@ -1,9 +1,9 @@
-"""Producer ids: numbers that are given out once, in blocks, without a bare increment.
+"""Producer ids: unique numbers, allocated in blocks, without a bare increment.
 
-A gateway takes a block of ids by compare-and-set on one counter and gives them out from memory.
-A block whose write was not answered is not used: a hole in the numbers is harmless, a number
-given out twice is not. Even ids are plain idempotent producers, which have no item of their own;
-odd ids belong to a transactional id, and an item of each says to which.
+A gateway allocates a block of ids by compare-and-set on one counter and issues them from memory.
+If the reply to that write is lost, the block is not used: a gap in the numbers is harmless, a
+number issued twice is not. Even ids are plain idempotent producers, which have no item of their
+own. Odd ids belong to a transactional id; each has an item that names it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ BLOCK_IDS: Final = 1000
 FIRST_ID: Final = 1
 
 OWNERS_KEPT_MAX: Final = 1024
-"""Ids whose transactional id is remembered; it never changes."""
+"""Maximum number of ids whose transactional id is cached; it never changes."""
 
 _COUNTER_MAGIC: Final = b"RPC1"
 _OWNER_MAGIC: Final = b"RPR1"
@@ -62,21 +62,21 @@ class ProducerIds:
         self._metadata = metadata
         self._world = world
         self._free: dict[bool, list[int]] = {False: [], True: []}
-        """Ids to give out, the next one last; by whether they are transactional."""
+        """Ids to issue, the next one last; by whether they are transactional."""
         self._taking = asyncio.Lock()
         self._issued_below = FIRST_ID
         self._owners: dict[int, str] = {}
 
     async def plain(self) -> int:
-        """Return an id that nobody had before, for an idempotent producer."""
+        """Return an id that was never issued before, for an idempotent producer."""
         return await self._next(False)
 
     async def transactional(self) -> int:
-        """Return an id that nobody had before; write its `owner_op` with what uses it."""
+        """Return an id that was never issued before; write its `owner_op` with what uses it."""
         return await self._next(True)
 
     async def check_issued(self, producer_id: int) -> None:
-        """Raise `UnknownProducer` if nobody can have been given this id."""
+        """Raise `UnknownProducer` if this id cannot have been issued."""
         if producer_id >= self._issued_below:
             item = await self._metadata.get(keys.producer_ids())
             self._issued_below = max(self._issued_below, _decode_counter(item))
@@ -105,7 +105,7 @@ class ProducerIds:
 
     async def _take_block(self) -> None:
         async def attempt(_: bool) -> int:
-            # After an attempt without an answer another block is taken: see above.
+            # If the reply to an attempt is lost, take another block: see above.
             item = await self._metadata.get(keys.producer_ids())
             start = _decode_counter(item)
             value = frames.seal(_COUNTER_MAGIC, msgspec.msgpack.encode(start + BLOCK_IDS))
@@ -116,7 +116,7 @@ class ProducerIds:
         start = await repeat(self._world, "the counter of producer ids", attempt)
         self._issued_below = max(self._issued_below, start + BLOCK_IDS)
         for transactional, free in self._free.items():
-            # The other half may not be used up yet; then this one's is left out.
+            # The other kind may not be used up yet; then its half of this block is skipped.
             if not free:
                 ids = range(start, start + BLOCK_IDS)
                 free += [i for i in reversed(ids) if is_transactional(i) == transactional]

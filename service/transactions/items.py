@@ -1,8 +1,8 @@
-"""Transactions as items of the metadata table: how they are read, and how they are changed.
+"""Transactions as items of the metadata table: reading and changing them.
 
-The item of a transactional id is the arbiter of all that becomes of its transactions. Every
-change is a compare-and-set on it; who loses a race reads again and decides again. Whoever meets
-a transaction that is overdue ends it first, so that nobody has to wait for the upkeep.
+The item of a transactional id decides the outcome of all its transactions. Every change is a
+compare-and-set on it; a gateway that loses a race reads again and decides again. A gateway that
+meets an overdue transaction ends it first, so that no call has to wait for the upkeep.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,14 +26,14 @@ from storage.stores.metadata import (
 )
 
 ITEMS_KEPT_MAX: Final = 256
-"""Items whose last version is kept decoded."""
+"""Maximum number of items whose last version is cached decoded."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A transactional id as it was read; None: there is none."""
+    """A transactional id as it was read; `txn` is None if it does not exist."""
 
     txn: Transaction | None
     version: str | None
@@ -41,7 +41,7 @@ class Known:
 
 
 class Undecided(Exception):
-    """Refused now, though an attempt before may have been applied."""
+    """Refused now, but an earlier attempt may have been applied."""
 
 
 class TransactionItems:
@@ -59,7 +59,7 @@ class TransactionItems:
         return self._keep(transactional_id, self._known(transactional_id, item))
 
     async def current(self, transactional_id: str) -> Known:
-        """Return the item as it is now, with no transaction in it that is overdue."""
+        """Return the item as it is now, after ending its transaction if that is overdue."""
 
         async def attempt(_: bool) -> Known:
             known = await self.read(transactional_id)
@@ -72,9 +72,9 @@ class TransactionItems:
         return await repeat(self._world, f"transactional id {transactional_id!r}", attempt)
 
     async def hopeful(self, ref: Ref) -> Known:
-        """Return the item as seen last if the transaction was open in it, else as it is now.
+        """Return the cached item if the transaction is open in it, else the item as it is now.
 
-        For writes that build on it: if it has changed since, they meet a conflict.
+        For writes conditional on its version: if it has changed since, they meet a conflict.
         """
         kept = self._kept.get(ref.transactional_id)
         if kept is not None and state.is_open(kept.txn, ref) and not self.is_overdue(kept.txn):
@@ -82,7 +82,7 @@ class TransactionItems:
         return await self.current(ref.transactional_id)
 
     def forget(self, transactional_id: str) -> None:
-        """Look again next time: something was written that is not known here."""
+        """Drop the cached item: it was, or may have been, changed by another write."""
         self._kept.pop(transactional_id, None)
 
     def is_overdue(self, txn: Transaction | None) -> bool:
@@ -95,7 +95,7 @@ class TransactionItems:
         return await self.write(transactional_id, known, new)
 
     async def next_id(self, txn: Transaction) -> int:
-        """Return the producer id of the next epoch: nearly always the same."""
+        """Return the producer id of the next epoch: the same, except after the last epoch."""
         return await self._ids.transactional() if txn.is_last_epoch else txn.producer_id
 
     def committed(
@@ -107,10 +107,11 @@ class TransactionItems:
     async def changing(
         self, transactional_id: str, change: Callable[[Known, bool], Awaitable[T]]
     ) -> T:
-        """Call `change` with the item as it is, again and again while others change it.
+        """Call `change` with the current item; retry it after conflicts and lost replies.
 
-        It is also told whether an earlier attempt may have been applied without our hearing of
-        it. What then cannot be decided it raises as `Undecided`: an `OutcomeUnknown`.
+        Its second argument is whether an earlier attempt may have been applied, its reply being
+        lost. If `change` then cannot decide, it raises `Undecided`; the caller gets an
+        `OutcomeUnknown`.
         """
 
         async def attempt(is_in_doubt: bool) -> T:
@@ -125,7 +126,7 @@ class TransactionItems:
             raise OutcomeUnknown(f"this may have been done: {error}") from error
 
     async def write(self, transactional_id: str, known: Known, new: Transaction) -> Known:
-        """Put `new` in the place of `known`, or raise what `transact` raises."""
+        """Replace `known` by `new`, or raise what `transact` raises."""
         ops = self.ops(transactional_id, known, new)
         self._kept.pop(transactional_id, None)
         versions = await self._metadata.transact(ops)
@@ -134,7 +135,7 @@ class TransactionItems:
         return self._keep(transactional_id, Known(new, versions[key], size_bytes))
 
     def ops(self, transactional_id: str, known: Known, new: Transaction) -> list[Op]:
-        """Return what puts `new` in the place of `known`."""
+        """Return the operations that replace `known` by `new`."""
         value = state.encode(new)
         if len(value) > VALUE_BYTES_MAX:
             raise TransactionTooLarge(
@@ -147,7 +148,7 @@ class TransactionItems:
         return [put, owner_op(new.producer_id, transactional_id)]
 
     async def all(self) -> list[tuple[str, Known]]:
-        """Return every transactional id there is."""
+        """Return every transactional id."""
         found: list[tuple[str, Known]] = []
         async for page in pages(self._metadata, "txn/"):
             for key, item in page:

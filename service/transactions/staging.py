@@ -1,9 +1,9 @@
 """Staging: records of a transaction become durable, but not yet part of the log.
 
-The object comes first, then the item that mentions it. A crash in between leaves an object that
-nothing mentions. Objects of one transaction may be written side by side; their places in the
-transaction are taken in the order in which the requests came, because the order of records in a
-partition is the order of their runs in the item.
+The object is written first, then the item that refers to it. A crash in between leaves an
+unreferenced object. Objects of one transaction may be written concurrently. They are added to the
+item in the order in which the requests came, because the order of records in a partition is the
+order of their runs in the item.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from storage.stores.metadata import TRANSACT_OPS_MAX
 from storage.topics.topics import Topic
 
 ITEM_BYTES_MAX: Final = 128 * 1024
-"""The item is written anew with every request: beyond this it would cost more than it is worth."""
+"""Maximum size of a transaction item. Every request rewrites it, so a larger one costs too much."""
 
 OTHER_OPS: Final = 10
-"""Left free for what is committed besides: the transaction, a group and its offsets."""
+"""Reserved for the other items of a commit: the transaction, a group and its offsets."""
 
 LANES_MAX: Final = TRANSACT_OPS_MAX - OTHER_OPS
 
 GAP_WAIT_S: Final = 0.2
-"""A predecessor that is on its way is waited for this long, looking so often:"""
+"""Maximum wait for a missing predecessor; polled `GAP_LOOKS` times."""
 GAP_LOOKS: Final = 10
 
 _RUN_BYTES: Final = 64
@@ -50,10 +50,10 @@ _SLICED_AT_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of a request: how many records go to each partition, and the name of it all.
+    """The result of a request: the number of records for each partition, and the request's name.
 
-    A commit may list names, and then takes these and no others. Requests with a sequence have
-    none, since a copy of one may be what was staged.
+    A commit may list names, and then commits only these requests. Requests with a sequence have
+    no name, since a copy of the request may be the one that was staged.
     """
 
     counts: dict[int, int]
@@ -65,7 +65,7 @@ class Staging:
         self._gateway = gateway
         self._items = items
         self._last: dict[str, asyncio.Future[None]] = {}
-        """By transactional id: done when the request that came last has its place."""
+        """By transactional id: done when the latest request has given back its turn."""
 
     async def stage(
         self,
@@ -79,9 +79,9 @@ class Staging:
     ) -> Receipt:
         """Write the records as part of the transaction.
 
-        With `sequences`, a copy of a request is answered as the first and staged once. Raises
-        `InvalidTransactionState` or `InvalidProducerEpoch` if the transaction is not open (any
-        more), `OutOfOrderSequence`, and `TransactionTooLarge` before anything is written.
+        With `sequences`, a copy of a request gets the first reply and is staged once. Raises
+        `InvalidTransactionState` or `InvalidProducerEpoch` if the transaction is not or no
+        longer open, `OutOfOrderSequence`, and `TransactionTooLarge` before anything is written.
         """
         ref = state.parse_ref(transaction_id)
         if producer is not None and producer != (ref.producer_id, ref.epoch):
@@ -96,7 +96,7 @@ class Staging:
             numbers = {} if sequences is None else sequences_of(parts, sequences)
             known = await self._items.hopeful(ref)
             opened = state.find_open(known.txn, ref)
-            # What comes too early now may be right when it is its turn.
+            # A sequence that is too early now may be right when its turn comes.
             with suppress(OutOfOrderSequence):
                 if state.is_staged(opened, topic.name, numbers, counts):
                     return Receipt(counts=counts, name=None)
@@ -112,7 +112,7 @@ class Staging:
 
         sender = None
         if sequences is not None:
-            # Their records without a key go where a copy of the request would send them too.
+            # Records without a key must go to the same partition as in a copy of the request.
             sender = Numbered(producer_id=ref.producer_id, epoch=ref.epoch, sequence=sequences)
         turn = _Turn(self._last, ref.transactional_id)
         try:
@@ -121,7 +121,7 @@ class Staging:
             turn.give_back()
 
     async def _add(self, turn: "_Turn", ref: Ref, written: "_Written") -> None:
-        """Make what was written part of the transaction, in turn."""
+        """Add what was written to the transaction, in order of arrival."""
 
         async def attempt(is_in_doubt: bool) -> None:
             await self._try(ref, written, is_in_doubt)
@@ -133,7 +133,7 @@ class Staging:
             except OutOfOrderSequence:
                 if look == GAP_LOOKS:
                     raise
-            # What is missing may be right behind us, or at another gateway.
+            # The missing request may be the next in turn, or at another gateway.
             turn.give_back()
             await self._gateway.world.sleep(GAP_WAIT_S / GAP_LOOKS)
             self._items.forget(ref.transactional_id)
@@ -148,7 +148,7 @@ class Staging:
                 raise Undecided(str(error)) from error
             raise
         if state.holds_object(opened, written.runs):
-            return  # An unanswered attempt of ours did it.
+            return  # An earlier attempt did it; its reply was lost.
         topic, numbers, counts = written.topic, written.numbers, written.counts
         if state.is_staged(opened, topic.name, numbers, counts):
             return  # A copy of this request was faster.
@@ -161,7 +161,7 @@ class Staging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """The records of one request, durable but not yet mentioned anywhere."""
+    """The records of one request, durable but not yet referenced."""
 
     topic: Topic
     runs: Sequence[LaneRuns]
@@ -184,7 +184,7 @@ class _Turn:
             await asyncio.shield(self._before)
 
     def give_back(self) -> None:
-        """Let the next one go on, after all those before."""
+        """Let the next request proceed, once all those before this one have."""
         if self._before is None:
             self._done()
         else:
@@ -198,7 +198,7 @@ class _Turn:
 
 
 def _may_hold(known: Known, ref: Ref) -> bool:
-    """Whether what was written without an answer may be in the log by now."""
+    """Whether a write whose reply was lost may be in the log by now."""
     assert known.txn is not None, ref
     for ended in known.txn.ends:
         if (ended.producer_id, ended.epoch) == (ref.producer_id, ref.epoch):
@@ -209,7 +209,7 @@ def _may_hold(known: Known, ref: Ref) -> bool:
 def _check_room(
     known: Known, topic: Topic, parts: Mapping[int, pa.RecordBatch], size_bytes: int
 ) -> None:
-    """Raise `TransactionTooLarge` if it cannot be committed with so much more in it."""
+    """Raise `TransactionTooLarge` if the transaction could not be committed with these records."""
     assert known.txn is not None, topic.name
     assert known.txn.open is not None, topic.name
     lanes = {(each.topic_id, each.lane) for each in known.txn.open.staged}

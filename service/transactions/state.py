@@ -1,14 +1,14 @@
-"""The transaction item of a transactional id, and what may happen to it. Pure.
+"""The transaction item of a transactional id, and its transitions. Pure.
 
     init                    the next epoch; an open transaction ends: fenced
     begin                   a transaction of the current epoch is open
     stage                   more slices belong to it, in the order of their arrival
     commit, abort, timeout  it has ended, and the next epoch is the current one
 
-A transaction is named by producer id and epoch. As every end makes a new epoch, whatever arrives
-late can only name a transaction that has ended, and finds there how. The last ten ends are kept,
-and the offsets given by the last commit: that is all a repeated call needs to be told what the
-first one was. After the last epoch there is (Kafka's int16) follows a new producer id.
+A transaction is named by producer id and epoch. As every end makes a new epoch, a late call can
+only name a transaction that has ended, and finds its outcome here. The last ten ends are kept, and
+the offsets assigned by the last commit: enough to give a repeated call the first reply. After the
+last epoch (Kafka's int16) a new producer id follows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ Results: TypeAlias = dict[str, tuple[tuple[int, int, int], ...]]
 """By topic: partition, first offset and count, in the order of partitions."""
 
 Sequences: TypeAlias = Mapping[int, int]
-"""By partition, the number of the first record."""
+"""By partition, the sequence number of the first record."""
 
 
 class Staged(msgspec.Struct, array_like=True, frozen=True):
@@ -87,7 +87,7 @@ class End(msgspec.Struct, array_like=True, frozen=True):
     outcome: Outcome
     next_producer_id: int
     digest: bytes = b""
-    """Of the request, if all of the transaction was one."""
+    """Digest of the request, if the whole transaction was one request."""
 
     @property
     def next_epoch(self) -> int:
@@ -100,9 +100,9 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     changed_ms: int
     open: Open | None = None
     ends: tuple[End, ...] = ()
-    """The last ones, oldest first."""
+    """The last `ENDS_KEPT` ends, oldest first."""
     results: Results = {}
-    """Of the last commit."""
+    """Results of the last commit."""
     results_of: tuple[int, int] | None = None
     """Producer id and epoch of the last commit."""
 
@@ -112,7 +112,7 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Which transaction is meant."""
+    """Names a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -123,7 +123,7 @@ class Ref(msgspec.Struct, frozen=True):
 
 
 def parse_ref(text: str) -> Ref:
-    """Return what a transaction id means, or raise `UnknownTransaction`."""
+    """Parse a transaction id, or raise `UnknownTransaction`."""
     parts = text.rsplit(".", 2)
     if len(parts) == 3 and all(_is_number(part) for part in parts[1:]):
         return Ref(parts[0], int(parts[1]), int(parts[2]))
@@ -133,12 +133,12 @@ def parse_ref(text: str) -> Ref:
 
 
 def _is_number(text: str) -> bool:
-    # As written by `Ref`, so that a transaction has one name only.
+    # Only as `Ref` writes it, so that a transaction has one name only.
     is_decimal = text.isascii() and text.isdigit() and len(text) <= 18
     return is_decimal and (text == "0" or not text.startswith("0"))
 
 
-# What may happen
+# Transitions
 
 
 def create(producer_id: int, now_ms: int) -> Transaction:
@@ -146,9 +146,9 @@ def create(producer_id: int, now_ms: int) -> Transaction:
 
 
 def renew(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
-    """Return the item for a new instance: all before it are fenced.
+    """Return the item for a new instance; all earlier instances are fenced.
 
-    `next_id` is the producer id of the next epoch: another one if this is the last.
+    `next_id` is the producer id of the next epoch: a new one if the current epoch is the last.
     """
     if txn.open is not None:
         return end(txn, Outcome.FENCED, next_id, now_ms)
@@ -167,7 +167,7 @@ def stage(
     sequences: Sequences,
     counts: Mapping[int, int],
 ) -> Transaction:
-    """Return the item with more of one topic in its open transaction."""
+    """Return the item with more runs of one topic in its open transaction."""
     assert txn.open is not None, txn
     staged = {(each.topic_id, each.lane): each for each in txn.open.staged}
     for lane in written:
@@ -196,7 +196,7 @@ def end(
     results: Results | None = None,
     digest: bytes = b"",
 ) -> Transaction:
-    """Return the item after its current epoch has ended: `results` if by a commit."""
+    """Return the item after its current epoch has ended; `results` only for a commit."""
     assert (results is not None) == (outcome is Outcome.COMMITTED), outcome
     ended = End(txn.producer_id, txn.epoch, outcome, next_id, digest)
     new = replace(_advanced(txn, next_id, now_ms), ends=(*txn.ends, ended)[-ENDS_KEPT:])
@@ -211,14 +211,14 @@ def _advanced(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
     return replace(txn, producer_id=next_id, epoch=epoch, changed_ms=now_ms, open=None)
 
 
-# What is to be said of it
+# Queries
 
 
 def find(txn: Transaction | None, ref: Ref) -> Open | End:
     """Return the transaction that `ref` names: open, or how it ended.
 
     Raises `UnknownTransaction` if there never was one, `InvalidTransactionState` if it has not
-    begun, and `InvalidProducerEpoch` if it is so long ago that nobody knows how it ended.
+    begun, and `InvalidProducerEpoch` if it ended so long ago that its outcome is not kept.
     """
     if txn is None:
         raise UnknownTransaction(
@@ -250,7 +250,7 @@ def is_open(txn: Transaction | None, ref: Ref) -> bool:
 
 
 def find_open(txn: Transaction | None, ref: Ref) -> Open:
-    """Return the open transaction, or raise what there is to say of it instead."""
+    """Return the open transaction, or raise why it is not open."""
     found = find(txn, ref)
     if isinstance(found, Open):
         return found
@@ -261,7 +261,7 @@ def find_open(txn: Transaction | None, ref: Ref) -> Open:
 def refusal(
     txn: Transaction, ref: Ref, ended: End
 ) -> InvalidProducerEpoch | InvalidTransactionState:
-    """Return the error for a call that came after the end."""
+    """Return the error for a call that came after the transaction ended."""
     if ended.outcome is Outcome.FENCED:
         return fenced(ref, txn)
     if ended.outcome is Outcome.TIMED_OUT:
@@ -283,8 +283,8 @@ def fenced(ref: Ref, txn: Transaction) -> InvalidProducerEpoch:
 def superseded(ref: Ref, txn: Transaction) -> InvalidProducerEpoch | InvalidTransactionState:
     """Return the error for a call whose epoch is not the current one.
 
-    Whoever timed out, perhaps before it heard that it had begun, is not fenced by that: only a
-    newer instance does it.
+    A timeout, perhaps before the producer got the reply to its begin, does not count as fencing:
+    only a newer instance fences.
     """
     for ended in txn.ends:
         is_meant = (ended.producer_id, ended.epoch) == (ref.producer_id, ref.epoch)
@@ -297,7 +297,7 @@ def superseded(ref: Ref, txn: Transaction) -> InvalidProducerEpoch | InvalidTran
 def is_staged(opened: Open, topic: str, sequences: Sequences, counts: Mapping[int, int]) -> bool:
     """Whether records with these numbers are staged already.
 
-    Raises `OutOfOrderSequence` if others should come before them.
+    Raises `OutOfOrderSequence` if records that come before them are missing.
     """
     known = opened.sequences.get(topic, {})
     repeated = []
@@ -320,7 +320,7 @@ def is_staged(opened: Open, topic: str, sequences: Sequences, counts: Mapping[in
 
 
 def holds_object(opened: Open, written: Sequence[LaneRuns]) -> bool:
-    """Whether what was written is staged: objects are written once, so one run tells."""
+    """Whether these runs are staged. An object is of one request, so one run is enough."""
     mine = written[0].runs[0].object_id
     return any(
         run.object_id == mine
@@ -331,14 +331,14 @@ def holds_object(opened: Open, written: Sequence[LaneRuns]) -> bool:
 
 
 def name_of(run: Run) -> str:
-    """Return what a request that was staged is called, which is one object."""
+    """Return the name of a staged request: the id of its object."""
     return run.object_id.hex()
 
 
 def chosen(opened: Open, names: Sequence[str] | None) -> tuple[Staged, ...]:
-    """Return those requests that have one of `names`, in their order; None: everything.
+    """Return the staged requests with these names, in the order of `names`; None: all of them.
 
-    Raises `InvalidRequest` if one of them is not there.
+    Raises `InvalidRequest` if a name is not staged or is given twice.
     """
     if names is None:
         return opened.staged
@@ -361,7 +361,7 @@ def chosen(opened: Open, names: Sequence[str] | None) -> tuple[Staged, ...]:
 
 
 def results_of(staged: Iterable[Staged], bases: Bases) -> Results:
-    """Return what everybody got, given the offsets of each run."""
+    """Return the offsets of every partition written to, given those of each run."""
     found: dict[str, dict[int, tuple[int, int, int]]] = {}
     for lane in staged:
         firsts: dict[int, int] = {}

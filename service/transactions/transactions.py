@@ -1,9 +1,9 @@
-"""Transactions at work: beginning, committing, aborting, over the metadata table.
+"""Transactions: begin, commit and abort, over the metadata table.
 
-Nothing is kept in the process but what saves reads: any gateway answers any call. A commit is one
-metadata transaction: the heads of all lanes that were written to, the group's offsets, and the
-transaction item, which says from then on that it happened and where everything went. So whoever
-asks again, for whatever reason and however late, is told what became of it the first time.
+The process keeps only caches, so any gateway can answer any call. A commit is one metadata
+transaction: the heads of all lanes that were written to, the group's offsets, and the transaction
+item, which from then on records that the commit happened and the offsets it assigned. So a
+repeated call gets the first outcome.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ TIMEOUT_MS_MAX: Final = 900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """Who a producer is: its id, and the epoch that tells it from instances before it."""
+    """An instance of a producer: its id, and an epoch that sets it apart from earlier ones."""
 
     producer_id: int
     epoch: int
@@ -49,7 +49,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommit:
-    """Offsets that are recorded if and when the transaction commits."""
+    """Offsets that are recorded with the commit of the transaction."""
 
     group_id: str
     commits: Sequence[Commit]
@@ -62,13 +62,13 @@ class Ended:
     outcome: Outcome
     producer_id: int
     epoch: int
-    """The next one, which is now the current one unless more has happened since."""
+    """The next epoch, which is the current one unless more has happened since."""
     results: Results | None
-    """None: it committed, but another commit has been made since, and they are not kept."""
+    """None: it committed, but there was another commit since, and older results are not kept."""
 
 
 class Moved(Exception):
-    """The transaction is not what it was when its commit was prepared: prepare it again."""
+    """The transaction changed after its commit was prepared: prepare it again."""
 
 
 class Transactions:
@@ -82,9 +82,9 @@ class Transactions:
         self._offsets = offsets
 
     async def init(self, transactional_id: str) -> Instance:
-        """Return a new instance of the transactional id; all before it are fenced.
+        """Return a new instance of the transactional id; all earlier instances are fenced.
 
-        To ask twice does no harm: the instance that nobody heard of is fenced by the next.
+        Repeating the call is harmless: an instance whose reply was lost is fenced by the next.
         """
         parse_transactional_id(transactional_id)
 
@@ -98,10 +98,10 @@ class Transactions:
     async def begin(
         self, transactional_id: str, timeout_ms: int, instance: Instance | None
     ) -> View:
-        """Begin a transaction; without `instance`, as a new one that fences all before it.
+        """Begin a transaction; without `instance`, as a new instance that fences all earlier ones.
 
-        Also those that have begun nothing yet: two that went on with the same epoch would write
-        into one transaction, and neither would ever be fenced.
+        Instances that have begun nothing yet are fenced too: two instances with the same epoch
+        would write into one transaction, and neither would ever be fenced.
         """
         parse_transactional_id(transactional_id)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
@@ -136,11 +136,11 @@ class Transactions:
     ) -> Ended:
         """Make all that is staged part of the log, with `offsets`, or nothing of it.
 
-        With `names`, all means the requests of these names in this order; others are dropped.
+        With `names`, commit only the requests of these names, in this order; drop the others.
 
         Raises `InvalidTransactionState` if it was aborted or timed out, `InvalidProducerEpoch`
         if a newer instance has fenced it, `TransactionTooLarge`, and what a commit of offsets
-        raises; except after the first two the transaction is still open, to be aborted.
+        raises. Except after the first two the transaction is still open, and can be aborted.
         """
 
         async def attempt(is_in_doubt: bool) -> Ended:
@@ -154,7 +154,7 @@ class Transactions:
                 raise
             except RiachoError as error:
                 if (await self._items.current(ref.transactional_id)).version != known.version:
-                    # It was refused by what it no longer is: perhaps it has ended.
+                    # The item changed since it was read: retry, the transaction may have ended.
                     raise MetadataConflict({}) from error
                 if is_in_doubt:
                     raise Undecided(str(error)) from error
@@ -191,7 +191,7 @@ class Transactions:
         return finish.ended(bases)
 
     async def _staged(self, opened: Open, chosen: Sequence[Staged]) -> list[LaneRuns]:
-        """Return what is to be committed, and what its topics demand of a commit."""
+        """Return the runs to commit, with the requirements of their topics."""
         topics = [await self._gateway.topics.get(each.topic) for each in chosen]
         is_old = not 0 <= self._world.now_ms() - opened.started_ms <= TRUSTED_S * 1000
         return [
@@ -200,10 +200,11 @@ class Transactions:
         ]
 
     async def _deleted(self, ref: Ref, opened: Open, error: RiachoError) -> RiachoError:
-        """Return what to say when a head was gone at the commit."""
+        """Return the error for a commit that found a head missing."""
         known = await self._items.read(ref.transactional_id)
         if not state.is_open(known.txn, ref):
-            # An unanswered attempt did it, before the topic was deleted.
+            # An earlier attempt, whose reply was lost, may have committed before the topic was
+            # deleted.
             return MetadataConflict({})
         gone = []
         for lane in {each.topic_id: each for each in opened.staged}.values():
@@ -257,7 +258,7 @@ class Transactions:
 
 
 class _Finish:
-    """The end of a transaction by a commit, planned anew in every attempt."""
+    """The end of a transaction by a commit; every attempt plans it again."""
 
     def __init__(
         self,
@@ -282,7 +283,7 @@ class _Finish:
 
     async def plan(self, bases: Bases) -> list[Op]:
         ref = self._ref
-        # What was read already will do, once: if it has changed, the next attempt sees it.
+        # Use the item read before for the first attempt: if it has changed, the next one reads it.
         known = self._known or await self._items.read(ref.transactional_id)
         self._known = None
         if not state.is_open(known.txn, ref):
@@ -312,7 +313,7 @@ class _Finish:
 
 
 def answer(txn: Transaction | None, ref: Ref, ended: End, wanted: Outcome) -> Ended:
-    """Return what is said to a call that wants the transaction to end, once it has."""
+    """Return the reply to a commit or abort of a transaction that has ended."""
     assert txn is not None, ref
     outcome = Outcome.ABORTED if ended.outcome is Outcome.TIMED_OUT else ended.outcome
     if outcome is not wanted:

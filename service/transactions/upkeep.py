@@ -1,4 +1,4 @@
-"""What transactions need though nobody calls: those overdue end, what is idle is forgotten."""
+"""Periodic upkeep of transactions: aborts overdue ones and deletes expired items."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -35,18 +35,18 @@ class TransactionUpkeep:
         self._expired_s = world.monotonic_s()
 
     async def run(self) -> None:
-        """Do it again and again until cancelled; what fails is tried again next time."""
+        """Call `tick` periodically until cancelled; what fails is retried the next time."""
         while self._settings.group_upkeep_s:
-            # Not all gateways at the same moment.
+            # Jitter, so that gateways do not all run at the same moment.
             await self._world.sleep(self._settings.group_upkeep_s * (0.5 + self._world.random()))
             with suppress(RiachoError):
                 await self.tick()
 
     async def tick(self) -> None:
-        """End transactions that are overdue and, once an hour, forget what has expired."""
+        """End transactions that are overdue and, once an hour, delete expired items."""
         for transactional_id, known in await self._items.all():
             if self._items.is_overdue(known.txn):
-                # What is wrong with one is no reason to leave the others alone.
+                # An error in one transaction must not stop the others from being checked.
                 with suppress(RiachoError):
                     await self._items.current(transactional_id)
                     log.info("a transaction of %r timed out and was aborted", transactional_id)
@@ -55,7 +55,7 @@ class TransactionUpkeep:
             await self.expire()
 
     async def expire(self) -> None:
-        """Forget transactional ids, producers of atomic calls and keys that nobody used lately."""
+        """Delete transactional ids, atomic producers and idempotency keys that have expired."""
         now_ms = self._world.now_ms()
         for transactional_id, known in await self._items.all():
             if _is_idle(known, now_ms - TRANSACTIONAL_ID_EXPIRATION_MS):
@@ -74,10 +74,10 @@ class TransactionUpkeep:
                 await self._delete(key, item.version)
 
     async def _forget_producer(self, key: str, item: Versioned) -> None:
-        """Remove a producer id that its transactional id does not remember.
+        """Delete a producer id that its transactional id does not refer to any more.
 
-        An id comes into the world together with the item that remembers it, and is never taken
-        up again once it has been given up; so what is read after the list decides.
+        A producer id is written together with the transaction item that refers to it, and is never
+        used again once dropped. So the transaction item, read after the list, decides.
         """
         producer_id = int(key.removeprefix("producer/"))
         txn = (await self._items.read(decode_owner(item.value))).txn
@@ -94,7 +94,7 @@ class TransactionUpkeep:
 
     async def _delete(self, key: str, version: str | None) -> None:
         assert version is not None, key
-        # Whoever changed it since has a use for it.
+        # An item that changed since is in use: keep it.
         with suppress(MetadataConflict):
             await self._metadata.transact([Delete(key, version)])
 

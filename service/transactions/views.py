@@ -1,4 +1,4 @@
-"""Transactions for who looks on."""
+"""Views of transactions, for listing and describing them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class View:
 
 
 def view(ref: Ref, found: Open | End) -> View:
-    """Return what there is to see of one transaction."""
+    """Return the view of one transaction."""
     if isinstance(found, End):
         is_committed = found.outcome is Outcome.COMMITTED
         return View(ref=ref, state="committed" if is_committed else "aborted")
