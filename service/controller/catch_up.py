@@ -1,8 +1,9 @@
-"""Bringing lanes of a zone back in sync: copy what is missing, then into the ISR, fenced.
+"""Brings lanes of a zone back in sync: copies what is missing, then adds the zone to the ISR.
 
-While a lane is copied it goes on being written. Gateways offer new objects to the zone too, so
-what is missing shrinks with every round; when nothing is, one compare-and-set lets the zone in.
-It fails if the head has changed meanwhile, and only what changed is looked at in the next round.
+Writes to a lane continue while it is copied. Gateways write new objects to the zone too, so less
+is missing in every round. When nothing is missing, one compare-and-set, fenced by the lease, adds
+the zone to the ISR. It fails if the head has changed meanwhile; the next round looks only at what
+changed.
 """
 
 import logging
@@ -31,16 +32,16 @@ from storage.zones.zones import Zones
 log = logging.getLogger("riacho.controller")
 
 ROUNDS_MAX: Final = 20
-"""So often a lane that is written all the time is tried in one step."""
+"""Maximum rounds per step for a lane that is written all the time."""
 
 SETTLE_S: Final = 2 * TRUSTED_S
-"""A zone that was wiped is let in so long after that was seen: nothing that was written before
-is then still on its way to be committed, or it will be looked for. So what commits say of it from
-then on is true."""
+"""Minimum time between noticing that a zone was wiped and adding it to an ISR. Writes from before
+the wipe are then committed, or are checked again before their commit (`TRUSTED_S`). So what later
+commits list for the zone is true."""
 
 
 TOLD_S: Final = 30.0
-"""So often the log says how far a zone is, or why it does not get on."""
+"""Minimum time between log lines about the progress of a zone."""
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class _Zone:
     error: str = ""
     told_s: float = 0.0
     told_objects: int = 0
-    """Objects that had been checked when the log said so last."""
+    """Objects that had been checked at the last log line."""
 
 
 class CatchUp:
@@ -74,7 +75,7 @@ class CatchUp:
     async def lane(self, key: str, item: ZoneItem, until_s: float) -> bool:
         """Bring the zone in sync with a lane; return whether there is nothing left to do.
 
-        Raises `LeaseLost`. Whatever else goes wrong is told by `status`, and tried again later.
+        Raises `LeaseLost`. Other errors are reported by `status`, and retried later.
         """
         zone = self._zone(item)
         lost = zone.progress.lost
@@ -91,18 +92,18 @@ class CatchUp:
         return done
 
     async def complete(self, key: str, wanted: Collection[bytes]) -> None:
-        """Copy inline objects to the zones in sync that lack them, and say so in the head."""
+        """Copy inline objects to the zones in sync that lack them, and record it in the head."""
         stored = await self._metadata.get(key) if wanted else None
         if stored is None:
             return
         head = heads.decode(stored.value, key)
-        # What was hidden meanwhile nobody needs: it counts as if it were everywhere.
+        # Objects hidden meanwhile are not needed: record them as held by every zone in sync.
         hidden = set(wanted) - replication.visible_objects(head)
         copies = dict.fromkeys(sorted(hidden), head.isr)
         for ref in inventory.inline(head).references:
             if ref.object_id not in wanted:
                 continue
-            # Only zones in sync: a zone that was wiped may lack what an older run says it holds.
+            # Only zones in sync: a wiped zone may lack what an older run lists for it.
             copies[ref.object_id] = ref.zones & head.isr
             for name in replication.zone_names(head, head.isr & ~ref.zones):
                 progress = Progress()
@@ -121,11 +122,11 @@ class CatchUp:
             )
 
     def wait(self, item: ZoneItem, why: str) -> None:
-        """Say what keeps the controller from going on with the zone."""
+        """Record why the controller does not continue with the zone now."""
         self._zone(item).error = why
 
     def tell(self, item: ZoneItem, lanes_behind: int) -> None:
-        """Log now and then how far the zone is, or that nothing happens and why."""
+        """Log the progress of the zone, or that there is none and why; at most every `TOLD_S`."""
         zone, now_s = self._zone(item), self._world.monotonic_s()
         if now_s - zone.told_s < TOLD_S:
             return
@@ -157,12 +158,12 @@ class CatchUp:
         )
 
     def forget(self, name: str) -> None:
-        """Drop what is known of a zone: it may not hold it any more, or needs nothing."""
+        """Drop what is known of a zone: it may be outdated, or is not needed any more."""
         self._zones.pop(name, None)
 
     def _zone(self, item: ZoneItem) -> _Zone:
         zone = self._zones.get(item.name)
-        # A new marker means that what was seen before is gone.
+        # A new marker means that the objects seen before are gone.
         if zone is None or zone.marker != item.marker or zone.known.trusts_masks != item.is_whole:
             known, now_s = ResyncMemory(trusts_masks=item.is_whole), self._world.monotonic_s()
             zone = self._zones[item.name] = _Zone(known, item.marker, now_s, told_s=now_s)
@@ -193,7 +194,7 @@ class CatchUp:
         raise Contended(f"{key} got ahead {ROUNDS_MAX} times in a row")
 
     async def _let_in(self, key: str, name: str, known: ResyncMemory, walked: Head) -> bool:
-        """Put the zone into the ISR if nothing is missing; return whether it is in.
+        """Add the zone to the ISR if nothing is missing; return whether it is not behind any more.
 
         `walked` is the head whose objects were copied.
         """

@@ -1,16 +1,16 @@
-"""The controller: whoever holds its lease sees to it that partitions survive their zones.
+"""The controller: the process that holds its lease keeps partitions available when zones fail.
 
-A tick, which a gateway does every few seconds and a scheduled function may do as well:
+Gateways run a tick every few seconds; a scheduled function may run it as well:
 
     lease     renew or take it; without it nothing below is done
     zones     probe each: write, read back, remove, and look for the marker
-    lanes     zones that fail leave the ISR; replaced replicas go; unclean elections, if allowed
-    catch-up  zones that are behind get what they lack, for a few seconds at a time
-    verify    zones in sync are asked whether they hold what the index names, some objects at a time
-    gateways  items of gateways that fell silent are removed
+    lanes     remove failed zones from the ISR and replaced replicas; unclean elections, if allowed
+    catch-up  copy to zones that are behind what they lack, for a few seconds at a time
+    verify    check that zones in sync hold what the index names, some objects at a time
+    gateways  remove the items of gateways that stopped sending heartbeats
 
-Every write checks the lease in the same transaction. So whatever a controller decided before it
-was paused, throttled or partitioned away has no effect once another one has taken over.
+Every write checks the lease in the same transaction. So the decisions of a controller that was
+paused, throttled or partitioned away have no effect once another process has taken over.
 
 Preferred leaders need no balancing: leaders are derived from the ISR (storage/head/replication.py).
 """
@@ -82,19 +82,19 @@ class Controller:
             settings, zones, metadata, topics, self.lease, world, self._catch_up.resync
         )
         self._behind: dict[tuple[str, str], None] = {}
-        """Keys of heads and names of zones that are replicas, but not in sync; next one first."""
+        """Keys of heads and names of their replica zones that are not in sync; next to do first."""
         self._filled: set[tuple[str, str]] = set()
-        """Lanes whose only zone in sync had lost everything, and got back what there was."""
+        """Keys of heads and the only zone in sync, which was wiped and has been refilled."""
         self._incomplete: dict[str, frozenset[bytes]] = {}
-        """By key of a head: objects that zones in sync did not hold yet in the last scan."""
+        """By key of a head: objects that some zone in sync lacked in the last scan."""
         self._scan_due_s = 0.0
         self._gateways = Observed(settings, metadata, world)
         self._beats: dict[str, tuple[str, float]] = {}
-        """Versions of gateways' items, and when each was seen first."""
+        """By key: the version of a gateway's item, and since when it is known to be unchanged."""
         self.counts = Counts()
 
     async def run(self) -> None:
-        """Tick until cancelled; what fails is tried again with the next one."""
+        """Call `tick` periodically until cancelled; what fails is retried in the next tick."""
         while self._settings.controller_interval_s:
             try:
                 await self.tick()
@@ -102,7 +102,7 @@ class Controller:
                 log.warning("a tick of the controller failed: %s", error)
             except Exception:
                 log.exception("a tick of the controller failed")
-            # Not all gateways at the same moment.
+            # Jitter, so that gateways do not all run at the same moment.
             pause_s = self._settings.controller_interval_s * (0.9 + 0.2 * self._world.random())
             await self._world.sleep(pause_s)
 
@@ -135,11 +135,11 @@ class Controller:
         return bool(self._behind)
 
     async def leave(self) -> None:
-        """Let another one take over at once."""
+        """Release the lease, so that another process can take over at once."""
         await self.lease.release()
 
     def _forget(self) -> None:
-        """Drop what another controller may change meanwhile."""
+        """Drop cached state: another controller may change it meanwhile."""
         self._behind.clear()
         self._filled.clear()
         self._incomplete.clear()
@@ -152,7 +152,7 @@ class Controller:
     # Lanes
 
     async def _scan(self, zones: dict[str, WatchedZone]) -> None:
-        """Go through all lanes: change what must change, and note who is behind."""
+        """Scan all lanes: change heads that must change, and record the zones that are behind."""
         self._scan_due_s = self._world.monotonic_s() + self._settings.controller_scan_s
         away = {name for name, zone in zones.items() if zone.item.state != "online"}
         topics = await self._topics.all()
@@ -171,10 +171,10 @@ class Controller:
                 behind[key, name] = None
             if missing := replication.incomplete(head):
                 incomplete[key] = missing
-                # Those seen before too: whoever wrote them has given up, or died.
+                # Only objects that the last scan found, too: their writer has given up, or died.
                 await self._catch_up.complete(key, missing & self._incomplete.get(key, frozenset()))
         self.counts, self._incomplete = counts, incomplete
-        # Whose turn it is does not begin anew with every scan.
+        # Lanes that were waiting before keep their place in the queue.
         self._behind = {each: None for each in self._behind if each in behind} | behind
         for name, zone in zones.items():
             await self._after_scan(zone, {n for _, n in behind}, is_relied_on=name in relied_on)
@@ -182,7 +182,7 @@ class Controller:
     async def _decided(
         self, topic: Topic, key: str, seen: Head, away: Collection[str]
     ) -> Head | None:
-        """Return the head after what has to be decided about it was; None if it is gone."""
+        """Apply `decide` to the head and return the new one; None if the head does not exist."""
 
         def change(head: Head) -> Head:
             return decide(head, topic, away, self._zones.names)
@@ -201,7 +201,7 @@ class Controller:
     def _names_behind(self, key: str, head: Head, zones: dict[str, WatchedZone]) -> list[str]:
         mask = replication.replica_mask(head) & ~head.isr
         if head.isr.bit_count() == 1:
-            # A zone that lost what it held but could not leave the ISR has to be filled, too.
+            # A wiped zone that could not leave the ISR, being the only one in it, must be refilled.
             [only] = replication.zone_names(head, head.isr)
             if only in zones and not zones[only].item.is_whole and (key, only) not in self._filled:
                 mask |= head.isr
@@ -239,7 +239,7 @@ class Controller:
             is_done = await self._catch_up.lane(key, zone.item, until_s)
             del self._behind[key, name]
             if not is_done:
-                # Behind the others, so that one that is never done keeps none of them waiting.
+                # Move it to the end, so that a lane that is never done does not delay the others.
                 self._behind[key, name] = None
             elif not zone.item.is_whole:
                 self._filled.add((key, name))
@@ -261,12 +261,12 @@ class Controller:
     # Gateways
 
     async def _expire_gateways(self) -> None:
-        """Remove items of gateways whose versions stood still for long, by this clock alone."""
+        """Remove items of gateways whose version has not changed for long, by this clock alone."""
         began_s, seen = self._world.monotonic_s(), self._beats
         self._beats = {}
         items = await self._metadata.list("gateway/")
-        # A version seen first may have been written until now; one seen again stood still until
-        # the call began. Nothing else is certain, however long the answer took.
+        # A new version may have been written as late as the end of the call. A version seen again
+        # was unchanged until the call began. So the time of the call never counts as silence.
         ended_s = self._world.monotonic_s()
         for key, item in items:
             version, since_s = seen.get(key, (item.version, ended_s))
@@ -280,7 +280,7 @@ class Controller:
 
 
 def decide(head: Head, topic: Topic, away: Collection[str], names: Collection[str]) -> Head:
-    """Return the head as it should be, as far as that needs no copying; `head` if it is so."""
+    """Return the head with all changes that need no copying; `head` itself if there are none."""
     mask = replication.mask_of(head, away)
     new = head
     if len(head.replicas) < topic.replication_factor:
@@ -294,7 +294,7 @@ def decide(head: Head, topic: Topic, away: Collection[str], names: Collection[st
 
 
 def _troubled(zones: dict[str, WatchedZone]) -> list[str]:
-    """Return the zones that are away, fail, or have lost something that is not copied back yet."""
+    """Return the zones that are not online, fail probes, or were wiped and are not refilled yet."""
     return [
         name
         for name, zone in zones.items()
@@ -303,7 +303,7 @@ def _troubled(zones: dict[str, WatchedZone]) -> list[str]:
 
 
 def _obstacle(item: ZoneItem, distrusted: Collection[str]) -> str:
-    """Return why the zone should not be let in now, or nothing."""
+    """Return why the zone should not enter an ISR now; empty: no reason."""
     if item.failures:
         return f"its last probe failed: {item.reason}"
     if item.name in distrusted:

@@ -1,4 +1,4 @@
-"""Working while holding a lease: it is renewed beside the work, and its loss stops the work."""
+"""Work under a lease: it is renewed while the work runs, and losing it cancels the work."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,7 +16,7 @@ async def keep_lease(lease: Lease) -> None:
 
 
 async def while_leading(lease: Lease, work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` returns; the lease is renewed meanwhile, however long it takes.
+    """Run `work` and return its result; renew the lease meanwhile, however long it takes.
 
     Raises `LeaseLost`, after `work` was cancelled.
     """

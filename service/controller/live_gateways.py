@@ -1,12 +1,13 @@
-"""Who serves: every gateway says from time to time that it lives, as an item of its own.
+"""Live gateways: every gateway periodically writes a heartbeat, as an item of its own.
 
-Nothing depends on the answer but people and clients that look for another address, so a beat
-that fails is simply tried again with the next one.
+Only operators, clients that look for another address and the controller (`failing_zones`) use the
+list, so a failed beat is not retried before the next one is due.
 
-Clocks are not compared. Every beat gives the item a new version, and a reader takes a gateway for
-alive as long as it sees versions change, by the reader's own clock. So a gateway whose clock is
-wrong is shown, and one that died is not. Every gateway looks at the others' items with each of its
-own beats. Of an item that it meets for the first time it believes the time in it, either way.
+Clocks are not compared. Every beat gives the item a new version, and a reader considers a gateway
+alive as long as it sees the version change, by the reader's own clock. So a gateway whose clock is
+wrong is listed, and one that died is not. Every gateway reads the others' items with each of its
+own beats. Only for an item that it sees for the first time it uses the time in the item: a time
+far from its own, past or future, counts as dead.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from storage.stores.metadata import Delete, MetadataStore, Put
 from storage.zones.zones import Zones
 
 MISSED_BEATS_MAX: Final = 3
-"""A gateway that missed so many beats is shown as gone."""
+"""A gateway is not listed as alive after this many missed beats."""
 
 
 class GatewayItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ class GatewayItem(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     beat_ms: int
     failing: list[str] = []
-    """Zones that this gateway could not use lately."""
+    """Zones that this gateway avoids, because they failed recently."""
 
 
 _DECODER: Final = msgspec.json.Decoder(GatewayItem)
@@ -68,7 +69,7 @@ class LiveGateways:
         self._version: str | None = None
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Send heartbeats until cancelled."""
         while self._settings.gateway_heartbeat_s:
             with suppress(RiachoError):
                 await self.beat()
@@ -88,7 +89,7 @@ class LiveGateways:
         )
         key = keys.gateway(self.gateway_id)
         if self._version is None:
-            # After an unanswered beat the version is not known, and the item may be there.
+            # Unknown before the first beat and after a failed one, which may have been stored.
             stored = await self._metadata.get(key)
             self._version = None if stored is None else stored.version
         expected, self._version = self._version, None
@@ -108,7 +109,7 @@ class LiveGateways:
                 )
 
     async def gateways(self) -> list[GatewayItem]:
-        """Return the gateways that beat lately."""
+        """Return the gateways that sent a heartbeat recently."""
         return await self._observed.alive()
 
 
@@ -120,11 +121,11 @@ class Observed:
         self._metadata = metadata
         self._world = world
         self._seen: dict[str, tuple[str, float]] = {}
-        """Of every item its version, and the latest moment at which it may have been written."""
+        """By key: the version of the item, and when the reader dates its last beat."""
 
     async def alive(self) -> list[GatewayItem]:
-        """Return the gateways whose items have changed lately."""
-        # Dated before the call: gateways beat on while this process waits for the answer.
+        """Return the gateways whose items have changed recently."""
+        # Read the clocks before the call: gateways go on beating while this process waits for it.
         now_s, now_ms = self._world.monotonic_s(), self._world.now_ms()
         items = await self._metadata.list("gateway/")
         seen, found = dict[str, tuple[str, float]](), []
@@ -140,7 +141,7 @@ class Observed:
         return found
 
     async def failing_zones(self) -> set[str]:
-        """Return the zones that some gateway could not use lately."""
+        """Return the zones that a live gateway reports as failing."""
         return {name for item in await self.alive() for name in item.failing}
 
 

@@ -1,7 +1,7 @@
-"""Going through all lanes of a deployment: for the controller, and for people who ask.
+"""Survey of all lanes of a deployment, for the controller and for `/v1/cluster`.
 
-It reads every head, so it costs a read of the table per lane. The controller does it now and
-then; who asks `/v1/cluster` shares one with others who ask in the same second.
+It reads every head, so it costs a read of the table per lane. The controller does it
+periodically; requests to `/v1/cluster` within a second share one survey.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ AGE_MAX_S: Final = 1.0
 
 @dataclass(slots=True)
 class ZoneCounts:
-    """Partitions, as far as this zone is concerned."""
+    """Numbers of partitions that one zone leads, replicates and has in sync."""
 
     leaders: int = 0
     replicas: int = 0
@@ -74,7 +74,7 @@ async def lanes(
 
 
 async def zones_of(metadata: MetadataStore) -> dict[str, ZoneItem]:
-    """Return the items of all zones, as the controller left them."""
+    """Return the items of all zones, as the controller last wrote them."""
     items = [zone_items.decode(item.value) for _, item in await metadata.list("zone/")]
     return {item.name: item for item in items}
 
@@ -86,7 +86,7 @@ class Survey:
         self._counting: tuple[asyncio.Task[Counts], float] | None = None
 
     async def counts(self) -> Counts:
-        """Return the counts of now, or of a second ago."""
+        """Return the counts, at most `AGE_MAX_S` old."""
         now_s = asyncio.get_running_loop().time()
         if self._counting is None or now_s - self._counting[1] > AGE_MAX_S:
             self._counting = shared(self._count()), now_s

@@ -1,8 +1,8 @@
-"""Going through all lanes at a bounded pace to verify that zones in sync hold what they should.
+"""Verifies, at a bounded pace, that zones in sync hold all objects that they should.
 
 The controller does a step with every tick. A pass over all lanes begins `controller_verify_every_s`
-after the one before began; how far it is and what it found is an item of the table, so that the
-next controller continues, and a restart does not pay for a new pass.
+after the previous one began. Its progress and findings are stored in an item of the table, so that
+the next controller continues the pass and a restart does not pay for a new one.
 """
 
 import logging
@@ -30,11 +30,11 @@ from storage.zones.zones import Zones
 log = logging.getLogger("riacho.controller")
 
 ATTEMPTS_MAX: Final = 100
-"""A lane that cannot be read holds the pass up for at most so many ticks; then it is skipped. A
-zone in sync that fails leaves the ISR much sooner."""
+"""Maximum ticks for which an unreadable lane holds up the pass; then it is skipped. A zone in sync
+that fails leaves the ISR much sooner."""
 
 SAVED_MS: Final = 60_000
-"""The item is written at most this often while nothing is found."""
+"""Minimum time between writes of the item while nothing is found."""
 
 LOST_NAMED_MAX: Final = 20
 
@@ -44,20 +44,20 @@ _MAGIC: Final = b"RVF1"
 class VerificationItem(msgspec.Struct, frozen=True, kw_only=True):
     began_ms: int = 0
     finished_ms: int = 0
-    """0: the pass goes on, or none has begun."""
+    """0: the pass is running, or none has begun."""
     passes: int = 0
-    """Passes that were finished."""
+    """Number of finished passes."""
     saved_ms: int = 0
     after: str = ""
     """Lanes up to this key are done."""
     objects: int = 0
-    """Objects that this pass has looked for."""
+    """Objects that this pass has checked."""
     skipped: int = 0
-    """Lanes that this pass gave up, because a zone or the index could not be read for long."""
+    """Lanes that this pass skipped, because a zone or the index could not be read."""
     repaired: int = 0
-    """Copies that zones in sync lacked, and got from another zone, in all passes."""
+    """Copies that zones in sync lacked and got from another zone, over all passes."""
     lost: int = 0
-    """Objects that no zone holds any more, as this pass found."""
+    """Objects found in this pass that no zone holds any more."""
     lost_keys: list[str] = []
 
 
@@ -82,13 +82,13 @@ class Verification:
         self._version: str | None = None
         self._is_loaded = False
         self._lanes: deque[str] | None = None
-        """Keys of heads that this pass has still to do; None: not looked up yet."""
+        """Keys of heads that are left in this pass; None: not listed yet."""
         self._lane: LaneProgress | None = None
         self._attempts = 0
-        """Steps in a row in which that lane could not be read."""
+        """Consecutive steps in which that lane could not be read."""
 
     def forget(self) -> None:
-        """Drop what another controller may change meanwhile."""
+        """Drop cached state: another controller may change it meanwhile."""
         self._is_loaded = False
         self._lanes = self._lane = None
 
@@ -136,7 +136,7 @@ class Verification:
             except LeaseLost:
                 raise
             except RiachoError as error:
-                # The next tick tries again, unless that cannot help.
+                # The next tick retries, unless that cannot help.
                 self._attempts += 1
                 is_done, calls = isinstance(error, Corrupt) or self._attempts >= ATTEMPTS_MAX, left
                 if is_done:
@@ -162,7 +162,8 @@ class Verification:
     def _is_between_passes(self) -> bool:
         if not self._item.finished_ms:
             return False
-        # Clocks of controllers differ; one that is far behind must not wait for another's future.
+        # Clocks differ: a controller whose clock is far behind must not wait until it reaches the
+        # time that another one recorded.
         passed_ms = abs(self._world.now_ms() - self._item.began_ms)
         return passed_ms < self._settings.controller_verify_every_s * 1000
 
@@ -179,7 +180,7 @@ class Verification:
         stored = await self._metadata.get(keys.verification())
         self._item = VerificationItem() if stored is None else decode(stored.value)
         self._version = None if stored is None else stored.version
-        # Of a step that could not be saved, what counts is what was saved before or in spite of it.
+        # Continue from the stored item: the last save may have failed, or its reply was lost.
         self._lanes = self._lane = None
         self._is_loaded = True
 
@@ -193,7 +194,7 @@ class Verification:
 
 
 async def current(metadata: MetadataStore) -> VerificationItem | None:
-    """Return how far the verification is; None if none has begun."""
+    """Return the progress of the verification; None if none has begun."""
     stored = await metadata.get(keys.verification())
     return None if stored is None else decode(stored.value)
 

@@ -1,4 +1,4 @@
-"""Watching zones: each is probed, and what was seen becomes an item that everybody can read."""
+"""Watches zones: probes each, and stores the result as an item that any gateway can read."""
 
 import asyncio
 import logging
@@ -20,20 +20,20 @@ from storage.zones.zones import Zones
 log = logging.getLogger("riacho.controller")
 
 SUCCESSES_MIN: Final = 2
-"""Good probes in a row that bring a zone back."""
+"""Consecutive successful probes after which an offline zone is back."""
 
 REFRESHED_MS: Final = 60_000
-"""A zone's item is written so often though nothing has changed."""
+"""Maximum age of a zone's item: then it is rewritten even if nothing has changed."""
 
 
 @dataclass(slots=True)
 class WatchedZone:
-    """A zone's item, and what to compare when it is replaced."""
+    """A zone's item, and its version for the next compare-and-set."""
 
     item: ZoneItem
     version: str | None
     has_changed: bool = False
-    """Whether the last look found it in another state."""
+    """Whether the last look changed its state."""
 
 
 class ZoneWatch:
@@ -47,7 +47,7 @@ class ZoneWatch:
         self._world = world
 
     async def look(self) -> dict[str, WatchedZone]:
-        """Probe all zones, write down what changed, and return them by name."""
+        """Probe all zones, store what changed, and return them by name."""
         found = dict(await self._metadata.list("zone/"))
         known: dict[str, WatchedZone] = {}
         for name in self._zones.names:
@@ -60,7 +60,7 @@ class ZoneWatch:
         # With one zone there is nothing to fail over to, so a probe would only cost.
         if len(known) > 1:
             seen = await asyncio.gather(*(self._seen(zone.item) for zone in known.values()))
-            # One by one: transactions that check the same lease would get in each other's way.
+            # One by one: concurrent transactions that check the same lease would conflict.
             for zone, item in zip(known.values(), seen, strict=True):
                 await self._note(zone, item)
         return known
@@ -121,7 +121,7 @@ class ZoneWatch:
         return Probe(has_marker=has_marker, latency_ms=took_ms)
 
     async def _with_marker(self, item: ZoneItem) -> ZoneItem:
-        """Give the zone a marker; without one for now if that fails."""
+        """Write a new marker to the zone; if that fails, return the item without one."""
         marker = self._world.new_id().hex()
         try:
             async with asyncio.timeout(self._settings.controller_probe_timeout_s):
