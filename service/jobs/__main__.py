@@ -3,8 +3,8 @@
     python -m service.jobs maintain --zones a=s3://bucket --metadata dynamodb://riacho
     spark-submit service/jobs/__main__.py compact orders --metadata dynamodb://riacho …
 
-Where a cluster's machines do not have Riacho installed, `--py-files` brings it. What is not said
-here is taken from `RIACHO_*` variables. Exit codes: 0 done, 1 failed, 2 wrong usage.
+On clusters without Riacho installed, ship it with `--py-files`. Options that are not given are
+taken from `RIACHO_*` variables. Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 if __package__ in (None, ""):
-    # Started as a file: then its directory is in the path, and what it imports is not.
+    # Started as a file: its own directory is in the path, but the packages it imports are not.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from pydantic import ValidationError
@@ -31,7 +31,7 @@ from storage.errors import RiachoError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments say; return the exit code."""
+    """Run the job that the arguments name; return the exit code."""
     given = _parser().parse_args(arguments)
     if given.nice:
         os.nice(given.nice)
@@ -152,6 +152,6 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     if "obstore" in sys.modules:
-        # Its threads may still hold on to Python objects that would go away under them.
+        # Its threads may still use Python objects that a normal exit would destroy.
         os._exit(code)
     sys.exit(code)

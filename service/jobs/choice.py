@@ -1,7 +1,7 @@
-"""Who does the work: threads of this process for little, Spark for much.
+"""Chooses the runner: threads of this process for little work, Spark for much.
 
 Spark takes some ten seconds to start, in which threads have compacted hundreds of megabytes. So
-without a word about it Spark is started only for more than that, and only where it is installed.
+by default Spark is started only for more than that, and only where it is installed.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from service.jobs.stores import Shipped
 from storage.errors import InvalidConfig, NotSupported
 
 SPARK_BYTES_MIN: Final = 256 * 1024 * 1024
-"""Less than this is done before Spark has started."""
+"""Less work than this is done by threads before Spark would have started."""
 
 THREADS_MAX: Final = 4
-"""Unless more are asked for: gateways on the same machine want to work, too."""
+"""Default maximum, to leave CPU to gateways on the same machine."""
 
 
 _MASTER: Final = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?|(spark|k8s)://.+|yarn")
@@ -29,16 +29,16 @@ _MASTER: Final = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?|(spark|k8s)://.+|ya
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How a job is to be done. Raises `InvalidConfig` for a master that Spark does not know."""
+    """How to run a job. Raises `InvalidConfig` for a master that Spark does not know."""
 
     spark: bool | None = None
-    """None: if it is worth it, and there is one."""
+    """None: use Spark if there is enough work and it is installed."""
     master: str = ""
     """A Spark master; empty: this machine, with as many cores as `concurrency` says."""
     concurrency: int | None = None
-    """Tasks at once; None: as many as there are cores, but no more than a few."""
+    """Concurrent tasks; None: for threads one per core, at most `THREADS_MAX`."""
     wait_s: float = 0.0
-    """How long to wait for another job to end."""
+    """Maximum wait for another job to end."""
     spark_bytes_min: int = SPARK_BYTES_MIN
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class How:
 
 
 class Runners:
-    """Starts runners as they are needed, and ends them all."""
+    """Starts runners when they are needed, and closes them all at the end."""
 
     def __init__(self, how: How, shipped: Shipped, meter: Meter) -> None:
         self._how = how
@@ -77,14 +77,14 @@ class Runners:
         await asyncio.to_thread(self._stack.close)
 
     async def for_bytes(self, size_bytes: int) -> Runner:
-        """Return the runner for so much work; always the same for the same answer.
+        """Return the runner for this much work; each kind is started only once.
 
-        Raises `NotSupported` if Spark was asked for, and there is none.
+        Raises `NotSupported` if Spark was requested but cannot be used.
         """
         if self._wants_spark(size_bytes):
             if self._spark is None:
                 try:
-                    # Beside the event loop, which has a lease to keep.
+                    # In a thread, because the event loop must keep renewing the lease.
                     self._spark = await asyncio.to_thread(self._start_spark)
                 except NotSupported as error:
                     if self._how.spark:

@@ -1,7 +1,7 @@
 """Running a job as a process: signals, output, exit codes.
 
-Exit codes: 0 done, 1 something failed, 143 told to stop. A job that is told to stop gives its
-lease back, ends its workers and leaves at most objects that nothing refers to.
+Exit codes: 0 done, 1 something failed, 143 stopped by a signal or by the end of stdin. A stopped
+job releases its lease, ends its workers and leaves at most unreferenced objects.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from storage.maintenance.fsck import LaneReport
 
 STOPPED: Final = 143
 STOP_S_MAX: Final = 30.0
-"""A job that was told to stop, and has not by then, is ended."""
+"""Maximum time a job may take to stop; then the process exits."""
 
 Job = Callable[[], Coroutine[Any, Any, Outcome]]
 
@@ -76,9 +76,9 @@ async def fsck(settings: Settings, how: How, topics: list[str], *, sizes_only: b
 
 
 def run(job: Job, *, as_json: bool, until_eof: bool = False) -> int:
-    """Do the job, print what it has to say, and return the exit code.
+    """Run the job, print its outcome, and return the exit code.
 
-    With `until_eof` it also stops when stdin ends: whoever started it is gone.
+    With `until_eof` it also stops when stdin ends: the process that started it has ended.
     """
     outcome = asyncio.run(_stoppable(job, until_eof))
     if outcome is None:
@@ -108,7 +108,7 @@ async def _stoppable(job: Job, until_eof: bool) -> Outcome | None:
     except asyncio.CancelledError:
         this = asyncio.current_task()
         if this is not None and this.cancelling():
-            raise  # By Ctrl-C: asyncio itself did it.
+            raise  # Ctrl-C: asyncio itself cancelled this task.
         return None
 
 
@@ -116,7 +116,7 @@ def _at_eof(call: Callable[[], object]) -> None:
     def watch() -> None:
         while os.read(0, 1024):
             pass
-        with suppress(RuntimeError):  # The loop is gone: it has stopped by itself.
+        with suppress(RuntimeError):  # The loop is closed: the job has ended.
             call()
 
     threading.Thread(target=watch, name="riacho-eof", daemon=True).start()

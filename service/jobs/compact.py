@@ -1,4 +1,4 @@
-"""Compaction as a job: who does the tasks of `storage/compaction`, and what is told of it."""
+"""Compaction as a job: runs the tasks of `storage/compaction`, and reports the result."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from storage.reading.table_batches import TableBatches
 from storage.stores.metadata import Op
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""Index objects that a survey keeps."""
+"""Maximum bytes of index objects that a survey caches."""
 
 LEFT_SHOWN_MAX: Final = 20
 
@@ -29,8 +29,8 @@ async def compact(
 ) -> Outcome:
     """Compact what is due of the named topics, or of all.
 
-    For a topic that is named, little may be new; shares and lags of its configuration hold. With
-    `force` also these shares do not matter.
+    Named topics are compacted however little is new; the shares and lags of their configuration
+    still apply. With `force` the shares do not apply either.
     """
     topics = await work.topics(names)
     options = Options(
@@ -75,7 +75,7 @@ def _swapper(work: Work) -> Swapper:
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """A runner, as compaction wants one (`job.Work`)."""
+    """Adapts a runner to the interface that compaction needs (`job.Work`)."""
 
     runner: Runner
 

@@ -1,6 +1,6 @@
-"""Checking a whole deployment, lane by lane, from the stores that its settings name.
+"""Checks a whole deployment, lane by lane, in the stores that its settings name.
 
-A lane is checked by this process, or by whatever worker a runner has: `check_one` is the task.
+A lane is checked by this process or by a worker of a runner; the worker's task is `check_one`.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ FINDINGS_SHOWN_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class CheckedLane:
-    """A report; of the metadata table if it is of no topic."""
+    """The report of a lane; of the metadata table if `topic` is empty."""
 
     topic: str
     lane: int
@@ -45,7 +45,7 @@ class CheckedLane:
 
 
 class Check:
-    """What is to be checked."""
+    """A check of the given topics."""
 
     def __init__(self, zones: Zones, metadata: MetadataStore, topics: Sequence[Topic]) -> None:
         self._zones = zones
@@ -59,7 +59,7 @@ class Check:
     async def run(
         self, *, sizes_only: bool = False, seen: Callable[[int], None] = lambda _: None
     ) -> AsyncIterator[CheckedLane]:
-        """Yield the report of the table, if something is wrong with it, and of every lane."""
+        """Yield the problems of the table, if any, and the report of every lane."""
         async for found in self._table():
             yield found
         lanes = ((topic, lane) for topic in self._topics for lane in topic.lanes)
@@ -78,7 +78,7 @@ class Check:
                 task.cancel()
 
     async def _table(self) -> AsyncIterator[CheckedLane]:
-        """Yield what is wrong with items of the metadata table, one report each."""
+        """Yield one report for each damaged item of the metadata table."""
         try:
             async for key, problem in strays(self._metadata):
                 yield CheckedLane("", -1, _wrong("item", key, problem))
@@ -95,7 +95,7 @@ class Check:
     async def run_on(
         self, runner: Runner, *, sizes_only: bool = False
     ) -> AsyncIterator[CheckedLane]:
-        """Yield what `run` does, in any order; workers of `runner` look at the lanes."""
+        """Yield what `run` does, in any order; workers of `runner` check the lanes."""
         async for found in self._table():
             yield found
         lanes = [(topic, lane) for topic in self._topics for lane in topic.lanes]
@@ -110,7 +110,7 @@ class Check:
 
 
 async def check_one(opened: Stores, payload: bytes) -> bytes:
-    """Check one lane; the task of a worker."""
+    """Check one lane. Runs in a worker."""
     name, key, sizes_only = decode_task(payload)
     report = await _checked(opened.zones, opened.metadata, name, key, sizes_only, lambda _: None)
     return encode_report(report)
@@ -135,7 +135,7 @@ async def _checked(
     batches = TableBatches(metadata)
     try:
         return await check_steadily(zones, read, batches=batches, sizes_only=sizes_only, seen=seen)
-    except Corrupt as error:  # Of the head; what else is damaged is in the report.
+    except Corrupt as error:  # The head is damaged; other damage is in the report.
         return _wrong("head", key, error)
 
 
@@ -182,7 +182,7 @@ def encode_report(report: LaneReport) -> bytes:
 
 
 def decode_report(data: bytes) -> LaneReport:
-    """Return what a task has found, or raise `Corrupt`."""
+    """Return the report of a task, or raise `Corrupt`."""
     found = frames.decoded(data, _REPORT, "the result of a check")
     return LaneReport(
         zones={
@@ -207,7 +207,7 @@ async def opened(settings: Settings, world: World, names: Sequence[str]) -> Asyn
 
 
 def document(lanes: int, total: LaneReport) -> dict[str, Any]:
-    """Return what was found, for programs."""
+    """Return the findings as a JSON document."""
     return {
         "ok": total.is_ok,
         "lanes": lanes,
@@ -226,7 +226,7 @@ def document(lanes: int, total: LaneReport) -> dict[str, Any]:
 
 
 def checked(lanes: int, total: LaneReport) -> Outcome:
-    """Return what was found, as what a job has to say."""
+    """Return the findings as the outcome of a job."""
     lines = [
         f"zone {name}: {zone.objects} objects, {size(zone.size_bytes)}"
         + "".join(f", {count} {problem}" for problem, count in sorted(zone.problems.items()))

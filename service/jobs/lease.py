@@ -1,8 +1,8 @@
-"""The lease of maintenance: one job at a time, and none that fell asleep can change anything.
+"""The maintenance lease: one job at a time, and a job that lost it cannot change anything.
 
-Compaction, retention and sweep share it, because a sweep may not meet what a compaction has written
-and not yet made known. While it is held, it is renewed beside the job. Transactions and renewals
-take turns: a renewal changes the very version that a transaction in flight checks.
+Compaction, retention and sweep share it, because a sweep must not see what a compaction has
+written and not yet committed. While it is held, it is renewed concurrently with the job.
+Transactions and renewals take turns: a renewal changes the version that a transaction checks.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from storage.tasks import drop_error
 NAME: Final = "maintenance"
 
 LEASE_S: Final = 30.0
-"""A job that was not heard of for this long is replaced. It is renewed every third of that."""
+"""A job that has not renewed the lease for this long is replaced. Renewed every third of it."""
 
 LOOK_S: Final = 0.5
 
@@ -34,7 +34,7 @@ class Busy(Unavailable):
 
 
 class Held:
-    """The lease, while it is ours."""
+    """The lease, while this process holds it."""
 
     def __init__(self, lease: Lease, world: World, holder: str) -> None:
         self.holder = holder
@@ -44,23 +44,23 @@ class Held:
 
     @property
     def epoch(self) -> int:
-        """Counts holders: by it and by `holder` a worker elsewhere knows whose lease it is."""
+        """Counts holders. With `holder` it lets a remote worker check who holds the lease."""
         return self._lease.epoch or 0
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        """Do `ops` if the lease is still ours, all or nothing. Raises as `Lease.transact`."""
+        """Apply `ops`, all or nothing, if the lease is still held. Raises as `Lease.transact`."""
         async with self._turn:
             return await self._lease.transact(ops)
 
     async def check(self) -> None:
-        """Renew the lease if that is due. Raises `LeaseLost` if it is not ours any more."""
+        """Renew the lease if that is due. Raises `LeaseLost` if it is not held any more."""
         async with self._turn:
             if self._lease.epoch is not None and not self._lease.is_due:
                 return
             try:
                 is_ours = await self._lease.keep()
             except (StoreUnavailable, OutcomeUnknown):
-                # Not known; it is ours for as long as nobody can have taken it.
+                # Unknown; it is still held as long as no other process can have taken it.
                 if self._world.monotonic_s() - self._lease.renewed_s < self._lease.lease_s:
                     return
                 raise LeaseLost(f"{self._lease.key} could not be renewed for too long") from None
@@ -68,7 +68,7 @@ class Held:
                 raise LeaseLost(f"{self._lease.key} was taken over by another job")
 
     async def keep(self) -> None:
-        """Renew the lease for ever. Raises `LeaseLost`."""
+        """Renew the lease until cancelled. Raises `LeaseLost`."""
         while True:
             await self._world.sleep(self._lease.lease_s / 10)
             await self.check()
@@ -83,10 +83,10 @@ async def held(
     wait_s: float = 0.0,
     lease_s: float = LEASE_S,
 ) -> AsyncIterator[Held]:
-    """Hold the lease for what is done within. If it is lost, that is cancelled: `LeaseLost`.
+    """Hold the lease while the body runs. If it is lost, the body is cancelled: `LeaseLost`.
 
-    Raises `Busy` if another job is alive and still holds it after `wait_s`. One that is dead is
-    noticed after `lease_s`, which is waited for in any case.
+    Raises `Busy` if another live job still holds it after `wait_s`. Finding out whether the holder
+    is dead takes `lease_s`; that wait happens in any case.
     """
     holder = world.random_bytes(8).hex()
     lease = Lease(
@@ -112,8 +112,8 @@ async def held(
         raise
     finally:
         if keeping.done() and not keeping.cancelled():
-            drop_error(keeping)  # Told already, or the work has found out by itself.
-        else:  # Also if it was cancelled with everything else, at the end of the process.
+            drop_error(keeping)  # Raised above, or the work noticed it by itself.
+        else:  # Also if all tasks were cancelled at the end of the process.
             keeping.cancel()
             await asyncio.wait([keeping])
             await lease.release()
@@ -132,7 +132,8 @@ async def _take(lease: Lease, metadata: MetadataStore, world: World, wait_s: flo
         other = await leases.current(metadata, NAME)
         first = first or other
         waited_s = world.monotonic_s() - began_s
-        # One that has not moved since we look may be dead, and then the lease will be ours.
+        # A holder whose item has not changed since the first look may be dead; then `keep` takes
+        # the lease over.
         is_alive = other != first or waited_s > 2 * lease.lease_s
         if other is not None and is_alive and waited_s >= wait_s:
             raise Busy(_told(other, world.now_ms()))

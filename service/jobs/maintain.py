@@ -1,8 +1,8 @@
-"""All that keeps a log tidy, in the order in which one leaves work for the next.
+"""All maintenance jobs, in an order in which each one leaves work for the next.
 
-retention   what is too old or too much is hidden
-compact     what is left is rewritten
-sweep       what neither of them needs any more is removed
+retention   hide records beyond the limits of age and size
+compact     rewrite what is left
+sweep       remove the objects that are not referenced any more
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from storage.leases import LeaseLost
 
 
 async def maintain(work: Work, *, spark: bool | None = None) -> Outcome:
-    """Do all of it, once. What fails does not keep the next step from being done."""
+    """Run all steps, once. A failed step does not stop the next."""
     steps: dict[str, Callable[[], Awaitable[Outcome]]] = {
         "retention": lambda: retention(work),
         "compact": lambda: compact(work),
@@ -29,7 +29,7 @@ async def maintain(work: Work, *, spark: bool | None = None) -> Outcome:
         except LeaseLost:
             raise
         except Unsafe as error:
-            # There is no topic yet, so there is nothing to tidy up. A sweep by hand refuses.
+            # There is no topic yet, so there is nothing to sweep. A manual sweep refuses this.
             document = {"ok": True, "skipped": str(error)}
             outcomes[name] = Outcome(ok=True, document=document, lines=[f"left out: {error}"])
         except RiachoError as error:

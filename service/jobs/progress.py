@@ -1,4 +1,4 @@
-"""How a job goes: a bar on a terminal, a line every few seconds anywhere else. To stderr."""
+"""Progress of a job on stderr: a bar on a terminal, otherwise a line every few seconds."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_S: Final = 5.0
-"""Lines in a log are so far apart at least."""
+"""Minimum time between progress lines in a log."""
 
 
 class Meter(Protocol):
-    """Hears how a job goes."""
+    """Receives the progress of a job."""
 
     def planned(self, steps: int) -> None:
-        """So many steps more are to be done."""
+        """Add this many steps to the plan."""
 
     def done(self, steps: int, text: str = "") -> None:
-        """So many of them are; `text` says how far that is, in words."""
+        """Count this many steps as done; `text` describes the progress so far."""
 
     def say(self, text: str) -> None:
-        """Tell something that matters once."""
+        """Show a message once."""
 
 
 class Quiet:
-    """A `Meter` that keeps it to itself."""
+    """A `Meter` that shows nothing."""
 
     def planned(self, steps: int) -> None: ...
 
@@ -63,14 +63,14 @@ class Lines:
             self._stream.write(f"{self._title}: {text}\n")
             self._stream.flush()
         except (OSError, ValueError):
-            return  # Nobody reads it any more; that may not stop the job.
+            return  # The stream is closed; that must not stop the job.
 
 
 @contextmanager
 def shown(
     title: str, monotonic_s: Callable[[], float], stream: TextIO | None = None
 ) -> Iterator[Meter]:
-    """Yield what shows how the job `title` goes."""
+    """Yield a meter that shows the progress of the job `title`."""
     stream = stream or sys.stderr
     if not stream.isatty():
         yield Lines(title, stream, monotonic_s)
@@ -108,7 +108,7 @@ class _Bar:
 
 
 def size(count: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in a human-readable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

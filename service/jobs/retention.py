@@ -1,7 +1,8 @@
-"""Retention: what is too old or too much is hidden, and leaves the index.
+"""Retention: hides records beyond the limits of age and size, and removes them from the index.
 
-The log start of a partition moves, lane by lane, and then what only lists hidden records leaves the
-lane's root. Objects are removed by a sweep. A lane that fails is told, and the others go on.
+Lane by lane, it moves the log starts of partitions, and then removes from the lane's root what
+lists only hidden records. A sweep removes the objects. If a lane fails, it is reported and the
+others continue.
 """
 
 import asyncio
@@ -34,20 +35,20 @@ class TrimmedPartition:
     partition: int
     before: int
     after: int
-    """Where the log begins now."""
+    """The new log start."""
     size_bytes: int
-    """Of what was hidden."""
+    """Size of the hidden records."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RetentionReport:
     lanes: int = 0
     partitions: list[TrimmedPartition] = field(default_factory=list)
-    """Those whose log start moved."""
+    """Partitions whose log start moved."""
     pruned_members: int = 0
-    """Pages and nodes that left roots."""
+    """Pages and nodes removed from roots."""
     pruned_segments: int = 0
-    """Compacted segments that left their lists."""
+    """Compacted segments removed from their lists."""
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -60,9 +61,9 @@ class RetentionReport:
 
 
 async def retention(work: Work, names: Sequence[str] = ()) -> Outcome:
-    """Hide what is too old or too much in the named topics, or in all.
+    """Hide records beyond the limits of age and size in the named topics, or in all.
 
-    Without the lease, only tell what that is.
+    Without the lease, only report what would be hidden.
     """
     topics = await work.topics(names)
     work.meter.planned(sum(len(topic.lanes) for topic in topics))
@@ -78,10 +79,10 @@ async def retain(
     transact: Transact | None,
     seen: Callable[[int], None] = lambda _: None,
 ) -> RetentionReport:
-    """Move log starts to where the topics' configuration wants them; return what went.
+    """Move log starts to where the topics' configuration wants them; return a report.
 
-    `transact` is that of the lease; None: a dry run, which writes nothing. `seen` is told after
-    every few lanes how many they were. Raises `LeaseLost` when somebody else took over.
+    `transact` is that of the lease; None: a dry run, which writes nothing. `seen` is called after
+    every few lanes with their number. Raises `LeaseLost` if another process took over.
     """
     work = _Work(stores, transact)
     lanes = [(topic, lane) for topic in topics for lane in topic.lanes]

@@ -8,11 +8,11 @@ call the same functions, so what is written for one works with the other:
 
 Every worker (a thread here, a process in Spark) opens the stores once and keeps them.
 
-- Functions must be importable by name, or be a `functools.partial` of one that is: they travel.
+- Functions are pickled: they must be importable by name, or a `functools.partial` of one that is.
 - A task may run twice, if a machine is lost. It may be cancelled at any await.
-- The first error ends the whole: a `RiachoError` is raised as it was, anything else as
-  `TaskFailed`. Tasks that run are cancelled, and those that wait never begin.
-- To stop reading results (`close` of the iterator) does the same.
+- The first error ends the run: a `RiachoError` is raised unchanged, any other error as
+  `TaskFailed`. Running tasks are cancelled, and waiting tasks never begin.
+- Closing the iterator of results also cancels the tasks.
 """
 
 import asyncio
@@ -46,20 +46,20 @@ T = TypeVar("T")
 Task: TypeAlias = Callable[[Stores, bytes], Awaitable[bytes]]
 
 GROUP: Final = "group"
-"""The column, int64 and never null, by which rows are brought together."""
+"""The column, int64 and never null, by which rows are grouped."""
 
 CLOSE_S_MAX: Final = 60.0
-"""How long a worker may take to end what was cancelled, and to close its stores."""
+"""Maximum time for a worker to end its cancelled tasks and to close its stores."""
 
 
 class TaskFailed(RiachoError):
-    """A task ended with an error that nobody foresaw."""
+    """A task ended with an unexpected error."""
 
     code = "TASK_FAILED"
 
 
 class Cancelled(TaskFailed):
-    """It was us who stopped it."""
+    """The run was stopped by `cancel`."""
 
     code = "TASK_CANCELLED"
 
@@ -70,14 +70,14 @@ class Spread:
 
     function: Callable[[Stores, bytes], AsyncIterator[pa.RecordBatch]]
     schema: pa.Schema
-    """Of what it yields; with a column `group`."""
+    """Schema of the batches that it yields; with a column `group`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regroup:
-    """A phase in the middle: all rows of one group, to rows of other groups.
+    """A middle phase of a shuffle: from all rows of one group to rows of other groups.
 
-    The rows come as one table, with the columns of the phase before, sorted by `sort_by`.
+    The rows are one table, with the columns of the previous phase, sorted by `sort_by`.
     """
 
     function: Callable[[Stores, int, pa.Table], AsyncIterator[pa.RecordBatch]]
@@ -87,7 +87,7 @@ class Regroup:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """The last phase: all rows of one group, to one result."""
+    """The last phase of a shuffle: from all rows of one group to one result."""
 
     function: Callable[[Stores, int, pa.Table], Awaitable[bytes]]
     sort_by: tuple[str, ...] = ()
@@ -96,10 +96,10 @@ class Gather:
 class Runner(Protocol):
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once; what plans are made for."""
+        """Number of concurrent tasks, for planning."""
 
     def run(self, function: Task, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the result of every payload, as soon as there is one, in any order."""
+        """Yield the result of every payload as soon as it is there, in any order."""
 
     def indexed(self, function: Task, payloads: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield what `run` does, each result with the position of its payload."""
@@ -109,14 +109,14 @@ class Runner(Protocol):
     ) -> Iterator[tuple[int, bytes]]:
         """Yield every group of the last phase and its result, in any order.
 
-        A group of which no row came has no result.
+        A group without rows has no result.
         """
 
     def cancel(self) -> None:
-        """End, from any thread, what is going on: its reader meets `Cancelled`."""
+        """Stop all runs, from any thread; readers of their results get `Cancelled`."""
 
     def close(self) -> None:
-        """Close the stores. Nothing may be going on, and nothing may be called afterwards."""
+        """Close the stores. No run may be active, and no method may be called afterwards."""
 
 
 class Worker:
@@ -186,7 +186,7 @@ async def _closed(found: Any, _: Stores) -> None:
 
 
 class ThreadRunner:
-    """A `Runner` in this process. What takes long, Arrow and the stores do beside each other."""
+    """A `Runner` in this process. The slow parts, Arrow and the stores, run in parallel."""
 
     def __init__(self, open_stores: Open, parallelism: int) -> None:
         self.parallelism = parallelism
@@ -282,7 +282,7 @@ def _result(future: "Future[T]") -> T:
 
 
 def failed(error: BaseException) -> TaskFailed:
-    """Return what a task's error is told as where its result is awaited."""
+    """Return the error to raise in the reader for an unexpected error of a task."""
     return TaskFailed(f"a task failed: {type(error).__name__}: {error}")
 
 
@@ -334,7 +334,7 @@ def split(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def joined(batches: Sequence[pa.RecordBatch], sort_by: Sequence[str]) -> pa.Table:
-    """Return the rows of one group as the next phase wants them."""
+    """Return the rows of one group as a table for the next phase."""
     table = pa.Table.from_batches(batches)
     return table.sort_by([(name, "ascending") for name in sort_by]) if sort_by else table
 
@@ -349,9 +349,9 @@ async def results(
 
 
 async def beside(runner: Runner, found: Iterator[T]) -> AsyncGenerator[T, None]:
-    """Yield what the blocking `found`, an iterator of `runner`, does; a thread reads it.
+    """Yield the items of `found`, a blocking iterator of `runner`, which a thread reads.
 
-    If nobody wants more of it, what the runner does is cancelled.
+    If the caller stops early, the run is cancelled.
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[list[T]] = asyncio.Queue()

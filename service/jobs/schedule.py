@@ -1,11 +1,12 @@
-"""Maintenance on schedule, beside a gateway: `python -m service.jobs maintain`, again and again.
+"""Scheduled maintenance beside a gateway: runs `python -m service.jobs maintain` periodically.
 
-Each run is a process of its own, so that neither its memory nor a JVM is ever the gateway's, and
-it steps back when others want to work. There is one schedule in a `riacho serve`, whatever the
-number of workers. Of several of them on the same stores one does the work: the others find the
-lease taken, say so, and try again the next time.
+Each run is a separate process with a low CPU priority, so that neither its memory nor a JVM is
+ever the gateway's. A `riacho serve` has one schedule, whatever its number of workers. If several
+of them share the same stores, one does the work: the others find the lease taken, report it, and
+retry the next time.
 
-The child reads from a pipe that nobody writes to. It ends when we do, however we end.
+The child's stdin is a pipe that this process never writes to. The child stops at its end, so it
+ends when this process does, for whatever reason.
 """
 
 import logging
@@ -18,7 +19,7 @@ from typing import IO, Final
 log = logging.getLogger("riacho.maintenance")
 
 STOP_S_MAX: Final = 5.0
-"""A run that has not stopped by then is killed; it leaves garbage and a lease that stands still."""
+"""A run that has not stopped by then is killed; it leaves garbage and a lease that must expire."""
 
 NICE: Final = 10
 
@@ -34,7 +35,7 @@ COMMAND: Final = (
 
 
 class Maintenance:
-    """Runs `command` every so often, the pause counted from the end of the last run."""
+    """Runs `command` periodically, `every_s` after the end of the last run."""
 
     def __init__(self, every_s: float, command: Sequence[str] = COMMAND) -> None:
         self._every_s = every_s
@@ -48,7 +49,7 @@ class Maintenance:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop what runs, and return when it has ended."""
+        """Stop the schedule and the current run, and wait for it to end."""
         self._stopping.set()
         with self._turn:
             process = self._process

@@ -1,11 +1,11 @@
-"""A Spark session that starts quietly, within bounds, and leaves nothing behind.
+"""Spark sessions without console output, with bounded memory, and with full cleanup.
 
-    submitted (spark-submit, EMR)   the session there is; its master, memory and end are its own
-    otherwise                       a JVM is started here, and ends with the session
+    submitted (spark-submit, EMR)   use that session, with its own master and memory
+    otherwise                       start a JVM here, which ends with the session
 
 Records never pass through the JVM: workers are Python processes that read and write the stores.
-So the JVM's memory is small, whatever the size of the log, and what a worker needs is stated by
-the tasks themselves.
+So the JVM's memory is small, whatever the size of the log; the memory of a worker depends on the
+tasks.
 """
 
 import logging
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JVM_MEMORY: Final = "1g"
-"""Of the driver, which on `local[*]` is also the executor, and of each executor of a cluster."""
+"""Heap of the driver, on `local[*]` also the executor, and of each executor of a cluster."""
 
 ARROW_ROWS_MAX: Final = 65_536
-"""Rows of a batch between the JVM and a worker. They are keys and offsets, not values."""
+"""Maximum rows per batch between the JVM and a worker: keys and offsets, not values."""
 
 STOP_S_MAX: Final = 20.0
 """A JVM that has not ended by then is killed."""
@@ -37,7 +37,7 @@ STOP_S_MAX: Final = 20.0
 JAVA_MIN: Final = 17
 
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Halves the CPU time until a JVM is ready; what it compiles is slower, and the heap is small."""
+"""Halves the CPU time to start a JVM. Compiled code is slower; the heap is small."""
 
 _TAIL_LINES: Final = 5
 
@@ -51,12 +51,12 @@ def session(
     computes: bool = False,
     started: Callable[[str], None] = lambda _: None,
 ) -> "Iterator[SparkSession]":
-    """Yield the session that was submitted, or one of our own with a JVM that ends with it.
+    """Yield the active or submitted session, or a new one whose JVM ends with it.
 
-    One that `computes`, as for queries of people, takes longer to start and is faster then.
-    `started` hears that a JVM is started, which takes some seconds.
+    With `computes`, as for interactive queries, it takes longer to start and then runs faster.
+    `started` is called before a JVM is started, which takes some seconds.
 
-    Raises `NotSupported` if there is no PySpark or no Java, with what to install.
+    Raises `NotSupported` if PySpark or Java is missing; the message says what to install.
     """
     sessions = _sessions()
     active = sessions.getActiveSession()
@@ -78,7 +78,7 @@ def session(
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process, or something that does as it does."""
+    """Whether spark-submit, or a launcher that works like it, started this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -100,7 +100,8 @@ def _started(
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    # Workers that are other pythons would not find us, nor pyarrow. Elsewhere ours may be none.
+    # Workers with another Python would find neither this package nor pyarrow. On a cluster
+    # PYSPARK_PYTHON wins, because the path of this interpreter may not exist there.
     if master.startswith("local") or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="riacho-spark-") as scratch:
@@ -119,7 +120,7 @@ def _started(
                     context.setLogLevel("ERROR")
                     yield SparkSession(context)
                 finally:
-                    with suppress(Exception):  # The JVM may be gone, and goes in any case.
+                    with suppress(Exception):  # The JVM may have ended, and is ended below anyway.
                         context.stop()
             finally:
                 _end(gateway)
@@ -144,7 +145,7 @@ def _config(master: str, name: str, scratch: Path, java_options: str) -> dict[st
 
 
 def _local() -> dict[str, str]:
-    # Workers find what this process runs, also where it is not installed.
+    # Lets workers import the code of this process even if it is not installed.
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -181,11 +182,11 @@ def _tail(noise: IO[bytes]) -> str:
 
 
 def _end(gateway: Any) -> None:
-    """End the JVM, and forget it, so that another session may begin in this process."""
+    """End the JVM and clear it in PySpark, so that this process can start another session."""
     from pyspark import SparkContext
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    with suppress(Exception):  # It may be gone already.
+    with suppress(Exception):  # It may have ended already.
         gateway.shutdown()
     process: subprocess.Popen[bytes] = gateway.proc
     assert process.stdin is not None

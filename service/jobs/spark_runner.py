@@ -1,11 +1,12 @@
-"""The `Runner` whose workers are Spark's: on this machine, or on as many as a cluster has.
+"""The `Runner` that uses Spark workers, on this machine or on a cluster.
 
-Through the JVM go payloads, results, and the rows of a shuffle, which it spills to disk if need
-be. What tasks read and write, they read and write by themselves.
+Only payloads, results and the rows of a shuffle pass through the JVM, which spills them to disk if
+needed. Tasks read and write the stores directly.
 
-Results come as soon as the Spark task that made them ends: beside the list that Spark returns in
-the end, tasks add them to an accumulator, which Spark brings here with every task that it counts.
-An error of ours travels inside the text of Spark's, because that is all Spark lets through.
+A result arrives as soon as the Spark task that made it ends: in addition to the list that Spark
+returns at the end, tasks add results to an accumulator, which Spark delivers here with every task
+that ends. A `RiachoError` is encoded in the text of Spark's error, because Spark passes on nothing
+else.
 """
 
 import base64
@@ -42,14 +43,14 @@ from service.jobs.stores import Shipped, Stores
 from storage.errors import RiachoError
 
 SLICES_PER_CORE: Final = 32
-"""Payloads are dealt out to so many Spark tasks at most: each costs some milliseconds, and while
-one of them takes long, the others go to other cores."""
+"""Maximum Spark tasks per core for payloads. Each costs some milliseconds; with many, one slow task
+does not hold up the others, which run on other cores."""
 
 SHUFFLE_PER_CORE: Final = 4
-"""Groups are dealt out to so many Spark tasks after a shuffle."""
+"""Number of Spark tasks per core for the groups of a shuffle."""
 
 CANCEL_S_MAX: Final = 30.0
-"""How long is waited for a Spark job that was cancelled."""
+"""Maximum wait for a cancelled Spark job to end."""
 
 _CANCEL_AGAIN_S: Final = 0.5
 _ERROR: Final = re.compile(r"riacho-error<([A-Za-z0-9+/=]*)>")
@@ -111,10 +112,10 @@ class SparkRunner:
             rows.put(Cancelled("it was stopped"))
 
     def close(self) -> None:
-        """Leave the session to whoever opened it; the stores are closed with its workers."""
+        """Do nothing: the caller closes the session, and the stores are closed with its workers."""
 
     def _dealt(self, payloads: Sequence[bytes]) -> tuple[list[Row], int]:
-        """Return the payloads so that neighbours, which are of a size, go to different tasks."""
+        """Return the payloads so that neighbours, of similar size, go to different tasks."""
         count = min(len(payloads), SLICES_PER_CORE * self.parallelism)
         numbered = list(enumerate(payloads))
         return list(chain.from_iterable(numbered[start::count] for start in range(count))), count
@@ -146,7 +147,7 @@ class SparkRunner:
             self._end(thread, name)
 
     def _end(self, thread: InheritableThread, name: str) -> None:
-        # A job that has not begun yet cannot be cancelled; so it is tried until it is gone.
+        # A job that has not begun yet cannot be cancelled, so retry until it has ended.
         for _ in range(int(CANCEL_S_MAX / _CANCEL_AGAIN_S)):
             if not thread.is_alive():
                 return
@@ -155,7 +156,7 @@ class SparkRunner:
 
 
 def _rows(rows: Rows, over: Rows) -> Generator[Row, None, None]:
-    """Yield every row once: as it was told or, at the latest, when all are there."""
+    """Yield every row once: as soon as it is reported or, at the latest, when the job ends."""
     seen: set[int] = set()
     while True:
         found = rows.get()
@@ -173,13 +174,13 @@ def _rows(rows: Rows, over: Rows) -> Generator[Row, None, None]:
 
 
 def _raised(error: Exception) -> RiachoError:
-    """Return what a task raised, as far as Spark's error tells."""
+    """Return the error of a task if Spark's error contains it, else a `TaskFailed`."""
     if isinstance(error, RiachoError):
         return error
     text = str(error)
     ours = _ERROR.search(text)
     if ours is not None:
-        # By our own worker, in a process that can do what it likes to the stores anyway.
+        # Pickled by our own worker, which has full access to the stores anyway.
         found = pickle.loads(base64.b64decode(ours[1]))
         assert isinstance(found, RiachoError), found
         return found
@@ -187,14 +188,14 @@ def _raised(error: Exception) -> RiachoError:
 
 
 def _gist(text: str) -> str:
-    """Return the line that says most: the end of a Python traceback, or how Spark begins."""
+    """Return the most useful line: the error of a Python traceback, or else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception): ", line)]
     return (raised or lines or ["it did not say why"])[0][:500]
 
 
 class _Told(AccumulatorParam[list[Row]]):
-    """Gathers rows in a worker; here, hands them on."""
+    """Collects rows in a worker; in the driver, puts them into the queue."""
 
     def __init__(self, rows: "Rows | None" = None) -> None:
         self._rows = rows
@@ -227,7 +228,7 @@ def _mapped(
 # What follows runs in Spark's workers.
 
 _WORKERS: Final[dict[bytes, Worker]] = {}
-"""The stores that are open in this process, by what opened them."""
+"""Workers with open stores in this process, by the pickled `Shipped` that opens them."""
 
 
 def _worker(shipped: Shipped) -> Worker:

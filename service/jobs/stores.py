@@ -1,7 +1,7 @@
-"""The stores that a job works on, and how a worker on another machine comes to the same ones.
+"""The stores of a job, and how a worker on another machine opens the same ones.
 
-What a worker needs to know travels with its work: a cluster's machines do not have the variables
-of whoever started the job. Secrets do not travel. On AWS a machine has a role of its own.
+The settings are sent with the work, because machines of a cluster do not have the environment of
+the process that started the job. Secrets are not sent. On AWS a machine has its own role.
 """
 
 import os
@@ -24,12 +24,12 @@ TRAVELLING: Final = (
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL_DYNAMODB",
 )
-"""Variables that say where the stores are, and nothing that opens them."""
+"""Variables sent to workers: locations of the stores, but no credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """What a task may use. It belongs to one event loop."""
+    """The stores for a task. They belong to one event loop."""
 
     zones: Zones
     metadata: MetadataStore
@@ -53,7 +53,7 @@ Open: TypeAlias = Callable[[], AbstractAsyncContextManager[Stores]]
 
 @asynccontextmanager
 async def opened(settings: Settings, world: World | None = None) -> AsyncIterator[Stores]:
-    """Open the stores that `settings` names, and close them in the end."""
+    """Open the stores that `settings` names, and close them at the end."""
     world = world or real_world()
     zones = open_zones(settings)
     try:
@@ -68,20 +68,20 @@ async def opened(settings: Settings, world: World | None = None) -> AsyncIterato
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """Settings on their way to a worker. Calling it opens the stores there."""
+    """Settings sent to a worker. Calling it opens the stores there."""
 
     settings: Settings
     environment: Mapping[str, str]
 
     def __call__(self) -> AbstractAsyncContextManager[Stores]:
         for name, value in self.environment.items():
-            # What a machine was told by its operator is right for that machine.
+            # Variables that the machine already has take precedence.
             os.environ.setdefault(name, value)
         return opened(self.settings)
 
 
 def ship(settings: Settings) -> Shipped:
-    """Return what opens the stores of `settings` in any process that can reach them."""
+    """Return a callable that opens the stores of `settings` in any process that can reach them."""
     environment = {name: os.environ[name] for name in TRAVELLING if name in os.environ}
     data = settings.data.expanduser().absolute()
     return Shipped(settings.model_copy(update={"data": data}), environment)

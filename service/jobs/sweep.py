@@ -1,11 +1,10 @@
-"""Sweeping a whole deployment: what nothing refers to is removed, zone by zone.
+"""Sweeps a whole deployment: removes unreferenced objects, zone by zone.
 
-    in this process   objects are listed, references strike them out (maintenance/sweep.py)
-    with a runner     both are spread over workers, and meet by the last digits of their names
+    in this process   list objects, then drop the referenced ones (maintenance/sweep.py)
+    with a runner     workers list both, and join them by the last digits of the names
 
-Either way the sweep is of what was old when it began, so it may be stopped and begun again.
-Without a word about it Spark is asked when there are more objects than this process looks at
-together.
+Either way only objects that were old when the sweep began are removed, so it may be stopped and
+restarted. By default Spark is used if there are more objects than this process handles at once.
 """
 
 import logging
@@ -47,28 +46,28 @@ log = logging.getLogger(__name__)
 
 MIN_AGE_MS: Final = 3_600_000
 SAFE_AGE_MS_MIN: Final = 900_000
-"""A commit may come as late as 10 minutes after its objects; less than this is not safe."""
+"""Minimum safe age: a commit may come as late as 10 minutes after its objects."""
 
 CLOCK_SLACK_MS: Final = 60_000
-"""A zone's clock may be behind ours by so much; some tell only the second."""
+"""Ignored difference to a zone's clock; some zones report whole seconds only."""
 
 _MANY: Final = 1 << 62
-"""More bytes than any limit, to ask for Spark."""
+"""More bytes than any limit, to request Spark."""
 _DIGITS: Final = "0123456789abcdef"
 
 
 class Held(Protocol):
-    """A lease that is ours."""
+    """A lease that this process holds."""
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
-        """Do `ops` if it still is; raises `LeaseLost`."""
+        """Apply `ops` if it is still held; raises `LeaseLost`."""
 
     async def check(self) -> None:
-        """Raise `LeaseLost` unless it still is."""
+        """Raise `LeaseLost` unless it is still held."""
 
 
 class Unsafe(Rejected):
-    """A sweep that might remove what is needed, and was not told to do it all the same."""
+    """Refused: the sweep might remove what is needed, and `is_unsafe` was not given."""
 
     code = "UNSAFE_SWEEP"
 
@@ -81,9 +80,9 @@ async def sweep(
     is_unsafe: bool = False,
     spark: bool | None = None,
 ) -> Outcome:
-    """Remove what nothing refers to; without the lease, only tell what that is.
+    """Remove unreferenced objects; without the lease, only report them.
 
-    `spark` is as in `How`: None leaves it to what there is to do. Raises `Unsafe`.
+    `spark` is as in `How`: None decides by the amount of work. Raises `Unsafe`.
     """
     removed = Count()
 
@@ -111,7 +110,7 @@ async def _swept(work: Work, job: "Sweep", spark: bool | None) -> "SweepReport":
         return await job.run(divides=spark is False)
     except TooMany:
         runner = await work.runners.for_bytes(_MANY)
-    # Threads would hold all names at once; in parts they need not.
+    # With threads, all names would be in memory at once; `run` divides them into parts.
     return await (job.run() if isinstance(runner, ThreadRunner) else job.run_with(runner))
 
 
@@ -119,12 +118,12 @@ async def _swept(work: Work, job: "Sweep", spark: bool | None) -> "SweepReport":
 class Options:
     min_age_ms: int = MIN_AGE_MS
     limit: int | None = None
-    """As many objects are removed at most."""
+    """Maximum number of objects to remove."""
     is_unsafe: bool = False
     clocks_differ_ms: int = CLOCKS_DIFFER_MS
-    """Batches in the table must be older by so much."""
+    """Additional minimum age of batches in the table."""
     removed: Callable[[int, int], None] = lambda _objects, _bytes: None
-    """Told of objects and bytes, batch by batch."""
+    """Called with the objects and bytes of each removed batch."""
 
 
 class Sweep:
@@ -167,10 +166,10 @@ class Sweep:
         return self.report
 
     async def run_with(self, runner: Runner) -> SweepReport:
-        """Sweep with many workers. They look themselves whether the lease is still ours."""
+        """Sweep with many workers. Each checks by itself that the lease is still held."""
         names = await self.prepare()
         removal = await self._removal()
-        # Read before anything is listed: only what is older than either counts.
+        # Read before objects are listed. This is safe: only objects older than both reads count.
         metadata = self._stores.metadata
         staged = await staged_keys(metadata)
         encoded = [heads.encode(head) async for head in every_head(metadata)]
@@ -209,9 +208,9 @@ class Sweep:
         self._options.removed(objects, size_bytes)
 
     async def prepare(self) -> list[str]:
-        """Check that it is safe, remove leftover heads; return the zones to be swept.
+        """Check that the sweep is safe, remove leftover heads; return the zones to sweep.
 
-        Raises `Unsafe`, and `Corrupt` if a head may be missing: what it refers to is not garbage.
+        Raises `Unsafe`, and `Corrupt` if a head may be missing: its objects are not garbage.
         """
         age_ms = self._options.min_age_ms
         if age_ms < SAFE_AGE_MS_MIN and not self._options.is_unsafe:
@@ -236,10 +235,10 @@ class Sweep:
         return [name for name, tally in self.report.zones.items() if not tally.problem]
 
     async def _heed_clocks(self) -> None:
-        """Judge ages by the clock that is furthest behind: ours, or that of a zone.
+        """Judge ages by the clock that is furthest behind: this machine's, or that of a zone.
 
-        A zone says when it got an object. If our clock were ahead of that, what is about to be
-        committed would look old enough.
+        A zone reports when it got an object. If this machine's clock were ahead of the zone's,
+        objects that are about to be committed would look old enough.
         """
         now_ms = self._stores.world.now_ms()
         behind_ms = 0
@@ -285,7 +284,7 @@ class Sweep:
         return found
 
     async def _check_marker(self, name: str, marker: str) -> None:
-        """Note a problem if the zone is not the one that the table knows."""
+        """Record a problem if the zone does not hold its marker."""
         try:
             await self._stores.zones.store(name).size(keys.zone_marker(marker))
         except ObjectMissing:
@@ -294,7 +293,7 @@ class Sweep:
             self.report.zones[name].problem = str(error)
 
     async def _check_heads(self) -> None:
-        """Raise `Corrupt` if what cannot be found might be taken for what is gone."""
+        """Raise `Corrupt` if a head may be missing: its objects would look unreferenced."""
         async for _ in every_head(self._stores.metadata):
             pass
 
@@ -312,12 +311,12 @@ class Sweep:
             try:
                 removed = await gone_topics.remove_heads(metadata, gone, is_topic, held.transact)
             except MetadataConflict:
-                continue  # Someone else is at it.
+                continue  # Another process changed it.
             self.report.heads_removed += removed
 
     @property
     def left(self) -> int | None:
-        """How many objects may still be removed; None: any number."""
+        """Number of objects that may still be removed; None: no limit."""
         if self._options.limit is None:
             return None
         return self._options.limit - self._removed

@@ -1,7 +1,7 @@
-"""Sweeping the table: batches that no head mentions are removed.
+"""Sweeps the table: removes batches that no head refers to.
 
-As with objects, only what is older than anything in flight is looked at, and it is listed before
-heads are read: what was committed meanwhile is there, and so is what was not moved yet.
+As with objects, only batches older than anything in flight are considered, and they are listed
+before heads are read: so the heads include what was committed meanwhile or is not moved yet.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +13,7 @@ from storage.reading.table_batches import OldBatch, mentioned, old
 from storage.stores.metadata import MetadataStore
 
 CLOCKS_DIFFER_MS: Final = 3_600_000
-"""A bucket says when it got an object, a table does not: how far clocks may be apart, at most."""
+"""Maximum clock difference. Unlike a bucket, the table does not record when it got a batch."""
 
 _CHECKED_EVERY: Final = 100
 
@@ -21,12 +21,12 @@ _CHECKED_EVERY: Final = 100
 async def orphans(
     metadata: MetadataStore, cutoff_ms: int, heads: Callable[[], AsyncIterator[Head]]
 ) -> list[OldBatch]:
-    """Return the batches, named at `cutoff_ms` or before, that no head mentions."""
+    """Return the batches, named at `cutoff_ms` or before, that no head refers to."""
     found: dict[bytes, OldBatch] = {}
     async for some in old(metadata, cutoff_ms):
         found.update({batch.object_id: batch for batch in some})
     if found:
-        # Mostly there is none, and a deployment may have many heads.
+        # Usually there is none, and a deployment may have many heads to read.
         async for head in heads():
             for object_id in mentioned(head):
                 found.pop(object_id, None)
@@ -39,12 +39,12 @@ async def remove(
     check: Callable[[], Awaitable[None]],
     removed: Callable[[int, int], None],
 ) -> None:
-    """Remove batches, one by one; `check` raises now and then if we may not any more."""
+    """Remove batches one by one. `check` is called every few and raises if the lease is lost."""
     for number, batch in enumerate(batches):
         if number % _CHECKED_EVERY == 0:
             await check()
         try:
             await metadata.transact([batch.removal])
         except (MetadataConflict, OutcomeUnknown):
-            continue  # Somebody else was first; or the next sweep finds it gone, or not.
+            continue  # Changed by another process, or outcome unknown: left to the next sweep.
         removed(1, batch.size_bytes)

@@ -1,4 +1,4 @@
-"""What a sweep found and did, for people and for programs."""
+"""The report of a sweep, as text and as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from storage.maintenance.sweep import KINDS, Count, ZoneTally
 class SweepReport:
     zones: dict[str, ZoneTally] = field(default_factory=dict)
     heads_removed: int = 0
-    """What interrupted calls left of topics that are gone."""
+    """Heads of deleted topics that interrupted calls left behind."""
     batches: Count = field(default_factory=Count)
-    """Batches in the table that no head mentions."""
+    """Batches in the table that no head refers to."""
     batches_removed: Count = field(default_factory=Count)
     is_complete: bool = True
-    """False: the limit came first, or a zone could not be swept."""
+    """False: the limit was reached first, or a zone could not be swept."""
 
     @property
     def problems(self) -> dict[str, str]:
@@ -43,7 +43,7 @@ class SweepReport:
 
 
 def outcome(report: SweepReport, *, is_dry: bool) -> Outcome:
-    """Return what a job says of it."""
+    """Return the report as the outcome of a job."""
     document: dict[str, Any] = {
         "ok": not report.problems,
         "dry_run": is_dry,

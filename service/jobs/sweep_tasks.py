@@ -1,12 +1,12 @@
-"""A sweep over many workers: objects and references meet by the last digits of their names.
+"""A sweep with many workers: joins objects and references by the last digits of their names.
 
     list of a zone, by digit and kind of key   ─┐
     heads, by a few lanes                      ─┼─▶ rows by group ──▶ objects without a reference
     staged by transactions                     ─┘                     are removed
 
-It is an anti join of which only keys are moved. Heads and transactions are read before anything is
-listed; that is safe because only objects count that were old before either (maintenance/sweep.py).
-A task that runs twice removes nothing twice.
+It is an anti join that moves only keys. Heads and transactions are read before objects are listed;
+that is safe because only objects count that were old before either (maintenance/sweep.py). A task
+that runs twice removes nothing twice.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ from storage.maintenance.sweep import Candidate, Count, ZoneTally, parse_key
 T = TypeVar("T")
 
 GROUPS: Final = 256
-"""By the last two digits: of a hundred million objects, 400,000 each."""
+"""One per value of the last two digits: 400,000 each of a hundred million objects."""
 
 PREFIXES: Final = ("hot", "index", "log", "zone")
 LANES_PER_TASK: Final = 8
@@ -51,9 +51,9 @@ REFERENCE: Final = "reference"
 SEEN: Final = "seen"
 UNKNOWN: Final = "not ours"
 PROBLEM: Final = "problem"
-"""The zone was not listed to the end; `key` says why. What was listed counts."""
+"""The zone was not listed completely; `key` says why. The listed objects count."""
 BLOCKED: Final = "blocked"
-"""What a lane refers to in the zone is not known; `key` says why. Nothing may be removed there."""
+"""The references of a lane are unknown; `key` says why. Nothing in the zone may be removed."""
 
 
 class Listing(msgspec.Struct, frozen=True, tag="list"):
@@ -93,7 +93,7 @@ def payloads(
 
 
 async def rows(stores: Stores, payload: bytes) -> AsyncIterator[pa.RecordBatch]:
-    """Yield what a task found: objects that are old enough, or keys that are referred to."""
+    """Yield the rows of a task: objects that are old enough, or referenced keys."""
     match decode_task(payload):
         case Listing() as task:
             found = _listed(stores, task)
@@ -163,16 +163,16 @@ def _batch(found: Sequence[tuple[int, str, str, str, int, int]]) -> pa.RecordBat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """How a worker removes what it finds. It travels."""
+    """How a worker removes what it finds. It is pickled and sent to workers."""
 
     holder: str = ""
-    """Who must hold the lease; nobody: a dry run."""
+    """The process that must hold the lease; empty: a dry run."""
     epoch: int = 0
     lease: str = "maintenance"
     limit: int | None = None
-    """As many objects of all groups together at most."""
+    """Maximum number of objects to remove, over all groups."""
     first_group: int = 0
-    """Which groups may remove one more if the limit cannot be divided; at random."""
+    """First of the groups that may remove one more if the limit is not divisible; random."""
 
     def limit_of(self, group: int) -> int | None:
         if self.limit is None:
@@ -190,7 +190,7 @@ class Removal:
 
 
 async def remove(removal: Removal, stores: Stores, group: int, table: pa.Table) -> bytes:
-    """Remove the objects of a group that nothing refers to; return what was done, by zone."""
+    """Remove the unreferenced objects of a group; return the encoded tallies by zone."""
     tallies: dict[str, ZoneTally] = {}
     kinds = table.column("kind")
     is_note = pc.is_in(kinds, pa.array([SEEN, UNKNOWN, PROBLEM, BLOCKED]))
@@ -215,7 +215,7 @@ async def remove(removal: Removal, stores: Stores, group: int, table: pa.Table) 
 
 
 def _noted(tallies: dict[str, ZoneTally], row: dict[str, object]) -> str:
-    """Count what a row says of a zone; return what kind of note it is."""
+    """Add the note of a row to the tally of its zone; return the kind of note."""
     tally = tallies.setdefault(str(row["zone"]), ZoneTally())
     kind, objects, size_bytes = str(row["kind"]), row["objects"], row["size_bytes"]
     assert isinstance(objects, int)
@@ -238,10 +238,10 @@ def _by_zone(orphans: pa.Table) -> dict[str, list[Candidate]]:
 
 
 def decode_task(payload: bytes) -> Listing | References | Keys:
-    """Return what a task is told, or raise `Corrupt`."""
+    """Return the payload of a task, or raise `Corrupt`."""
     return frames.decoded(payload, _TASK, "the payload of a sweep")
 
 
 def decode(result: bytes) -> dict[str, ZoneTally]:
-    """Return what a task answers, or raise `Corrupt`."""
+    """Return the result of a task, or raise `Corrupt`."""
     return frames.decoded(result, _TALLIES, "the result of a sweep")

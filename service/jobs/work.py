@@ -1,4 +1,4 @@
-"""What every job has: stores, a lease that is kept, runners, and somebody who watches."""
+"""The context of a job: stores, the maintenance lease, runners, and a progress meter."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,13 +17,13 @@ from storage.topics.topics import Topic
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A job's tools."""
+    """The context of a job."""
 
     stores: Stores
     runners: Runners
     meter: Meter
     held: Held | None
-    """None: nothing may be changed."""
+    """None: the job may not change anything."""
 
     async def topics(self, names: Sequence[str]) -> list[Topic]:
         """Return the named topics; none named: all. Raises `UnknownTopicOrPartition`."""
@@ -33,13 +33,13 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a job has to say in the end."""
+    """The result of a job."""
 
     ok: bool
     document: dict[str, Any]
-    """For programs."""
+    """For JSON output."""
     lines: list[str] = field(default_factory=list)
-    """For people."""
+    """For text output."""
 
 
 @asynccontextmanager
@@ -51,9 +51,9 @@ async def begun(
     changes: bool = True,
     world: World | None = None,
 ) -> AsyncIterator[Work]:
-    """Open what the job needs. One that `changes` something holds the lease meanwhile.
+    """Open the context of a job. If it `changes` something, it holds the lease meanwhile.
 
-    Raises `lease.Busy` if another job runs, and `LeaseLost` if this one was taken for dead.
+    Raises `lease.Busy` if another job runs, and `LeaseLost` if another job took over the lease.
     """
     world = world or real_world()
     async with AsyncExitStack() as stack:
