@@ -1,8 +1,8 @@
 """The controller on a schedule: one tick per call, more of them while there is much to copy.
 
-Besides what a controller does, a call does what gateways do beside their requests elsewhere: it
-ends sessions of groups and transactions that nobody's call has met, and once an hour forgets what
-has expired. Its schedule keeps the environment warm, so it remembers what it saw a minute ago.
+A call also does the upkeep that gateways do in the background elsewhere: it ends sessions of
+groups and overdue transactions that no request has ended, and once an hour deletes what has
+expired. The schedule keeps the environment warm, so state of a minute ago is still in memory.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from storage.topics.topics import Topics
 log = logging.getLogger("riacho.controller")
 
 MARGIN_S: Final = 15.0
-"""No further tick begins if the function has less time left: one may copy for a few seconds."""
+"""Minimum time left to begin another tick: one tick may copy for a few seconds."""
 
 MINUTES: Final = 60
 
 
 class ScheduledController:
-    """Answers events of a schedule."""
+    """Handles events of a schedule."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class ScheduledController:
         self._expired_hour = -1
 
     def __call__(self, _event: object, context: Any) -> dict[str, Any]:
-        """Do what is due, and return a report. Raises what the stores raised."""
+        """Do what is due, and return a report. Raises the errors of the stores."""
         self._clock.thaw()
-        # Who does not tell how much time there is gets one tick.
+        # Without a time limit in the context there is one tick.
         until_s = self._clock.monotonic_s() + (left_s(context) or 0.0) - MARGIN_S
         return self._loop.run_until_complete(self._call(until_s))
 
     async def _call(self, until_s: float) -> dict[str, Any]:
         ticks, is_controller = 0, False
-        # One that used up the time that it may copy for has more to copy; others are waiting.
+        # A tick that used up its time for copying has more to copy; other ticks only wait.
         has_more = True
         while has_more:
             began_s = self._clock.monotonic_s()
@@ -106,7 +106,7 @@ class ScheduledController:
         }
 
     async def _expire(self) -> bool:
-        """Forget what has expired, in the first minute of an hour: no memory is needed for that."""
+        """Delete what has expired, in the first minute of an hour, which needs no stored state."""
         hour, minute = divmod(self._world.now_ms() // 60_000, MINUTES)
         if minute != 0 or hour == self._expired_hour:
             return False
@@ -120,7 +120,7 @@ class ScheduledController:
         return True
 
     def close(self) -> None:
-        """Let go of the lease and the stores. Lambda never does this; tests do."""
+        """Release the lease and close the stores. Lambda never calls this; tests do."""
         self._loop.run_until_complete(self._close())
         self._loop.close()
 

@@ -1,4 +1,4 @@
-"""EMR Serverless: where jobs run on Spark, and nothing costs anything in between."""
+"""EMR Serverless: runs jobs on Spark, without costs between runs."""
 
 import os
 import shlex
@@ -14,7 +14,7 @@ from service.serverless.runs import Run, Scope
 from service.settings import Settings
 
 PAGES_MAX: Final = 20
-"""So many pages of 50 runs are read at most: those of days, where one begins every few minutes."""
+"""Maximum pages of 50 runs to read: several days, if a run begins every few minutes."""
 
 _CONFIG: Final = Config(connect_timeout=3, read_timeout=20, retries={"mode": "standard"})
 
@@ -36,7 +36,7 @@ class EmrSettings(BaseSettings):
 
 
 def emr_settings() -> EmrSettings:
-    """Return what the environment says. Raises `ValidationError` if it says too little."""
+    """Read the settings from the environment. Raises `ValidationError` if some are missing."""
     given: dict[str, Any] = {}
     return EmrSettings(**given)
 
@@ -53,7 +53,7 @@ class EmrRuns:
         )
 
     def all(self) -> list[Run]:
-        """Return what the application remembers of its runs."""
+        """Return the runs that the application lists, up to `PAGES_MAX` pages."""
         found: list[Run] = []
         request: dict[str, Any] = {"applicationId": self._cluster.application_id, "maxResults": 50}
         for _ in range(PAGES_MAX):
@@ -71,7 +71,7 @@ class EmrRuns:
         return _run({**answer["jobRun"], "id": answer["jobRun"]["jobRunId"]})
 
     def start(self, scope: Scope, token: str) -> str:
-        """Start a run, or find the one that this token has started; return its id."""
+        """Start a run, or find the one that was started with this token; return its id."""
         cluster = self._cluster
         monitoring: dict[str, Any] = {}
         if cluster.log_uri:
@@ -105,7 +105,7 @@ class EmrRuns:
         return [scope.job, *scope.topics, *stores, "--spark", "--output", "json"]
 
     def _parameters(self) -> str:
-        """Return what spark-submit gets besides: packages, and what the deployment wants."""
+        """Return further spark-submit parameters: packages, and those of the deployment."""
         given = [("--py-files", self._cluster.py_files), ("--archives", self._cluster.archives)]
         packages = [f"{name} {shlex.quote(value)}" for name, value in given if value]
         return " ".join([*packages, self._cluster.spark_params]).strip()

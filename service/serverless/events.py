@@ -1,13 +1,13 @@
-"""Events of HTTP front doors, where Mangum is not exact enough.
+"""HTTP events of Lambda, where Mangum is not exact enough.
 
     version 2.0   HTTP APIs and Function URLs
-    version 1.0   REST APIs, and HTTP APIs that are set so: Mangum's own way
+    version 1.0   REST APIs, and HTTP APIs configured for it: handled by Mangum itself
 
-- An HTTP API hands on a path that it has decoded; that of a Function URL is still encoded. To
-  decode either a second time, or not at all, would make another name of `a%25b`.
-- The name of a stage is in front of the path, except for `$default`.
-- Text is sent as a string of JSON, in which every quote and every letter beyond ASCII takes more
-  room. Base64 always takes four thirds, so large answers go that way: then one limit is enough.
+- The path of an HTTP API is already decoded; that of a Function URL is still encoded. Decoding a
+  path twice, or not at all, would turn `a%25b` into another name.
+- The name of a stage precedes the path, except for `$default`.
+- Text is sent as a JSON string, in which every quote and every non-ASCII letter takes more bytes.
+  Base64 always takes four thirds, so large responses use it: then one limit is enough.
 """
 
 import base64
@@ -29,13 +29,13 @@ TEXT: Final = (
 )
 
 TEXT_BYTES_MAX: Final = 64 * 1024
-"""Larger answers are sent as base64, whatever they are."""
+"""Larger responses are sent as base64, whatever their type."""
 
 EVENT_BYTES_MAX: Final = 6_291_556
-"""As large may be what a function returns: Lambda's 6 MB."""
+"""Maximum size of what a function returns: Lambda's 6 MB."""
 
 ANSWER_BYTES_MAX: Final = 4_600_000
-"""So many bytes fit in there as base64, and headers beside them."""
+"""Maximum body that fits into `EVENT_BYTES_MAX` as base64, together with headers."""
 
 assert ANSWER_BYTES_MAX * 4 // 3 + 64 * 1024 < EVENT_BYTES_MAX
 
@@ -81,7 +81,7 @@ def path_of(event: LambdaEvent) -> str:
 
 
 def _too_large(size_bytes: int) -> Response:
-    """Return what is said instead of an answer that Lambda would refuse."""
+    """Return the error response that replaces one that Lambda would refuse."""
     found = response_to(
         NotSupported(
             f"the answer has {size_bytes} bytes, and a function may return {ANSWER_BYTES_MAX};"
@@ -97,7 +97,7 @@ def _too_large(size_bytes: int) -> Response:
 
 
 def _headers(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], list[str]]:
-    """Return headers, each once, and cookies, which have a place of their own."""
+    """Return headers, each name once, and cookies, which are a separate field."""
     headers: dict[str, str] = {}
     cookies: list[str] = []
     for raw_name, raw_value in pairs:

@@ -1,8 +1,8 @@
 """The gateway in Lambda: one event loop and one application for the life of an environment.
 
-Nothing runs in the background here: no beats, no upkeep, no controller, which a schedule calls
-instead (`service/serverless/controller.py`). What a request has begun ends before it is answered
-(`service/http/hosted.py`), since the process stands still from then on, and may never wake up.
+Nothing runs in the background here: no heartbeats, no upkeep, no controller; a schedule calls the
+controller instead (`service/serverless/controller.py`). What a request has begun ends before the
+response (`service/http/hosted.py`), since Lambda then freezes the process, perhaps for ever.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from service.serverless.settings import gateway_settings
 from service.settings import Settings
 
 MARGIN_S: Final = 0.5
-"""So long before Lambda ends the function the answer is on its way."""
+"""The response is sent at least this long before Lambda ends the function."""
 
 
 class ServerlessGateway:
-    """Answers events, one after the other."""
+    """Handles events, one after the other."""
 
     def __init__(self, settings: Settings | None = None, world: World | None = None) -> None:
-        # Mangum takes the loop that is set.
+        # Mangum uses the current event loop.
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self.app = create_app(settings or gateway_settings(), world)
@@ -40,7 +40,7 @@ class ServerlessGateway:
 
     def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
         """Answer one event of an HTTP API, a Function URL or a REST API."""
-        # Before anything that was left behind goes on.
+        # Before any task left over from an earlier event continues.
         self.app.thaw()
         answer: dict[str, Any] = self._mangum(event, context)
         return answer
@@ -52,7 +52,7 @@ class ServerlessGateway:
         await self.app(scope, receive, send)
 
     def close(self) -> None:
-        """Let go of the stores. Lambda never does this; tests do."""
+        """Close the stores. Lambda never calls this; tests do."""
         self._loop.run_until_complete(self.app.gateway.aclose())
         self._loop.close()
         asyncio.set_event_loop(None)

@@ -1,6 +1,6 @@
-"""Starting jobs on a schedule, one run per scope, and telling how they ended.
+"""Starts jobs on a schedule, one run per scope, and reports how they ended.
 
-{"job": "maintain"}                         start it, unless it runs
+{"job": "maintain"}                         start it, unless it is running
 {"job": "compact", "topics": ["orders"]}
 {"source": "aws.emr-serverless", …}         a run has changed its state: count it if it has ended
 """
@@ -16,10 +16,10 @@ STATE_CHANGE: Final = "aws.emr-serverless"
 
 
 class Runs(Protocol):
-    """A cluster, as far as a launcher needs it."""
+    """The part of a cluster's interface that a launcher needs."""
 
     def all(self) -> list[Run]:
-        """Return the runs that are remembered, in any order."""
+        """Return the runs that the cluster lists, in any order."""
 
     def get(self, run_id: str) -> Run:
         """Return one run."""
@@ -29,7 +29,7 @@ class Runs(Protocol):
 
 
 class Launcher:
-    """Answers events of a schedule, and of the cluster."""
+    """Handles events of a schedule, and of the cluster."""
 
     def __init__(self, cluster: Runs, metrics: MetricLog, now_ms: Callable[[], int]) -> None:
         self._cluster = cluster
@@ -56,7 +56,7 @@ class Launcher:
     def _changed(self, detail: dict[str, Any]) -> dict[str, Any]:
         run = self._cluster.get(detail["jobRunId"])
         job = runs.job_of(run.name)
-        # Told by the event: the run itself may have gone on since.
+        # Taken from the event: the run itself may have changed since.
         state = str(detail["state"])
         if job is None or state not in runs.ENDED:
             return {"run": run.id, "state": state, "counted": False}

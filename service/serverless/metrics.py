@@ -1,8 +1,8 @@
-"""Numbers of a function, as lines of its log: CloudWatch makes metrics of them.
+"""Metrics of a function as log lines, which CloudWatch turns into metrics.
 
     {"_aws": {"Timestamp": …, "CloudWatchMetrics": [{"Namespace": "Riacho", …}]}, "JobStarted": 1}
 
-That is the embedded metric format: no call, no permission, and no price but that of the metric.
+This is the embedded metric format: no call, no permission, and no cost but that of the metric.
 """
 
 import json
@@ -16,7 +16,7 @@ _UNITS: Final = {"SecondsSinceSuccess": "Seconds"}
 
 
 def line(metrics: Mapping[str, float], dimensions: Mapping[str, str], now_ms: int) -> str:
-    """Return the line that tells CloudWatch about `metrics`."""
+    """Return the log line that reports `metrics` to CloudWatch."""
     about = {
         "Namespace": NAMESPACE,
         "Dimensions": [list(dimensions)],
@@ -28,7 +28,7 @@ def line(metrics: Mapping[str, float], dimensions: Mapping[str, str], now_ms: in
 
 
 class MetricLog:
-    """Writes such lines to standard output."""
+    """Writes metric lines to standard output."""
 
     def __init__(self, now_ms: Callable[[], int], stream: TextIO | None = None) -> None:
         self._now_ms = now_ms

@@ -1,8 +1,8 @@
-"""Runs of a job on a cluster: which one is whose, and whether another may start. Pure.
+"""Runs of jobs on a cluster: the scope of each, and whether another may start. Pure.
 
-A *scope* is a job and the topics it is for. There is at most one run of a scope: one that is under
-way is left alone, and two launchers that see none ask for the run *behind the same last one*, with
-the same token, which the cluster takes for one request.
+A *scope* is a job and its topics. At most one run of a scope is active: no run is started while one
+is under way, and two launchers that see none derive the same token from the same last run, so the
+cluster treats their requests as one.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ JOBS: Final = ("maintain", "compact", "retention", "sweep", "fsck")
 WITH_TOPICS: Final = ("compact", "retention", "fsck")
 
 ENDED: Final = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
-"""States of EMR Serverless in which a run has come to its end."""
+"""States of EMR Serverless in which a run has ended."""
 
 NAME_CHARS_MAX: Final = 200
 
@@ -28,7 +28,7 @@ class Scope:
 
     @property
     def name(self) -> str:
-        """The name of its runs, by which they are found again."""
+        """The name of its runs, by which they are found."""
         text = "/".join(("riacho", self.job, *self.topics))
         if len(text) <= NAME_CHARS_MAX:
             return text
@@ -74,14 +74,14 @@ def under_way(scope: Scope, runs: Sequence[Run]) -> Run | None:
 
 
 def token(scope: Scope, runs: Sequence[Run]) -> str:
-    """Return what names the run of this scope behind its last one."""
+    """Return the token for the run that follows the last one of this scope."""
     ours = [run for run in runs if run.name == scope.name]
     last = max(ours, key=lambda run: (run.created_s, run.id)).id if ours else ""
     return hashlib.sha256(f"{scope.name}\n{last}".encode()).hexdigest()
 
 
 def since_success_s(scope: Scope, runs: Sequence[Run], now_s: float) -> float:
-    """Return how long ago the last run of this scope succeeded; if none did, the first began."""
+    """Return the time since the last success of this scope; if none, since its first run began."""
     ours = [run for run in runs if run.name == scope.name]
     done = [run.updated_s for run in ours if run.state == "SUCCESS"]
     began = [run.created_s for run in ours]

@@ -1,6 +1,6 @@
-"""Settings of functions: what differs from a gateway that is always there.
+"""Settings of functions: defaults that differ from those of a long-running gateway.
 
-A variable in the environment wins over what is said here.
+Environment variables override these defaults.
 """
 
 import os
@@ -15,7 +15,7 @@ QUIET: Final[dict[str, Any]] = {
     "group_upkeep_s": 0,
     "controller_interval_s": 0,
 }
-"""Nothing runs by itself where nothing runs between calls."""
+"""No background tasks, because a function does not run between calls."""
 
 GATEWAY: Final[dict[str, Any]] = {
     **QUIET,
@@ -51,7 +51,7 @@ def _settings(defaults: dict[str, Any]) -> Settings:
 
 
 def _check_stores() -> None:
-    """Raise `InvalidConfig` where a directory would be used that goes with the environment."""
+    """Raise `InvalidConfig` if a local directory would be used: it is lost with the environment."""
     names = ("RIACHO_ZONES", "RIACHO_METADATA")
     missing = [name for name in names if not os.environ.get(name)]
     if missing and "RIACHO_DATA" not in os.environ:
