@@ -1,4 +1,4 @@
-"""Compaction as a job: runs the tasks of `storage/compaction`, and reports the result."""
+"""Compaction as a job: runs tasks of `storage/maintenance/compaction`, and reports the result."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence

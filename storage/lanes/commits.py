@@ -289,7 +289,8 @@ class CommittingHead(WatchedHead):
         found = await self._runtime.catalog.after(now, piece.partition, base)
         if not found or found[0].kind == Kind.PARQUET or found[0].base_offset != base:
             raise OutcomeUnknown("the log was rewritten before the commit could be recognised")
-        if found[0].object_id == runs[0].object_id:
+        # An object may have several runs of a lane: the place in it tells them apart.
+        if (found[0].object_id, found[0].position) == (runs[0].object_id, runs[0].position):
             return True
         is_rolled = base < heads.inline_start(now, piece.partition)
         may_have_moved = runs[0].kind == Kind.TABLE and is_rolled

@@ -30,6 +30,8 @@ class FaultyMetadata:
         self.before_unknown: Callable[[], Awaitable[None]] | None = None
         """Called once, between an unanswered write and the news that it was not answered."""
         self.failing_gets = 0
+        self.lost: list[Sequence[Op]] = []
+        """The transactions that were not done and not answered."""
         self.calls: Counter[str] = Counter()
         self._late: set[asyncio.Task[None]] = set()
 
@@ -65,6 +67,8 @@ class FaultyMetadata:
             task = asyncio.create_task(self._do_late(ops))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
+        if fault == "request lost":
+            self.lost.append(ops)
         if fault == "reply lost":
             await self.inner.transact(ops)
         if self.before_unknown is not None:

@@ -85,6 +85,32 @@ async def test_also_when_another_process_commits_in_between(fault: Fault) -> Non
     assert order[offset] == 1
 
 
+async def test_a_run_is_not_mistaken_for_another_run_of_the_same_object() -> None:
+    """Requests with acks=1 and acks=all share an object, and each kind has a run of its own."""
+    scene = await new_scene()
+    first = run(1)
+    second = msgspec.structs.replace(first, position=first.position + first.slices[0].length)
+
+    async def arrive_late() -> None:
+        await scene.table.transact(scene.faulty.lost[0])
+
+    # The first run is given up: it was not answered, and the table cannot be asked.
+    scene.faulty.faults, scene.faulty.failing_gets = ["request lost"], 100
+    ticket = scene.ours.enqueue()
+    ticket.ready(first)
+    with pytest.raises(OutcomeUnknown):
+        await ticket.committed
+
+    # It arrives while the second run of that object waits for its answer, which is lost, too.
+    scene.faulty.faults, scene.faulty.failing_gets = ["request lost"], 0
+    scene.faulty.before_unknown = arrive_late
+    ticket = scene.ours.enqueue()
+    ticket.ready(second)
+
+    assert (await ticket.committed)[0] == 2
+    assert await scene.order() == [0, 1, 1]
+
+
 @pytest.mark.parametrize("fault", ["request lost", "reply lost"])
 async def test_also_when_the_index_was_rolled_in_between(fault: Fault) -> None:
     scene = await new_scene()
