@@ -1,6 +1,7 @@
 """What every test may use: asyncio for async tests, and local servers that start on demand."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,11 @@ settings.register_profile("steady", derandomize=True, deadline=None)
 # Other examples in every run, for `make proof`. What failed is tried first the next time.
 settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("RIACHO_EXAMPLES", "steady"))
+
+# A shell starts background jobs with SIGINT ignored, and their children inherit it: commands that
+# tests interrupt would go on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A dozen JVMs are started, by `spark-submit` and `riacho sql` too, and none has much to compute.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
