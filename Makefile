@@ -10,12 +10,13 @@ install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
-.PHONY: help setup serve aws test e2e lint bench sim proof mutants synth deploy image clean
+.PHONY: help setup serve aws test quick e2e lint bench sim proof mutants synth deploy image clean
 
 help:
 	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
 	@echo "make aws     the same on a local S3 and DynamoDB (ON=localstack, ON=minio: in docker)"
 	@echo "make test    the whole suite          make lint    format, style, types"
+	@echo "make quick   what needs neither servers nor Spark, for the inner loop"
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200, MINUTES=60)"
 	@echo "make proof   full disks, flipped bits, power cuts, crowds (PART=torture,trials,fuzz,properties,sim)"
@@ -53,7 +54,14 @@ aws: $(VENV)/.dev
 	localstack/run $(ARGS)
 
 test: $(VENV)/.all
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(ARGS)
+
+# For the inner loop: neither servers nor Spark.
+QUICK := tests/storage tests/checker tests/test_tidy.py \
+	$(addprefix tests/service/,log limits http groups transactions controller)
+
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow and not aws' $(or $(ARGS),$(QUICK))
 
 # RIACHO_TEST_AWS=seaweedfs+ministack make e2e: on another local AWS; localstack/README.md has all.
 e2e: $(VENV)/.all
