@@ -60,7 +60,7 @@ test: $(VENV)/.all
 QUICK := tests/storage tests/checker tests/test_tidy.py \
 	$(addprefix tests/service/,log limits http groups transactions controller)
 
-quick: $(VENV)/.dev
+quick: $(VENV)/.all
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow and not aws' $(or $(ARGS),$(QUICK))
 
 # RIACHO_TEST_AWS=seaweedfs+ministack make e2e: on another local AWS; localstack/README.md has all.
