@@ -29,6 +29,7 @@ def plant_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_planted_fault_is_shrunk_to_the_one_event_that_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -252,4 +252,4 @@ Groups.TestCase.settings = settings(
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-TestGroups = pytest.mark.timeout(120)(Groups.TestCase)
+TestGroups = pytest.mark.timeout(600)(Groups.TestCase)
