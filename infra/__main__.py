@@ -1,7 +1,7 @@
-"""`python -m infra [name=value …]`: build the packages, and write what is deployed to cdk.out.
+"""`python -m infra [name=value …]`: build the packages, and write the CDK output to cdk.out.
 
 python -m infra zones=a,b,c auth=jwt jwt_issuer=https://… jwt_audience=riacho
-python -m infra --no-bundle memory_mb=3008     with the packages of the last time
+python -m infra --no-bundle memory_mb=3008     with the packages of the last build
 """
 
 import argparse
@@ -14,7 +14,7 @@ from infra.parameters import ROOT, Parameters, WrongParameter
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments say; return the exit code."""
+    """Build and synthesise as the arguments say; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra", description="Synthesize a deployment.")
     parser.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="see docs/deploy.md")
     parser.add_argument("--out", type=Path, default=ROOT / "cdk.out", help="default: cdk.out")
@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (WrongParameter, bundle.TooLarge) as error:
         sys.stderr.write(f"infra: {error}\n")
         return 1
-    from infra.app import build  # It takes seconds, which a wrong parameter shall not.
+    # Imported late: it takes seconds, and a wrong parameter must fail at once.
+    from infra.app import build
 
     build(given.out, context).synth()
     sys.stdout.write(f"{given.out} is ready to deploy\n")

@@ -20,7 +20,7 @@ from infra.stack import RiachoStack  # noqa: E402
 
 
 def build(out: Path | None = None, context: Mapping[str, Any] | None = None) -> App:
-    """Return the app for `context`, on top of what the CDK's command line and cdk.json say."""
+    """Return the app for `context`, which is added to the CDK's command line and cdk.json."""
     app = App(outdir=str(out) if out else None, context=context)
     parameters = Parameters.from_context(app.node.try_get_context)
     RiachoStack(app, parameters)

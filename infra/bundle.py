@@ -1,9 +1,9 @@
-"""Builds what is deployed: a directory for the functions, an archive for the Spark job.
+"""Builds the packages to deploy: a directory for the functions, an archive for the Spark job.
 
 Only wheels are used, for the machines that will run them and not for this one, so neither docker
 nor a compiler is needed. A function may have 250 MB, unzipped and with its layers. All wheels
-together have more, so what no gateway needs is left out: Arrow's Flight, S3 and header files, the
-AWS SDK's models of other services, a faster event loop, tests.
+together exceed that, so files that no gateway needs are left out: Arrow's Flight, S3 and header
+files, the AWS SDK's models of other services, a faster event loop, tests.
 """
 
 import gzip
@@ -21,13 +21,13 @@ from infra.parameters import ROOT, Architecture
 PACKAGES: Final = ("lambdas", "riacho", "service", "storage")
 UNZIPPED_BYTES_MAX: Final = 250 * 1024 * 1024
 ADAPTER_BYTES: Final = 10 * 1024 * 1024
-"""More than the layer of the Lambda Web Adapter has."""
+"""Room for the layer of the Lambda Web Adapter, which is smaller."""
 
 GLIBC: Final = "2_28"
-"""Arrow's wheels ask for it. Amazon Linux 2023 has 2.34."""
+"""Required by Arrow's wheels. Amazon Linux 2023 has 2.34."""
 
 SPARK_NEEDS: Final = ("pandas>=2.2,<3",)
-"""Spark itself is where the job runs."""
+"""Spark is installed where the job runs."""
 
 SERVICES: Final = frozenset(
     {"dynamodb", "emr-serverless", "s3", "signin", "sso", "sso-oidc", "sts"}
@@ -94,7 +94,7 @@ def build_job(target: Path, *, python: str, architecture: Architecture) -> int:
 
 
 def trim(folder: Path) -> None:
-    """Remove from `folder`, which holds installed wheels, what is never imported."""
+    """Remove files that are never imported from `folder`, which holds installed wheels."""
     for pattern in UNREACHABLE:
         for path in list(folder.glob(pattern)):
             _remove(path)
@@ -105,7 +105,7 @@ def trim(folder: Path) -> None:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write `folder` as a .tgz: the same bytes for the same files, whenever it is done."""
+    """Write `folder` as a .tgz; the same files always give the same bytes."""
     with (
         target.open("wb") as sink,
         gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0, compresslevel=6) as zipped,
@@ -116,7 +116,7 @@ def pack(folder: Path, target: Path) -> None:
 
 
 def name_version(folder: Path) -> None:
-    """Let `folder` say which version of Riacho it holds, as if that had been installed there."""
+    """Write the metadata of Riacho's version into `folder`, as an installation would."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     info = folder / f"riacho-{version}.dist-info"
     info.mkdir(parents=True)
@@ -149,9 +149,9 @@ def _install(
 
 
 def _compile(folder: Path, python: str) -> None:
-    """Compile the package, if this machine has the very Python, which spares cold starts that.
+    """Compile the package, if this machine has the same Python, to shorten cold starts.
 
-    The archive that is uploaded changes the times of files, so those are not to be compared.
+    The uploaded archive changes the times of files, so Python must not compare them.
     """
     found = _interpreter(python)
     if found is None:
@@ -163,7 +163,7 @@ def _compile(folder: Path, python: str) -> None:
 
 
 def _interpreter(python: str) -> str | None:
-    """Return a Python of that version; uv finds it, or fetches it if it can."""
+    """Return a Python of that version; uv finds it, or downloads it if it can."""
     uv = (sys.executable, "-m", "uv", "python")
     for prepare in ((), ("install", "--quiet", python)):
         if prepare:

@@ -1,8 +1,8 @@
-"""The same gateway as a Fargate service, for load that does not stop.
+"""The same gateway as a Fargate service, for sustained load.
 
-Tasks have public addresses and no way in but from the load balancer: that way S3 and DynamoDB are
-reached through free endpoints, the image without a NAT gateway, and nothing costs while it idles
-but the tasks and the balancer themselves.
+Tasks have public addresses but accept connections only from the load balancer. So they reach S3
+and DynamoDB through free endpoints and pull the image without a NAT gateway, and only the tasks
+and the balancer cost money while idle.
 
 Without a certificate the balancer is inside the network, and speaks plain HTTP there.
 """
@@ -56,7 +56,7 @@ class Containers(Construct):
                     service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
                 ),
             },
-            # The default group is not used, and closing it takes a function that may do more.
+            # The default group is not used, and closing it needs a function with more permissions.
             restrict_default_security_group=False,
         )
         accept(network, "AwsSolutions-VPC7", "flow logs")

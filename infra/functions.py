@@ -2,10 +2,10 @@
 
     gateway      answers HTTP; writes objects and table, removes no object
     controller   once a minute: probes zones, brings them back in sync
-    compaction   starts the maintenance job on EMR Serverless, and hears how it ended
+    compaction   starts the maintenance job on EMR Serverless, and is called when it has ended
     streaming    `riacho serve` behind the Lambda Web Adapter, if asked for
 
-A role is written out instead of taking a managed policy: those allow every log group there is.
+Roles are written out instead of using a managed policy, which would allow every log group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,17 +22,17 @@ from infra.reasons import accept
 from infra.stores import READ_AND_WRITE, REMOVE, Stores
 
 GATEWAY_TIMEOUT_S: Final = 29
-"""API Gateway waits no longer; the gateway's own limits stay below."""
+"""API Gateway's maximum wait; the gateway's own limits stay below."""
 
 STREAMING_TIMEOUT_S: Final = 300
-"""A Function URL waits longer. A tail ends then, and its client resumes it."""
+"""A Function URL waits longer. At this limit a tail ends, and its client resumes it."""
 
 CONTROLLER_TIMEOUT_S: Final = 55
 COMPACTION_TIMEOUT_S: Final = 60
 SMALL_MEMORY_MB: Final = 512
 
 ADAPTER_ACCOUNT: Final = "753240598075"
-"""AWS's own, which publishes the Lambda Web Adapter."""
+"""The account of AWS that publishes the Lambda Web Adapter."""
 
 
 class Functions(Construct):
@@ -162,12 +162,12 @@ class Functions(Construct):
 
 
 def logical_id(construct: Construct) -> str:
-    """Return the name in the template of what `construct` mainly is."""
+    """Return the logical id of the main resource of `construct`."""
     return Stack.of(construct).get_logical_id(construct.node.default_child)  # type: ignore[arg-type]
 
 
 def retention(days: int) -> logs.RetentionDays:
-    """Return the member that stands for `days`, one of `LOG_DAYS`."""
+    """Return the enum member for `days`, one of `LOG_DAYS`."""
     members = (
         logs.RetentionDays.ONE_DAY,
         logs.RetentionDays.THREE_DAYS,

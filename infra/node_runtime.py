@@ -1,6 +1,6 @@
 """Which node the CDK runs on: `JSII_NODE`, else the one from PyPI, else the one on PATH.
 
-The one from PyPI is preferred to the machine's because it is of a version that the CDK supports.
+The one from PyPI is preferred to the machine's because the CDK supports its version.
 
     python -m infra.node_runtime aws-cdk@2 deploy --app cdk.out     npx, on that node
 """

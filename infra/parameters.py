@@ -1,7 +1,7 @@
-"""What a deployment can be told, read from the CDK context (`-c name=value`, or cdk.json).
+"""The parameters of a deployment, read from the CDK context (`-c name=value`, or cdk.json).
 
-Values arrive as text from the command line and as JSON from a file; both are taken. A name that
-is not known is refused, because a misspelt one would be ignored in silence.
+Values arrive as text from the command line and as JSON from a file; both are accepted. Unknown
+names are refused, because a misspelt one would otherwise be ignored silently.
 """
 
 import re
@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 ZONES_MAX: Final = 8
 MEMORY_MB_MIN, MEMORY_MB_MAX = 512, 10_240
 LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 400, 731, 1827, 3653)
-"""What CloudWatch accepts, as far as anybody wants it."""
+"""Log retention in days: a selection of the values that CloudWatch accepts."""
 
 
 class WrongParameter(ValueError):
@@ -30,29 +30,29 @@ class Parameters:
     """One deployment."""
 
     name: str = "Riacho"
-    """Of the stack. Two of them make two deployments in one account."""
+    """Name of the stack. Two names are two deployments in one account."""
 
     zones: tuple[str, ...] = ("a",)
-    """Names of zones, a bucket each. They are stored with the data: add, never rename."""
+    """Names of zones, each with a bucket. They are stored with the data: add, never rename."""
 
     auth: Auth = "iam"
-    """Who may call: signed requests, tokens (HTTP API only; the URL stays signed), or anybody."""
+    """Accepted callers: signed requests, tokens (HTTP API only; the URL stays signed), or all."""
 
     jwt_issuer: str = ""
     jwt_audience: str = ""
 
     memory_mb: int = 1769
-    """Of the gateway. Lambda gives a whole core from 1769 on, and fewer cycles below."""
+    """Memory of the gateway. Lambda gives a whole core from 1769 MB, and less below."""
 
     concurrency: int = 0
-    """Gateways at once at most, taken from what the account has; 0: as many as the account has."""
+    """Maximum concurrent gateways, reserved from the account's limit; 0: the account's limit."""
 
     table_batch_bytes_max: int = 4096
     """Batches up to this size go to the table first."""
 
     log_days: int = 30
     kms: bool = False
-    """A key of our own for buckets and table, instead of those of S3 and DynamoDB."""
+    """A KMS key for buckets and table, instead of the keys of S3 and DynamoDB."""
 
     keep: bool = True
     """Whether buckets and table outlive the stack."""
@@ -68,7 +68,7 @@ class Parameters:
 
     controller_minutes: int = 1
     maintain_minutes: int = 60
-    """How often retention, compaction and sweep run; 0: never by themselves."""
+    """Interval of retention, compaction and sweep; 0: not scheduled."""
 
     emr_release: str = "emr-spark-8.1.0"
     emr_python: str = "3.11"
@@ -78,10 +78,10 @@ class Parameters:
     """Tasks of a Fargate service beside the functions; 0: no service, no network."""
 
     linger_min_ms: int = 0
-    """How long containers gather before they write."""
+    """How long containers collect records before they write."""
 
     certificate: str = ""
-    """ARN of a certificate: the load balancer then speaks HTTPS, to the internet."""
+    """ARN of a certificate: the load balancer then serves HTTPS, reachable from the internet."""
 
     alarms: bool = True
     alarm_email: str = ""
@@ -112,7 +112,7 @@ class Parameters:
 
     @classmethod
     def from_context(cls, context: Callable[[str], Any]) -> Self:
-        """Return what `context` (as `node.try_get_context`) says, defaults for the rest.
+        """Return the parameters from `context` (as `node.try_get_context`), else their defaults.
 
         Raises `WrongParameter`.
         """
@@ -120,7 +120,7 @@ class Parameters:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return parameters of text or values; `None` is the default."""
+        """Return parameters from text or values; `None` is the default."""
         unknown = sorted(given.keys() - names())
         if unknown:
             raise WrongParameter(f"there is no parameter {', '.join(unknown)}")

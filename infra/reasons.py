@@ -1,6 +1,6 @@
 """Why some findings of cdk-nag are accepted: every reason on one screen.
 
-`accept` silences one finding on one construct, with a reason of this table. Tests see to it that
+`accept` silences one finding on one construct, with a reason from this table. Tests check that
 no permission has a wildcard without one.
 """
 
@@ -52,5 +52,5 @@ REASONS: Final[Mapping[str, str]] = {
 
 
 def accept(construct: IConstruct, finding: str, reason: str) -> None:
-    """Silence `finding` on `construct` and what is in it, for the named reason."""
+    """Silence `finding` on `construct` and its children, for the named reason."""
     Validations.of(construct).acknowledge(Acknowledgment(id=finding, reason=REASONS[reason]))

@@ -1,4 +1,4 @@
-"""The clocks: what EventBridge calls, and how often."""
+"""The schedules: which functions EventBridge calls, and how often."""
 
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
@@ -14,7 +14,7 @@ ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 
 
 class Schedules(Construct):
-    """A tick for the controller, a run of maintenance, and news of how runs ended."""
+    """Ticks of the controller, runs of maintenance, and events when runs have ended."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Schedules(Construct):
     ) -> None:
         super().__init__(scope, name)
         tick = Duration.minutes(parameters.controller_minutes)
-        # A tick that could not be delivered is not worth more than the next one.
+        # A tick that was not delivered is not retried for long: the next one replaces it.
         events.Rule(
             self,
             "ControllerTick",

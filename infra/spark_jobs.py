@@ -1,8 +1,8 @@
 """EMR Serverless: an application that costs nothing while nothing runs, and its job.
 
-The package is an archive with Riacho and what it imports, all but Spark, which EMR has. It is
+The package is an archive with Riacho and its dependencies, except Spark, which EMR has. It is
 unpacked in the working directory of driver and workers, and found by PYTHONPATH; the entry point
-is `service/jobs/__main__.py` as it is.
+is `service/jobs/__main__.py`, unchanged.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ class SparkJobs(Construct):
         return self.application.attr_application_id
 
     def let_start(self, function: aws_lambda.Function) -> None:
-        """Let `function` start runs and ask for them, and tell it how."""
+        """Allow `function` to start runs and query them, and set its environment for that."""
         role = function.role
         assert isinstance(role, iam.Role)
         application = self.application.attr_arn
@@ -154,7 +154,7 @@ class SparkJobs(Construct):
 
 
 def spark_parameters(python: str) -> str:
-    """Return what spark-submit is told: which Python, where Riacho is, and to begin small."""
+    """Return the options of spark-submit: which Python, where Riacho is, few workers at first."""
     interpreter = f"/usr/bin/python{python}"
     settings = {
         "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": interpreter,
@@ -169,7 +169,7 @@ def spark_parameters(python: str) -> str:
         "spark.executor.cores": "2",
         "spark.executor.memory": "2g",
         "spark.executor.memoryOverhead": "4g",
-        # With nothing to do, a run is a driver of one core for a minute or two.
+        # A run without work is a driver of one core for a minute or two.
         "spark.dynamicAllocation.initialExecutors": "0",
         "spark.dynamicAllocation.minExecutors": "0",
     }

@@ -1,8 +1,9 @@
-"""Where everything is: a bucket for each zone, the table, and what may be done with them.
+"""The stores: a bucket for each zone, the table, and the permissions on them.
 
-- No lifecycle rule touches an object that was written: what is not needed any more is known to
-  the index alone, and a sweep removes it. Only parts of uploads that never ended are cleared.
-- Versions of objects would keep what a sweep removes. An object is never overwritten anyway.
+- No lifecycle rule deletes a complete object: only the index knows which objects are unused, and
+  a sweep deletes them. Only parts of unfinished uploads expire.
+- Buckets are not versioned: versions would keep objects that a sweep has deleted, and objects are
+  never overwritten.
 """
 
 from collections.abc import Sequence
@@ -30,13 +31,13 @@ TABLE_ACTIONS: Final = (
     "dynamodb:DeleteItem",
     "dynamodb:ConditionCheckItem",
 )
-"""Transactions need no permission of their own: DynamoDB asks for those of the actions in them."""
+"""Transactions need no separate permission: DynamoDB checks those of the actions in them."""
 
 KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:DescribeKey")
 
 
 class Stores(Construct):
-    """The state of a deployment; everything else can be thrown away."""
+    """The state of a deployment; everything else can be deleted and deployed again."""
 
     def __init__(self, scope: Construct, name: str, parameters: Parameters) -> None:
         super().__init__(scope, name)
@@ -48,17 +49,18 @@ class Stores(Construct):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What tells a process where its stores are."""
+        """The variables that name the stores."""
         zones = ",".join(f"{zone}=s3://{b.bucket_name}" for zone, b in self.buckets.items())
         return {"RIACHO_ZONES": zones, "RIACHO_METADATA": f"dynamodb://{self.table.table_name}"}
 
     def grant(self, role: iam.Role, actions: Sequence[str]) -> None:
-        """Let `role` use the table, list the buckets, and do `actions` with their objects."""
+        """Allow `role` to use the table, list the buckets, and do `actions` with their objects."""
         every_object = [bucket.arn_for_objects("*") for bucket in self.buckets.values()]
         buckets = [bucket.bucket_arn for bucket in self.buckets.values()]
         statements = [
             iam.PolicyStatement(sid="Objects", actions=list(actions), resources=every_object),
-            # Serving lists nothing. Without it S3 says "denied" of objects that do not exist.
+            # Serving lists nothing. Without this permission S3 answers "denied" for objects that
+            # do not exist.
             iam.PolicyStatement(sid="Buckets", actions=["s3:ListBucket"], resources=buckets),
             iam.PolicyStatement(
                 sid="Table", actions=list(TABLE_ACTIONS), resources=[self.table.table_arn]
@@ -76,7 +78,7 @@ class Stores(Construct):
             accept(role, f"AwsSolutions-IAM5[Resource::<{_id(bucket)}.Arn>/*]", "object keys")
 
     def log_bucket(self, scope: Construct, name: str) -> s3.Bucket:
-        """Return a bucket for logs of jobs, which expire."""
+        """Return a bucket for logs of jobs, whose objects expire."""
         bucket = s3.Bucket(
             scope,
             name,

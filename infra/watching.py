@@ -1,8 +1,8 @@
-"""Alarms and a dashboard: what should wake somebody, and what they look at then.
+"""Alarms and a dashboard: what should page an operator, and what to look at then.
 
-Besides errors and throttles, which every function has, two things are watched for *not*
-happening: the controller's tick and the end of a maintenance run. Handlers report both as metrics
-in the namespace `Riacho`.
+Besides errors and throttles of every function, two alarms fire if something does *not* happen:
+the controller's tick and the end of a maintenance run. Handlers report both as metrics in the
+namespace `Riacho`.
 """
 
 from typing import Final
@@ -27,11 +27,11 @@ PERIOD: Final = Duration.minutes(5)
 MISSED_TICKS_MAX: Final = 5
 MISSED_RUNS_MAX: Final = 3
 PERIOD_MINUTES_MAX: Final = 24 * 60
-"""CloudWatch looks back no further at once."""
+"""Longest span that one CloudWatch alarm evaluates."""
 
 
 class Watching(Construct):
-    """CloudWatch, as far as it is ours."""
+    """Alarms and dashboard of a deployment."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Watching(Construct):
         below: float | None = None,
         must_report: bool = False,
     ) -> None:
-        """Raise an alarm outside a bound; and, of what must report, if nothing is heard."""
+        """Add an alarm on a bound; for metrics that must be reported, also on their absence."""
         compared, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
         alarm = cloudwatch.Alarm(
             self,

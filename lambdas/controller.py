@@ -1,6 +1,6 @@
 """Function of the controller, called by a schedule every minute."""
 
-# Before anything that would import them, where they are installed, and not use them.
+# Before imports of anything that would load these modules, where installed, without using them.
 from service.process.without_pandas import refuse
 
 refuse("httpx", "pandas")

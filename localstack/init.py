@@ -1,13 +1,13 @@
-"""Make the buckets and the table that `RIACHO_ZONES` and `RIACHO_METADATA` name.
+"""Create the buckets and the table that `RIACHO_ZONES` and `RIACHO_METADATA` name.
 
     python localstack/init.py
 
-What exists already stays as it is. Where S3 and DynamoDB are, and who asks, is in the variables
-of AWS (`AWS_ENDPOINT_URL` and the like); servers that are still starting are waited for. Every
-local AWS is prepared by this file, those of the tests too.
+Existing ones are left unchanged. Endpoints and credentials are in AWS's own variables
+(`AWS_ENDPOINT_URL` and so on). Waits for servers that are still starting. Every local AWS is
+prepared by this file, including those of the tests.
 """
 
-# ruff: noqa: T201, TID251 (A script that makes what the service may not.)
+# ruff: noqa: T201, TID251 (A script, which may create what the service may not.)
 
 import asyncio
 import sys
@@ -33,7 +33,7 @@ _THERE_ALREADY: Final = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 def make_buckets(zones: str) -> list[str]:
-    """Make the buckets of all zones that are in S3; return their names."""
+    """Create the buckets of all zones in S3; return their names."""
     urls = [urlsplit(zone.partition("=")[2]) for zone in zones.split(",")]
     names = sorted({url.netloc for url in urls if url.scheme == "s3"})
     client = boto3.client("s3", config=_ONCE)
@@ -50,7 +50,7 @@ def make_buckets(zones: str) -> list[str]:
 
 
 async def make_table(metadata: str) -> bool:
-    """Make the table, if it is one of DynamoDB; return whether it is."""
+    """Create the table if it is in DynamoDB; return whether it is."""
     table = open_table(Settings(metadata=metadata), real_world())
     try:
         if not isinstance(table, DynamoMetadata):

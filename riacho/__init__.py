@@ -157,7 +157,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'riacho' has no attribute {name!r}")
-    # Whatever has no home of its own here is an error that the gateway raises, too.
+    # All other names are errors, which the gateway raises too.
     value = getattr(import_module(_HOME.get(name, "storage.errors")), name)
     globals()[name] = value
     return value

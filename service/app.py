@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -20,22 +19,23 @@ from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.groups.upkeep import GroupUpkeep
 from service.http.access_log import AccessLog
-from service.http.hosted import Hosted
+from service.http.hosting import hosting
 from service.http.json_requests import check_json
-from service.http.methods import Methods
-from service.http.metrics import Metrics, Uncounted
-from service.http.routing import Endpoint, Routing
+from service.http.metrics import Metrics
+from service.http.records_response import OwnedShares
+from service.http.routing import Router, Served, direct
 from service.log.gateway import Gateway
 from service.process.freed_memory import keep_freed_memory
 from service.process.logs import AccessLines, configure_logging
 from service.process.store_watch import StoreWatch
-from service.process.thawing import ThawingClock
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.multi_fetch import MultiFetch
 from service.routes.produce import ProduceRoutes
+from service.routes.route import Handlers
+from service.routes.table import PAGES, ROUTES
 from service.routes.transactions import TransactionRoutes
 from service.settings import Settings
 from service.stores import DEFAULT_ZONE, open_table, open_zones, with_small_batches
@@ -68,12 +68,10 @@ class App:
         registry: LiveGateways,
         metrics: Metrics,
         lines: AccessLines | None = None,
-        *,
-        thaw: Callable[[], None] = lambda: None,
+        wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
+        """Serve `gateway`; `wrap` keeps the application within the limits of its host."""
         self.gateway = gateway
-        self.thaw = thaw
-        """Called when the process may have been frozen."""
         self._registry = registry
         producer_ids = ProducerIds(gateway.metadata, gateway.world)
         transaction_items = TransactionItems(gateway.metadata, producer_ids, gateway.world)
@@ -83,7 +81,6 @@ class App:
             Fences(producer_ids, transaction_items),
             metrics,
         )
-        fetch = FetchRoutes(gateway, metrics)
         coordinator = Coordinator(gateway.metadata, gateway.topics, gateway.world)
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
         self._upkeep = GroupUpkeep(coordinator, offsets, gateway.settings, gateway.world)
@@ -99,31 +96,44 @@ class App:
         self._transaction_upkeep = TransactionUpkeep(
             gateway.metadata, transaction_items, gateway.settings, gateway.world
         )
-        endpoints = _endpoints(self._produce, fetch, groups, transactions)
-        self._endpoints = endpoints
-        self._metrics = metrics
-        metrics.watch(gateway)
-        bounded = _BoundedBodies(self._administer)
-        hot = Routing(bounded, endpoints)
-        self._lines = lines
-        self._asgi: ASGIApp = AccessLog(
-            _hosted(Methods(hot), gateway.settings, gateway.world), metrics, gateway.world, lines
+        self._handlers = Handlers(
+            gateway=gateway,
+            registry=registry,
+            metrics=metrics,
+            produce=self._produce,
+            fetch=FetchRoutes(gateway, metrics),
+            groups=groups,
+            transactions=transactions,
         )
+        metrics.watch(gateway)
+        self._lines = lines
+        served = OwnedShares(self._router(), gateway.outgoing)
+        self._asgi: ASGIApp = AccessLog(wrap(served), metrics, gateway.world, lines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.thaw()
         await self._asgi(scope, receive, send)
-        if self._lines is not None and self.gateway.settings.freezes:
-            self._lines.flush()
+
+    def _router(self) -> Router:
+        """Return what serves every route of the table."""
+        bounded = _BoundedBodies(self._administer)
+        pages = [Served("GET", path, bounded) for path in PAGES]
+        served = [
+            Served(
+                route.method,
+                route.path,
+                bounded if route.by_fastapi else direct(route.handler(self._handlers)),
+                route.query,
+            )
+            for route in ROUTES
+        ]
+        return Router([*served, *pages], self._administer)
 
     @cached_property
     def fastapi(self) -> "FastAPI":
         """The administrative half, created on first use: a cold start does not need it."""
-        from service.routes.administration import administration
+        from service.routes.administration import Administration
 
-        return administration(
-            self.gateway, self._registry, self._metrics, self._endpoints, self._lifespan
-        )
+        return Administration(self._handlers, self._lifespan)
 
     async def _administer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.fastapi(scope, receive, send)
@@ -171,17 +181,6 @@ class App:
         await self.gateway.aclose()
         if self._lines is not None:
             self._lines.flush()
-
-
-def _hosted(app: ASGIApp, settings: Settings, world: World) -> ASGIApp:
-    if not settings.freezes and not settings.answer_s_max:
-        return app
-    return Hosted(
-        app,
-        answer_s_max=settings.answer_s_max,
-        freezes=settings.freezes,
-        monotonic_s=world.monotonic_s,
-    )
 
 
 def describe(settings: Settings) -> str:
@@ -256,46 +255,12 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     refuse_pandas()
     keep_freed_memory()
     settings = with_small_batches(settings or Settings())
-    world = world or real_world()
-    clock = ThawingClock(world.monotonic_s, world.now_ms)
-    if settings.freezes:
-        world = replace(world, monotonic_s=clock.monotonic_s)
-    lines = configure_logging(settings.log_level, settings.log_format)
-    metadata = open_table(settings, world)
-    gateway = Gateway(settings, open_zones(settings), metadata, world)
-    registry = LiveGateways(settings, metadata, world, gateway.zones)
-    metrics = Uncounted() if settings.freezes else Metrics()
-    return App(gateway, registry, metrics, lines, thaw=clock.thaw)
-
-
-def _endpoints(
-    produce: ProduceRoutes,
-    fetch: FetchRoutes,
-    groups: GroupRoutes,
-    transactions: TransactionRoutes,
-) -> dict[tuple[str, str], Endpoint]:
-    """Return every call that bypasses FastAPI, by method and path."""
-    return {
-        ("POST", "/v1/topics/{topic}/records"): produce.to_topic,
-        ("POST", "/v1/topics/{topic}/partitions/{partition}/records"): produce.to_partition,
-        ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): fetch.one,
-        ("POST", "/v1/fetch"): fetch.many,
-        ("GET", "/v1/groups"): groups.list_groups,
-        ("GET", "/v1/groups/{group}"): groups.describe,
-        ("DELETE", "/v1/groups/{group}"): groups.delete,
-        ("POST", "/v1/groups/{group}/members"): groups.join,
-        ("DELETE", "/v1/groups/{group}/members/{member}"): groups.leave,
-        ("POST", "/v1/groups/{group}/members/{member}/heartbeat"): groups.heartbeat,
-        ("POST", "/v1/groups/{group}/members/{member}/poll"): groups.poll,
-        ("GET", "/v1/groups/{group}/offsets"): groups.committed,
-        ("POST", "/v1/groups/{group}/offsets"): groups.commit,
-        ("GET", "/v1/groups/{group}/lag"): groups.lag,
-        ("POST", "/v1/groups/{group}/reset"): groups.reset,
-        ("POST", "/v1/producers"): transactions.init_producer,
-        ("GET", "/v1/transactions"): transactions.list_transactions,
-        ("POST", "/v1/transactions"): transactions.begin,
-        ("GET", "/v1/transactions/{transaction}"): transactions.describe,
-        ("POST", "/v1/transactions/{transaction}/commit"): transactions.commit,
-        ("POST", "/v1/transactions/{transaction}/abort"): transactions.abort,
-        ("POST", "/v1/atomic"): transactions.atomic,
-    }
+    host = hosting(settings, world or real_world())
+    lines = configure_logging(
+        settings.log_level, settings.log_format, lines_at_once=not host.buffers_lines
+    )
+    metadata = open_table(settings, host.world)
+    zones = open_zones(settings)
+    gateway = Gateway(settings, zones, metadata, host.world, news_s=host.news_s)
+    registry = LiveGateways(settings, metadata, host.world, zones)
+    return App(gateway, registry, host.metrics, lines, host.wrap)

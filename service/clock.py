@@ -1,4 +1,4 @@
-"""The one place that reads clocks and dice; everything else takes them as arguments."""
+"""The only module that reads clocks and randomness; all others take them as arguments."""
 
 import asyncio
 import os
@@ -8,13 +8,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from storage.cas import Patience
+
 BACK_OFF_S: Final = 0.005
 BACK_OFF_STEPS_MAX: Final = 10
+
+CALL_ATTEMPTS_MAX: Final = 30
+CALL_S_MAX: Final = 30.0
+"""Start no attempt after this long: the client does not wait for the reply any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Time, chance and identifiers, as the simulation replaces them."""
+    """Time, randomness and identifiers; the simulation replaces them."""
 
     now_ms: Callable[[], int]
     monotonic_s: Callable[[], float]
@@ -23,14 +29,19 @@ class World:
     random_bytes: Callable[[int], bytes]
 
     async def back_off(self, lost: int) -> None:
-        """Wait a little, at random, longer with each of the `lost` races, at most 0.05 s."""
+        """Sleep for a random time that grows with the number of `lost` races, at most 0.05 s."""
         await self.sleep(self.random() * BACK_OFF_S * min(lost, BACK_OFF_STEPS_MAX))
+
+    @property
+    def patience(self) -> Patience:
+        """How long a change is retried that a client waits for."""
+        return Patience(CALL_ATTEMPTS_MAX, self.back_off, CALL_S_MAX, self.monotonic_s)
 
     def new_version(self) -> str:
         return self.random_bytes(12).hex()
 
     def new_id(self) -> bytes:
-        """Return 16 bytes that nobody else makes: 6 of time, 10 of chance."""
+        """Return 16 unique bytes: 6 of time, 10 random."""
         return self.now_ms().to_bytes(6) + self.random_bytes(10)
 
 

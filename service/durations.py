@@ -8,7 +8,7 @@ _FORM: Final = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
 
 
 def seconds(text: str) -> float:
-    """Return how many seconds `text` means. Raises `ValueError` that says how to write it."""
+    """Return `text` in seconds. Raises `ValueError` that shows the accepted forms."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no duration; write it like 30s, 5m, 1h or 2d")

@@ -46,7 +46,7 @@ def run(
     maintain_every: str | None = None,
     app: str = "service.serve:lasting_app",
 ) -> None:
-    """Serve until signalled to stop. None means the value of the environment, or its default.
+    """Serve until signalled to stop. None means the value from the environment, or its default.
 
     `app` names the function that creates the application, in every worker.
     """
@@ -86,8 +86,8 @@ def run(
 def lasting_app() -> "App":
     """Return the gateway of a process that serves nothing else until it ends.
 
-    Its objects, some hundred thousand, are hidden from the garbage collector, which would scan
-    all of them every few ten thousand requests and delay a request by 30 ms.
+    Its few hundred thousand objects are hidden from the garbage collector, which would otherwise
+    scan all of them every few ten thousand requests and delay a request by 30 ms.
     """
     # Imported here: with several workers, the parent process does not need it.
     from service.app import create_app
@@ -111,7 +111,7 @@ def _maintained() -> Iterator[None]:
         return
     if "memory:" in settings.zones + settings.metadata:
         raise InvalidConfig(
-            "RIACHO_MAINTAIN_EVERY: what is in memory cannot be seen by the process that does it"
+            "RIACHO_MAINTAIN_EVERY: the maintenance process cannot see stores that are in memory"
         )
     configure_logging(settings.log_level, settings.log_format)
     maintenance = Maintenance(every_s)

@@ -1,4 +1,4 @@
-"""What an operator may change, read once from `RIACHO_*` variables at start-up.
+"""The settings of a gateway, read once from `RIACHO_*` variables at start-up.
 
 Settings are values. Components (stores, clocks, identifiers) are arguments of the assembly in
 `service/app.py` and never appear here, so tests swap them without touching the environment.
@@ -27,7 +27,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="RIACHO_", frozen=True, extra="ignore")
 
     data: Path = Path("riacho-data")
-    """Where the embedded default keeps everything, unless the next two say otherwise."""
+    """Directory of the embedded stores; used unless `zones` and `metadata` name others."""
 
     zones: str = ""
     """`a=s3://bucket/prefix,b=file:///dir`, or names alone: directories under `data`."""
@@ -36,32 +36,34 @@ class Settings(BaseSettings):
     """`dynamodb://table`, `sqlite:///file` or `memory://`; default: SQLite under `data`."""
 
     advertised_url: str = ""
-    """How clients reach this gateway; shown by /v1/cluster."""
+    """The URL at which clients reach this gateway; shown by /v1/cluster."""
 
     batch_bytes_max: PositiveInt = 8 * MIB
     """Flush at this size. Larger objects cost fewer requests but take longer to write."""
 
     linger_min_ms: NonNegativeFloat = 0
-    """Arrivals wait at least this long for company, also when nothing is in the air. It adds to
-    every latency and divides the bill: at 250 a gateway writes four objects a second at most."""
+    """Minimum wait before a flush, even if no other flush is being written. Adds to every latency
+    and reduces the number of requests: at 250 a gateway writes at most four objects a second."""
 
     linger_max_ms: PositiveFloat = 100
-    """While a flush is in the air, arrivals wait for it at most this long. Shorter means
-    lower latency and more requests to pay for; at low load nothing waits in any case."""
+    """Maximum wait for a flush that is being written. Shorter means lower latency and more
+    requests to pay for; at low load records do not wait at all."""
 
     flights_max: PositiveInt = 4
-    """So many flushes are written at once at most."""
+    """Maximum number of concurrent flushes."""
 
     table_batch_bytes_max: int | None = Field(default=None, ge=0, le=64 * KIB)
-    """A flush of one lane with at most so many bytes goes into the metadata table, and to the zones
-    when the index rolls: quicker, and cheaper up to some kilobytes. 0: never; None: as is best for
-    the table."""
+    """Maximum size of a flush of one lane that is stored in the metadata table first and moved to
+    the zones by the next roll: faster, and cheaper up to a few kilobytes. 0: never; None: depends
+    on the stores (`service/stores.py`)."""
 
     held_bytes_max: PositiveInt = 64 * MIB
-    """Refuse produce requests beyond this, so that overload is an answer and not a crash."""
+    """Refuse produce requests beyond this many bytes in memory, so that overload is a 503 and not
+    a crash."""
 
     request_bytes_max: PositiveInt = 16 * MIB
-    """Largest body, as it is sent. Part of the public API: raise it, never lower it."""
+    """Largest body as sent, before decompression. Part of the public API: raise it, never lower
+    it."""
 
     decompressed_bytes_max: PositiveInt = 32 * MIB
     """Largest body after gzip or zstd."""
@@ -71,30 +73,30 @@ class Settings(BaseSettings):
     fetch_bytes_default: PositiveInt = 4 * MIB
     fetch_bytes_max: PositiveInt = 64 * MIB
     fetch_held_bytes_max: PositiveInt = 64 * MIB
-    """Records on their way to readers, about. Beyond half of it responses become smaller."""
+    """Approximate limit for bytes being sent to readers. Above half of it responses get smaller."""
 
     fetch_records_default: PositiveInt = 10_000
     fetch_records_max: PositiveInt = 100_000
     fetch_partitions_max: PositiveInt = 1_000
     wait_ms_max: PositiveInt = 60_000
-    """Longest a fetch may wait for records. Proxies like to hang up after a minute."""
+    """Longest wait of a fetch. Many proxies close a connection after a minute."""
 
     answer_bytes_max: NonNegativeInt = 0
-    """Where a host gathers each answer and refuses larger ones: records that do not fit are left
-    for the next request, and a tail ends as soon as it has something to say. 0: any size."""
+    """Largest response that the host accepts, if it buffers responses (Lambda). Records that do not
+    fit are left for the next request, and a tail ends with its first event. 0: any size."""
 
     answer_s_max: NonNegativeFloat = 0
-    """A request is answered after this long in any case; waits are cut to stay below. 0: never."""
+    """Maximum duration of a request; longer waits are shortened to fit. 0: no limit."""
 
     freezes: bool = False
-    """Whether the host lets this process stand still between answers, as Lambda does: then each
-    answer waits for what its request has begun."""
+    """Whether the host suspends this process between requests, as Lambda does. Then each response
+    waits for the tasks that its request has started."""
 
     sse_heartbeat_s: PositiveFloat = 10
 
     head_poll_ms: PositiveFloat = 50
-    """How often waiting fetches look for commits of other gateways. Each look is one read of
-    the table per lane that is waited for."""
+    """How often waiting fetches look for commits of other gateways. Costs one read of the table per
+    lane with a waiting fetch."""
 
     slice_cache_bytes: PositiveInt = 64 * MIB
     index_cache_bytes: PositiveInt = 32 * MIB
@@ -102,51 +104,54 @@ class Settings(BaseSettings):
     presign_expires_s: PositiveInt = 900
 
     gateway_heartbeat_s: NonNegativeFloat = 10
-    """How often this gateway says that it lives; 0: never."""
+    """Interval at which this gateway updates its item in the table; 0: never."""
 
     group_upkeep_s: NonNegativeFloat = 30
-    """How often this gateway ends sessions that no member's call has met; 0: never."""
+    """Interval at which this gateway looks for expired group sessions, which calls of other members
+    would otherwise end; 0: never."""
 
     producer_id_expiration_ms: PositiveInt = 86_400_000
-    """An idempotent producer that writes nothing to a partition for so long is forgotten there."""
+    """The state of an idempotent producer in a partition expires after this long without a
+    write."""
 
     offsets_retention_minutes: PositiveInt = 10_080
-    """Offsets of a group without members are forgotten after this long: Kafka's 7 days."""
+    """Offsets of a group without members expire after this long: 7 days, as in Kafka."""
 
     controller_interval_s: NonNegativeFloat = 5
-    """How often this gateway does what the controller does, if it is, or tries to be it; 0:
-    never."""
+    """Interval at which this gateway tries to take the controller's lease or, as controller, does
+    its work; 0: never."""
 
     controller_lease_s: PositiveFloat = 15
-    """A controller that was not heard of for this long is replaced."""
+    """The controller's lease expires after this long without renewal; then another gateway takes
+    it."""
 
     controller_probe_timeout_s: PositiveFloat = 5
     controller_probe_failures_max: PositiveInt = 2
-    """A zone that fails so many probes in a row, or takes too long for them, is offline."""
+    """A zone is offline after this many failed or timed-out probes in a row."""
 
     controller_scan_s: PositiveFloat = 30
-    """How often the controller looks at all lanes though no zone has changed."""
+    """Interval at which the controller reads all lanes, even if no zone has changed."""
 
     controller_step_s: PositiveFloat = 5
-    """How long the controller copies at a time. Zones are not probed meanwhile."""
+    """Maximum time spent copying per tick of the controller; zones are not probed meanwhile."""
 
     controller_resync_bytes_per_s: PositiveInt = 64 * MIB
     controller_resync_copies: PositiveInt = 4
-    """How fast a zone that is behind is filled: bytes a second, and objects at once."""
+    """Limits of re-sync: bytes per second, and concurrent copies."""
 
     controller_verify_every_s: NonNegativeFloat = 86_400
-    """How often the controller verifies that every zone in sync holds what the index names, and
-    copies what one of them lacks; 0: never. A pass asks each zone for the size of each object."""
+    """Interval at which the controller verifies that every in-sync zone holds all objects of the
+    index, and copies missing ones; 0: never. A pass asks each zone for the size of each object."""
 
     controller_verify_calls: PositiveInt = 200
-    """At most about so many such calls with each tick of the controller."""
+    """Approximate maximum of such calls per tick of the controller."""
 
     controller_gateway_expiry_s: PositiveFloat = 300
-    """The item of a gateway that says nothing for this long is removed."""
+    """The item of a gateway is deleted after this long without an update."""
 
     maintain_every: str = ""
-    """How long after the end of one maintenance `riacho serve` begins the next, like 5m; empty:
-    never. Retention, compaction and sweep, in a process of its own."""
+    """Pause between the end of one maintenance run of `riacho serve` and the next, like 5m; empty:
+    no maintenance. A run is retention, compaction and sweep, in a separate process."""
 
     log_level: str = "info"
     log_format: str = Field(default="auto", pattern="^(auto|text|json)$")

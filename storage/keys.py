@@ -1,4 +1,4 @@
-"""The names of all objects and metadata items: every key is made here.
+"""The names of all objects and metadata items: every key is made and parsed here.
 
 An object's identifier is 16 bytes, 6 of time and 10 random, so it is unique without coordination
 and a person can see its age. Keys begin with one digit of the random part, because a bucket
@@ -14,11 +14,77 @@ bucket splits them further by itself), and a directory is made only 16 times:
     f/zone/<id>.marker|.probe                    by which a zone is known, and probed
 """
 
-from typing import Final, Literal
+import re
+from typing import Final, Literal, NamedTuple, cast, get_args
 
 ID_BYTES: Final = 16
+DIGITS: Final = "0123456789abcdef"
 
 IndexKind = Literal["page", "node", "root", "producers", "segments"]
+ObjectKind = Literal[
+    "hot", "page", "node", "root", "segments", "producers", "parquet", "probe", "marker"
+]
+OBJECT_KINDS: Final[tuple[ObjectKind, ...]] = get_args(ObjectKind)
+
+TOPICS: Final = "topic/"
+GONE_TOPICS: Final = "gone/"
+GATEWAYS: Final = "gateway/"
+GROUPS: Final = "group/"
+PRODUCERS: Final = "producer/"
+TRANSACTIONS: Final = "txn/"
+ATOMIC_PRODUCERS: Final = "atomic/"
+IDEMPOTENCY_KEYS: Final = "idempotency/"
+ZONES: Final = "zone/"
+"""The first parts of the keys of items that are listed together."""
+
+_OBJECT: Final = re.compile(
+    r"(?P<digit>[0-9a-f])/"
+    r"(?:hot/(?P<hot>[0-9a-f]{32})\.seg"
+    r"|index/[0-9a-f]{32}/[0-9]{5}/(?P<index>[0-9a-f]{32})"
+    r"\.(?P<index_kind>page|node|root|segments|producers)"
+    r"|log/[0-9a-f]{32}/[0-9]{5}/[0-9]{20}-(?P<parquet>[0-9a-f]{32})\.parquet"
+    r"|zone/(?P<zone>[0-9a-f]{32})\.(?P<zone_kind>probe|marker))"
+)
+
+
+class ObjectKey(NamedTuple):
+    """What the key of an object says."""
+
+    kind: ObjectKind
+    object_id: str
+    """In hexadecimal digits."""
+
+    @property
+    def named_ms(self) -> int:
+        """When the object was named, by the clock of its writer."""
+        return int(self.object_id[:12], 16)
+
+
+def parse_key(key: str) -> ObjectKey | None:
+    """Return what the key of an object says; None: it is not one of ours."""
+    found = _OBJECT.fullmatch(key)
+    if found is None:
+        return None
+    kind = found["index_kind"] or found["zone_kind"] or ("hot" if found["hot"] else "parquet")
+    object_id = found["hot"] or found["index"] or found["parquet"] or found["zone"]
+    if object_id[-1] != found["digit"]:
+        return None
+    return ObjectKey(cast(ObjectKind, kind), object_id)
+
+
+def object_prefixes() -> list[str]:
+    """Return the first parts of all keys of objects, by kind and digit."""
+    return [f"{digit}/{room}/" for room in ("hot", "index", "log", "zone") for digit in DIGITS]
+
+
+def objects_ending_with(suffix: str) -> str:
+    """Return what all keys of objects begin with whose identifiers end with `suffix`."""
+    return f"{suffix[-1]}/" if suffix else ""
+
+
+def table_batches(digit: str) -> str:
+    """Return what the keys of those small segments in the table begin with that end so."""
+    return f"batch/{digit}/"
 
 
 def hot_segment(object_id: bytes) -> str:
@@ -48,11 +114,11 @@ def zone_probe(probe: str) -> str:
 def table_batch(object_id: bytes) -> str:
     """Return the key of a small segment in the table; the digit spreads and lists them."""
     name = object_id.hex()
-    return f"batch/{name[-1]}/{name}"
+    return f"{table_batches(name[-1])}{name}"
 
 
 def topic(name: str) -> str:
-    return f"topic/{name}"
+    return f"{TOPICS}{name}"
 
 
 def gone_topic(topic_id: bytes) -> str:
@@ -64,7 +130,7 @@ def head(topic_id: bytes, lane: int) -> str:
 
 
 def gateway(gateway_id: str) -> str:
-    return f"gateway/{gateway_id}"
+    return f"{GATEWAYS}{gateway_id}"
 
 
 def group(group_id: str) -> str:
@@ -72,15 +138,25 @@ def group(group_id: str) -> str:
 
 
 def member(group_id: str, member_id: str) -> str:
-    return f"member/{group_id}/{member_id}"
+    return f"{group_members(group_id)}{member_id}"
+
+
+def group_members(group_id: str) -> str:
+    """Return what the keys of all members of a group begin with."""
+    return f"member/{group_id}/"
 
 
 def group_watch(group_id: str) -> str:
     return f"watch/{group_id}"
 
 
+def all_group_offsets(group_id: str) -> str:
+    """Return what the keys of all offsets of a group begin with."""
+    return f"offset/{group_id}/"
+
+
 def group_offsets(group_id: str, topic_name: str, lane: int) -> str:
-    return f"offset/{group_id}/{topic_name}/{lane:05d}"
+    return f"{all_group_offsets(group_id)}{topic_name}/{lane:05d}"
 
 
 def producer_ids() -> str:
@@ -92,7 +168,7 @@ def producer(producer_id: int) -> str:
 
 
 def transaction(transactional_id: str) -> str:
-    return f"txn/{transactional_id}"
+    return f"{TRANSACTIONS}{transactional_id}"
 
 
 def atomic_producer(producer_id: int) -> str:
@@ -108,7 +184,12 @@ def lease(name: str) -> str:
 
 
 def zone(name: str) -> str:
-    return f"zone/{name}"
+    return f"{ZONES}{name}"
+
+
+def doctor_folder(name: str) -> str:
+    """Return what the keys of one examination of a store begin with, in zones and in the table."""
+    return f"doctor/{name}"
 
 
 def verification() -> str:

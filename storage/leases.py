@@ -21,12 +21,9 @@ import msgspec
 from storage import keys
 from storage.errors import Conflict, MetadataConflict, OutcomeUnknown, StoreUnavailable
 from storage.formats import frames
-from storage.stores.metadata import TRANSACT_OPS_MAX, Check, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import Check, MetadataStore, Op, Put, Versioned
 
 _MAGIC: Final = b"RLE1"
-
-FENCED_OPS_MAX: Final = TRANSACT_OPS_MAX - 1
-"""Maximum number of ops in one transaction, in addition to the check."""
 
 
 class LeaseLost(Conflict):

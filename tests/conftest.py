@@ -1,15 +1,28 @@
 """What every test may use: asyncio for async tests, and local servers that start on demand."""
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from service.jobs.spark import QUICK_START
+from service.jobs.runners.spark_session import QUICK_START, session
 from tests.local_aws import VARIABLE, LocalAws, find
 from tests.storage.helpers import servers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest_plugins = ["tests.time_limit"]
+
+SLOWEST_FIRST = (
+    *("tests/integration", "tests/docs", "tests/riacho", "tests/torture", "tests/lambdas"),
+    *("tests/simulation", "tests/infra", "tests/service/jobs"),
+)
+"""Where processes are started. Workers share out files, so the long ones must not be last."""
 
 # The same examples in every run, and no deadlines: a busy machine is not a fault.
 settings.register_profile("steady", derandomize=True, deadline=None)
@@ -26,9 +39,59 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest; tests that share `spark` are one group.
+
+    The group matters with `--dist loadgroup`.
+    """
+
+    def place(item: pytest.Item) -> int:
+        folders = enumerate(SLOWEST_FIRST)
+        return next((n for n, name in folders if item.nodeid.startswith(name)), len(SLOWEST_FIRST))
+
+    if hasattr(config, "workerinput"):
+        items.sort(key=place)
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(autouse=True)
+def default_logging() -> Iterator[None]:
+    """Undo what a gateway or a command in this process has done to the logs, for `caplog`."""
+    logger = logging.getLogger("riacho")
+    before = (logger.handlers[:], logger.propagate, logger.level)
+    logger.handlers[:], logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[1]
+    logger.setLevel(before[2])
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """One Spark for all tests that need only a session: starting it takes longer than they do.
+
+    A task may fail twice before its job fails.
+    """
+    pytest.importorskip("pyspark")
+    from riacho.spark import RiachoDataSource
+
+    config = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        # Whatever is compiled here runs once.
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    with session("local[2,3]", config=config) as started:
+        started.dataSource.register(RiachoDataSource)
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -10,16 +10,19 @@ fsck` open stores.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from storage.topics.all_heads import COLLECTIONS
+
 ROOT = Path(__file__).parent.parent
 LAYERS = ("infra", "lambdas", "riacho", "service", "storage")
 FUNCTION_LINES_MAX = 60
-ROOM_ENTRIES_MAX = 18
+ROOM_ENTRIES_MAX = 16
 """Files and folders of one folder: more of them, and a reader searches instead of seeing."""
 
 MAY_IMPORT = {
@@ -47,7 +50,7 @@ PURE = {
 
 JOB = {
     "service.jobs",
-    "service.jobs.choice",
+    "service.jobs.runners.choice",
     "service.jobs.commands",
     "service.jobs.work",
     "service.settings",
@@ -66,7 +69,7 @@ LAZILY = {
     "riacho/cli/maintenance/fsck.py": {
         "service.clock",
         "service.jobs.fsck",
-        "service.jobs.choice",
+        "service.jobs.runners.choice",
         "service.jobs.progress",
         "service.jobs.stores",
         "service.settings",
@@ -82,7 +85,7 @@ LAZILY = {
     "riacho/cli/maintenance/maintain.py": JOB,
     "riacho/cli/maintenance/retention.py": JOB,
     "riacho/cli/maintenance/sweep.py": JOB | {"service.durations"},
-    "riacho/cli/sql/sql.py": {"service.jobs.spark"},
+    "riacho/cli/sql/sql.py": {"service.jobs.runners.spark_session"},
 }
 """What a command may import besides, inside a function or for types only."""
 
@@ -92,6 +95,42 @@ SPEAK_TO_AWS = {
     "service/serverless/emr.py",
     "storage/stores/dynamodb/table.py",
     "storage/stores/s3.py",
+}
+
+ON_BOTH_SIDES = {
+    "Beat",
+    "CommittedOffset",
+    "End",
+    "Fetched",
+    "Gateway",
+    "Group",
+    "GroupOffsets",
+    "GroupSummary",
+    "Located",
+    "LogStart",
+    "PartitionCounts",
+    "PartitionInfo",
+    "ProducerIds",
+    "StoredRange",
+    "Topic",
+    "Transaction",
+    "TransactionInfo",
+    "Transactions",
+}
+"""Classes of the client that are named after what the service calls so: the same thing, seen from
+the other side of HTTP."""
+
+IN_TWO_PROTOCOLS = {"Known", "Window"}
+"""Of groups and of transactions (and windows of a lane): each protocol has its own."""
+
+KEY = re.compile(rf"({'|'.join(COLLECTIONS)})/[^ ]*$|[0-9a-f]/(hot|index|log|zone)/")
+"""How keys of items and of objects begin."""
+
+STARTS_TASKS = {
+    "service/app.py",  # For the life of the process.
+    "service/controller/leading.py",
+    "service/limits/heavy_work.py",  # Its caller waits in any case.
+    "storage/tasks.py",
 }
 
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
@@ -142,6 +181,30 @@ def test_only_the_modules_for_aws_know_an_sdk(path: Path) -> None:
 
 
 @each_module
+def test_tasks_are_begun_where_a_host_can_wait_for_them(path: Path) -> None:
+    """A host that freezes the process must know all tasks that it would lose."""
+    name = str(path.relative_to(ROOT))
+    if (
+        name.startswith(("riacho/", "infra/", "service/jobs/", "storage/maintenance/"))
+        or name in STARTS_TASKS
+    ):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr in {"create_task", "ensure_future"}:
+            raise AssertionError(f"line {node.lineno}: use storage.tasks.begin")
+
+
+@each_module
+def test_keys_are_made_in_one_place(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    if name == "storage/keys.py" or name.startswith(("infra/", "riacho/")):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert not KEY.match(node.value), f"line {node.lineno}: use storage.keys"
+
+
+@each_module
 def test_a_module_says_what_it_is_for_and_its_functions_are_short(path: Path) -> None:
     tree = ast.parse(path.read_text())
 
@@ -160,6 +223,25 @@ def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     inner = [n for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     spans = [(n.end_lineno or 0) - n.lineno + 1 for n in inner]
     return (function.end_lineno or 0) - body[0].lineno + 1 - sum(spans) if body else 0
+
+
+def test_a_name_means_one_thing() -> None:
+    """A public class of the log, the service and the client is defined once."""
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        name = str(path.relative_to(ROOT))
+        if not name.startswith(("storage/", "service/", "riacho/")):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+
+    for name, paths in places.items():
+        theirs = [path for path in paths if path.startswith("riacho/")]
+        if name in ON_BOTH_SIDES:
+            assert len(theirs) == 1, f"{name}: {paths}"
+            paths = [path for path in paths if path not in theirs]
+        assert len(paths) == 1 or name in IN_TWO_PROTOCOLS, f"{name}: {paths}"
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda path: str(path.relative_to(ROOT)))

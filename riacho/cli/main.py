@@ -1,7 +1,7 @@
-"""The command `riacho`: serve, topics, produce, consume, groups, and what looks after stores.
+"""The command `riacho`: serve, topics, produce, consume, groups, and maintenance of stores.
 
-Only what every command needs is imported here; the rest waits until a command runs, so that
-`riacho --help` appears at once. Exit codes: 0 done, 1 failed, 2 wrong usage.
+Only modules that every command needs are imported here; others are imported when a command runs,
+so that `riacho --help` appears at once. Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
 
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
@@ -63,7 +63,7 @@ cli.command("sweep")(sweep.sweep)
 
 @cli.command()
 def cluster(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> None:
-    """Show the gateways, the controller, zones with their health, and how partitions are.
+    """Show the gateways, the controller, zones and their health, and the state of partitions.
 
     \b
     riacho cluster
@@ -105,10 +105,10 @@ def app() -> None:
 
 
 def _leave(code: int | str | None) -> None:
-    """End the process, with what was decided as its exit code."""
+    """End the process with this exit code."""
     if "obstore" in sys.modules and (code is None or isinstance(code, int)):
-        # Its threads may still be letting go of Python objects. When the interpreter goes away
-        # under them, the process aborts (seen once in a few hundred runs) though all is done.
+        # Its threads may still be releasing Python objects. If the interpreter shuts down
+        # meanwhile, the process aborts (seen once in a few hundred runs) after a successful run.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code or 0)

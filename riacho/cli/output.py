@@ -1,4 +1,4 @@
-"""What commands print: tables or JSON on stdout, one line of what went wrong on stderr."""
+"""Output of commands: tables or JSON on stdout, one line for an error on stderr."""
 
 import json
 import os
@@ -63,13 +63,13 @@ def _text(cell: object) -> str:
 
 
 def note(text: str) -> None:
-    """Say something on stderr, where it does not mix with results."""
+    """Print to stderr, where it does not mix with results."""
     typer.echo(text, err=True)
 
 
 @contextmanager
 def errors_told() -> Iterator[None]:
-    """Turn what goes wrong into one line and an exit code; never a traceback."""
+    """Turn errors into one line and an exit code; never a traceback."""
     try:
         yield
         sys.stdout.flush()
@@ -77,8 +77,8 @@ def errors_told() -> Iterator[None]:
         note(f"riacho: {explain(error)}")
         raise typer.Exit(1) from None
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it
-        # flushes stdout at exit, unless that leads nowhere.
+        # The reader of our output has closed the pipe. Python would report that once more when
+        # it flushes stdout at exit, so stdout is pointed at /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
@@ -86,7 +86,7 @@ def errors_told() -> Iterator[None]:
 
 
 def explain(error: RiachoError) -> str:
-    """Return what happened and what to do, on one line."""
+    """Return the error and what to do about it, on one line."""
     text = " ".join(str(error).split())
     if isinstance(error, GatewayUnreachable):
         return f"{text}; is `riacho serve` running? RIACHO_URL or --url say where"

@@ -38,13 +38,13 @@ def serve(
         int, typer.Option(envvar="RIACHO_WORKERS", min=1, help="Processes that serve.")
     ] = 1,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Start anew when the code changes.")
+        bool, typer.Option("--reload", help="Restart when the code changes.")
     ] = False,
     maintain_every: Annotated[
         str,
         typer.Option(
             envvar="RIACHO_MAINTAIN_EVERY",
-            help="Retention, compaction and sweep so often: 30s, 5m, 1h; default: never.",
+            help="Run retention, compaction and sweep this often: 30s, 5m, 1h; default: never.",
         ),
     ] = "",
     log_level: Annotated[

@@ -43,7 +43,7 @@ def list_transactions(
     riacho transaction list
     riacho transaction list --ongoing -o json | jq -r '.[].transaction_id'
 
-    A transaction that its producer sends in one call, as most are, is never ongoing.
+    A transaction that its producer sends in one call, as most do, is never ongoing.
     """
     from riacho.admin.admin import Admin
 
@@ -97,12 +97,12 @@ def abort(
     ],
     url: Url = DEFAULT_URL,
 ) -> None:
-    """End transactions, so that nothing of them is written. Their producers are told so.
+    """Abort transactions, so that nothing of them is written. Their producers get an error.
 
     \b
     riacho transaction abort copier-1.17.4
 
-    There is no need to: the gateway aborts what takes longer than its timeout.
+    Usually not needed: the gateway aborts transactions that exceed their timeout.
     """
     from riacho.admin.admin import Admin
 

@@ -25,7 +25,7 @@ Begin: TypeAlias = Start | Literal["committed", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPlace:
     """A partition, its epoch when it was asked about, and where to read it."""
 
     partition: TopicPartition
@@ -103,7 +103,7 @@ class Assignment:
         with self._lock:
             self._restart(partition).start = start
 
-    def restart(self, place: Place, start: Begin) -> None:
+    def restart(self, place: ReadPlace, start: Begin) -> None:
         """Restart `place` at `start`, unless there was a seek in it meanwhile."""
         with self._lock:
             if self._current(place) is not None:
@@ -127,40 +127,40 @@ class Assignment:
         with self._lock:
             return {p: s.position for p, s in self._states.items() if s.position is not None}
 
-    def unsettled(self) -> list[Place]:
+    def unsettled(self) -> list[ReadPlace]:
         """Return the partitions whose committed offset has yet to be looked up."""
         with self._lock:
             return [
-                Place(partition, state.epoch, state.start, None)
+                ReadPlace(partition, state.epoch, state.start, None)
                 for partition, state in self._states.items()
                 if state.is_unsettled
             ]
 
-    def place(self, partition: TopicPartition) -> Place:
+    def place(self, partition: TopicPartition) -> ReadPlace:
         with self._lock:
             state = self._state(partition)
-            return Place(partition, state.epoch, state.start, state.fetch_offset)
+            return ReadPlace(partition, state.epoch, state.start, state.fetch_offset)
 
-    def wanted(self) -> list[Place]:
+    def wanted(self) -> list[ReadPlace]:
         """Return the partitions that should be fetched, in the order of their turns."""
         with self._lock:
             return [
-                Place(partition, state.epoch, state.start, state.fetch_offset)
+                ReadPlace(partition, state.epoch, state.start, state.fetch_offset)
                 for partition, state in self._states.items()
                 if not state.is_paused
                 and not state.is_unsettled
                 and len(state.waiting) < self._records_waiting_min
             ]
 
-    def settle_start(self, place: Place, offset: int) -> Place:
+    def settle_start(self, place: ReadPlace, offset: int) -> ReadPlace:
         """Note that the start of `place` is `offset`; return the place with it."""
         with self._lock:
             state = self._current(place)
             if state is not None and state.position is None:
                 state.position = state.fetch_offset = offset
-        return Place(place.partition, place.epoch, place.start, offset)
+        return ReadPlace(place.partition, place.epoch, place.start, offset)
 
-    def accept(self, place: Place, records: Sequence[Record], next_offset: int) -> None:
+    def accept(self, place: ReadPlace, records: Sequence[Record], next_offset: int) -> None:
         """Keep `records`, fetched for `place`, until they are taken."""
         with self._lock:
             state = self._current(place)
@@ -223,6 +223,6 @@ class Assignment:
         except KeyError:
             raise KeyError(f"{partition} is not assigned to this consumer") from None
 
-    def _current(self, place: Place) -> _State | None:
+    def _current(self, place: ReadPlace) -> _State | None:
         state = self._states.get(place.partition)
         return state if state is not None and state.epoch == place.epoch else None

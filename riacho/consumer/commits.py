@@ -90,7 +90,7 @@ class Commits:
         return self._auto_interval_s is not None and time.monotonic() >= self._auto_due_s
 
     def begin(self, standing: Standing) -> None:
-        """Start what is due: looking up start offsets, and committing what was handed out."""
+        """Start the work that is due: look up start offsets, commit positions of polled records."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

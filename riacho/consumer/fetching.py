@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from riacho.consumer.assignment import Assignment, Place, Start
+from riacho.consumer.assignment import Assignment, ReadPlace, Start
 from riacho.consumer.log_calls import Fetched, FetchLimits, LogClient
 from riacho.errors import NoOffset, new_error
-from riacho.http.retries import Backoff, Trouble
+from riacho.http.retries import Backoff, FailureCount
 from riacho.records import TopicPartition
 from storage.errors import Corrupt, OffsetOutOfRange, RiachoError, UnknownTopicOrPartition
 
@@ -68,7 +68,7 @@ class Fetching:
         self._is_interrupted = False
         self._is_closed = False
         self._failure: RiachoError | None = None
-        self._trouble = Trouble(settings.backoff, settings.trouble_max_s)
+        self._trouble = FailureCount(settings.backoff, settings.trouble_max_s)
 
     def subscribe(self, topics: list[str]) -> None:
         """Consume all partitions of `topics`, also those that are added later."""
@@ -121,14 +121,14 @@ class Fetching:
             self._fetches.update({place.partition: (task, place.epoch) for place in group})
             task.add_done_callback(partial(self._fetched, group))
 
-    def _is_idle(self, place: Place) -> bool:
+    def _is_idle(self, place: ReadPlace) -> bool:
         """Whether `place` may be fetched now. Cancels a fetch that a seek made useless."""
         task, epoch = self._fetches.get(place.partition, (None, place.epoch))
         if task is not None and epoch != place.epoch:
             task.cancel()
         return task is None
 
-    async def resolve(self, place: Place) -> Place:
+    async def resolve(self, place: ReadPlace) -> ReadPlace:
         """Return `place` with its offset, looking it up if it is not known."""
         if place.offset is not None:
             return place
@@ -149,7 +149,7 @@ class Fetching:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.log.close()
 
-    async def _fetch(self, places: Sequence[Place]) -> bool:
+    async def _fetch(self, places: Sequence[ReadPlace]) -> bool:
         """Fetch once and process the outcome; return whether there were any records."""
         try:
             places = await asyncio.gather(*map(self.resolve, places))
@@ -170,7 +170,7 @@ class Fetching:
             await self._note(failed)
         return any(isinstance(part, Fetched) and part.records for part in fetched)
 
-    def _reset(self, place: Place, error: RiachoError) -> None:
+    def _reset(self, place: ReadPlace, error: RiachoError) -> None:
         reset = self.settings.reset
         if reset == "none":
             self._failure = error
@@ -196,7 +196,7 @@ class Fetching:
             self._trouble.over()
             raise failure
 
-    def _fetched(self, group: Sequence[Place], task: "asyncio.Task[bool]") -> None:
+    def _fetched(self, group: Sequence[ReadPlace], task: "asyncio.Task[bool]") -> None:
         for place in group:
             del self._fetches[place.partition]
         self._news.set()

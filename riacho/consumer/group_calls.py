@@ -84,7 +84,7 @@ class GroupClient:
         return _beat(reply, None)
 
     async def heartbeat(self, beat: Beat, owned: Iterable[TopicPartition] | None) -> Beat:
-        """Keep the session, and report what is still read; None reports nothing."""
+        """Keep the session, and report the partitions still owned; None reports nothing."""
         body: dict[str, Any] = {"generation": beat.generation}
         if owned is not None:
             body["owned"] = [{"topic": t, "partition": p} for t, p in sorted(owned)]

@@ -69,6 +69,6 @@ class GroupOffsets:
         self._beat = beat
 
     def note_committed(self) -> None:
-        """Tell the consumer that these are committed."""
+        """Report to the consumer that these offsets are committed."""
         if self._commits is not None:
             self._commits.note_committed(self._offsets)

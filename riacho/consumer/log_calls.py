@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from riacho.consumer.assignment import Place, Start
+from riacho.consumer.assignment import ReadPlace, Start
 from riacho.errors import error_of_document, new_error
 from riacho.http import wire
 from riacho.http.gateway import ARROW, Gateway, topic_path
@@ -55,7 +55,7 @@ class LogClient:
         reply = await self.gateway.request("GET", path, params={"at": at})
         return int(reply.json()["offset"])
 
-    async def fetch(self, places: Sequence[Place]) -> "Sequence[Fetched | RiachoError]":
+    async def fetch(self, places: Sequence[ReadPlace]) -> "Sequence[Fetched | RiachoError]":
         """Return the records at each of `places`, or the error for that place.
 
         Raises only errors of the request as a whole.
@@ -70,7 +70,7 @@ class LogClient:
     async def close(self) -> None:
         await self.gateway.close()
 
-    async def _fetch_one(self, place: Place) -> Fetched:
+    async def _fetch_one(self, place: ReadPlace) -> Fetched:
         assert place.offset is not None, place
         topic, partition = place.partition
         reply = await self.gateway.request(
@@ -87,7 +87,7 @@ class LogClient:
             detail = f"the reply for {place.partition} cannot be read: {error!r}"
             raise new_error(Corrupt, detail) from error
 
-    async def _fetch_many(self, places: Sequence[Place]) -> "Sequence[Fetched | RiachoError]":
+    async def _fetch_many(self, places: Sequence[ReadPlace]) -> "Sequence[Fetched | RiachoError]":
         asked = [
             {"topic": p.partition.topic, "partition": p.partition.partition, "offset": p.offset}
             for p in places
@@ -105,7 +105,7 @@ class LogClient:
             raise new_error(Corrupt, f"the reply cannot be read: {error!r}") from error
 
 
-def _fetched(place: Place, part: dict[str, Any]) -> "Fetched | RiachoError":
+def _fetched(place: ReadPlace, part: dict[str, Any]) -> "Fetched | RiachoError":
     if part.get("error") is not None:
         return error_of_document(part["error"])
     return Fetched(wire.decode_json(*place.partition, part["records"]), part["next_offset"])

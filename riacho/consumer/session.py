@@ -18,7 +18,7 @@ from typing import Final
 from riacho.consumer.assignment import Assignment
 from riacho.consumer.group_calls import Beat, GroupClient, Subscription
 from riacho.errors import FencedInstance, new_error
-from riacho.http.retries import Backoff, Trouble
+from riacho.http.retries import Backoff, FailureCount
 from riacho.records import TopicPartition
 from storage.errors import Corrupt, IllegalGeneration, RiachoError, UnknownMember
 
@@ -34,7 +34,7 @@ JOIN_AT_CLOSE_S_MAX: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class SessionPace:
     heartbeat_interval_s: float
     max_poll_interval_s: float
     trouble_max_s: float
@@ -46,7 +46,7 @@ class Session:
         self,
         client: GroupClient,
         assignment: Assignment,
-        pace: Pace,
+        pace: SessionPace,
         wake: Callable[[], None],
     ) -> None:
         """Call `wake` when there is news, to interrupt a wait for records."""
@@ -69,7 +69,7 @@ class Session:
         self.sure_until_s = math.inf
         """Until then no other member can have been assigned what this one owns."""
         self.hurry = asyncio.Event()
-        self._trouble = Trouble(pace.backoff, pace.trouble_max_s)
+        self._trouble = FailureCount(pace.backoff, pace.trouble_max_s)
         self._settling = 0
         self._polled_s = time.monotonic()
         self._is_polling = False

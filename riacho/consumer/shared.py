@@ -18,7 +18,7 @@ from riacho.consumer.group_offsets import GroupOffsets
 from riacho.consumer.log_calls import FetchLimits
 from riacho.consumer.membership import Call, Membership
 from riacho.consumer.positions import Positions
-from riacho.consumer.session import Pace, Session
+from riacho.consumer.session import Session, SessionPace
 from riacho.http.gateway import gateway_url
 from riacho.http.retries import Backoff
 from riacho.records import TopicPartition, topic_names, topic_partitions
@@ -124,7 +124,7 @@ class Consuming(Positions):
                 strategy=partition_assignment_strategy,
                 client_id=client_id,
             )
-            pace = Pace(
+            pace = SessionPace(
                 heartbeat_interval_s=heartbeat_interval_ms / 1000,
                 max_poll_interval_s=max_poll_interval_ms / 1000,
                 trouble_max_s=default_api_timeout_ms / 1000,
@@ -135,7 +135,7 @@ class Consuming(Positions):
         super().__init__()
 
     def _join_group(
-        self, settings: MemberSettings, pace: Pace, auto_interval_s: float | None
+        self, settings: MemberSettings, pace: SessionPace, auto_interval_s: float | None
     ) -> None:
         fetching = self._fetching
         client = GroupClient(fetching.log.gateway, settings)

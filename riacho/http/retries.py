@@ -33,7 +33,7 @@ class Backoff:
         return max(doubled_ms * (1 - JITTER + 2 * JITTER * random) / 1000, at_least_s)
 
 
-class Trouble:
+class FailureCount:
     """Counts consecutive failures, and decides when to stop retrying."""
 
     def __init__(self, backoff: Backoff, most_s: float) -> None:

@@ -16,7 +16,7 @@ CALL_RECORDS_MAX: Final = 50_000
 """Maximum content of one call. A transaction within it costs the gateway one write."""
 
 
-class Held:
+class HeldRecords:
     """Records are *loose* until they are staged, or sent with the commit if they are few."""
 
     def __init__(self, identity: Identity, number: int) -> None:

@@ -34,7 +34,7 @@ from riacho.errors import (
 from riacho.http.retries import Backoff, patiently
 from riacho.records import TopicPartition
 from riacho.transactions.calls import End, Identity, TransactionClient, atomic_body
-from riacho.transactions.held import Held
+from riacho.transactions.held import HeldRecords
 from storage.errors import (
     DuplicateSequence,
     IllegalGeneration,
@@ -73,8 +73,8 @@ class Transactions:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._identity: Identity | None = None
-        self._open: Held | None = None
-        self._doubtful: Held | None = None
+        self._open: HeldRecords | None = None
+        self._doubtful: HeldRecords | None = None
         self._fenced: RiachoError | None = None
         self._waiters: list[Callable[[], None]] = []
         self._number = 0
@@ -101,7 +101,7 @@ class Transactions:
             if self._identity is None:
                 self._identity = await self._ask(self._client.initialise, self._block_s)
             self._number += 1
-            self._open = Held(self._identity, self._number)
+            self._open = HeldRecords(self._identity, self._number)
         finally:
             self._is_beginning = False
 
@@ -193,7 +193,7 @@ class Transactions:
         if self._open is not None:
             await self.abort()
 
-    def _leave(self) -> Held:
+    def _leave(self) -> HeldRecords:
         with self._lock:
             self.check_open()
             held, self._open = self._open, None
@@ -202,7 +202,7 @@ class Transactions:
 
     # Commit
 
-    async def _commit(self, held: Held) -> End | None:
+    async def _commit(self, held: HeldRecords) -> End | None:
         if held.failure is not None:
             raise held.failure
         if held.is_empty:
@@ -216,7 +216,7 @@ class Transactions:
                 await self._ask(partial(held.offsets.follow, error), self._delivery_timeout_s)
         raise new_error(CommitFailed, "the group changes all the time; poll, then try again")
 
-    async def _end(self, held: Held) -> End:
+    async def _end(self, held: HeldRecords) -> End:
         offsets = held.offsets.document() if held.offsets else None
         if held.is_begun:
             await self._write(held, held.take_loose())
@@ -235,7 +235,7 @@ class Transactions:
 
         return await self._ask(ask, self._delivery_timeout_s)
 
-    async def _failed(self, held: Held, error: RiachoError) -> RiachoError:
+    async def _failed(self, held: HeldRecords, error: RiachoError) -> RiachoError:
         """Clean up after a failed commit; return the error to raise."""
         told = error
         if isinstance(error, InvalidProducerEpoch):
@@ -255,10 +255,10 @@ class Transactions:
 
     # Stage
 
-    def _begin_staging(self, held: Held, batches: list[Batch]) -> None:
+    def _begin_staging(self, held: HeldRecords, batches: list[Batch]) -> None:
         held.staging = asyncio.create_task(self._stage(held, batches))
 
-    async def _stage(self, held: Held, batches: list[Batch]) -> None:
+    async def _stage(self, held: HeldRecords, batches: list[Batch]) -> None:
         try:
             if not held.is_over:
                 await self._write(held, batches)
@@ -275,7 +275,7 @@ class Transactions:
             for on_room in waiters:
                 on_room()
 
-    async def _write(self, held: Held, batches: Sequence[Batch]) -> None:
+    async def _write(self, held: HeldRecords, batches: Sequence[Batch]) -> None:
         """Stage `batches`, in one request for each topic."""
         if held.transaction_id is None:
             held.is_begun = True
@@ -296,7 +296,7 @@ class Transactions:
         for batch in batches:
             batch.forget_payloads()
 
-    async def _write_topic(self, held: Held, topic: str, batches: Sequence[Batch]) -> None:
+    async def _write_topic(self, held: HeldRecords, topic: str, batches: Sequence[Batch]) -> None:
         assert held.transaction_id is not None
         stage = partial(self._client.stage, held.transaction_id, held.identity, topic, batches)
         with suppress(DuplicateSequence):  # An earlier attempt was staged; its reply was lost.
@@ -304,7 +304,7 @@ class Transactions:
 
     # Doubt
 
-    async def _abort_quietly(self, held: Held) -> None:
+    async def _abort_quietly(self, held: HeldRecords) -> None:
         if not held.is_begun:
             return
         self._doubtful = held
@@ -335,7 +335,7 @@ class Transactions:
             held.offsets.note_committed()
         return end
 
-    async def _repeat_end(self, held: Held, error: RiachoError) -> End | None:
+    async def _repeat_end(self, held: HeldRecords, error: RiachoError) -> End | None:
         """Return the end of a transaction that cannot be aborted; None if it was aborted before."""
         try:
             if held.end is None:

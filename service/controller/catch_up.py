@@ -24,7 +24,7 @@ from storage.lanes.rolls import TRUSTED_S
 from storage.leases import Lease, LeaseLost
 from storage.resync import inventory
 from storage.resync.memory import ResyncMemory
-from storage.resync.resync import Progress, Rate, Resync
+from storage.resync.resync import Rate, Resync, ResyncProgress
 from storage.stores.metadata import MetadataStore
 from storage.zones.items import ResyncStatus, ZoneItem
 from storage.zones.zones import Zones
@@ -49,7 +49,7 @@ class _Zone:
     known: ResyncMemory
     marker: str
     since_s: float
-    progress: Progress = field(default_factory=Progress)
+    progress: ResyncProgress = field(default_factory=ResyncProgress)
     error: str = ""
     told_s: float = 0.0
     told_objects: int = 0
@@ -106,7 +106,7 @@ class CatchUp:
             # Only zones in sync: a wiped zone may lack what an older run lists for it.
             copies[ref.object_id] = ref.zones & head.isr
             for name in replication.zone_names(head, head.isr & ~ref.zones):
-                progress = Progress()
+                progress = ResyncProgress()
                 with suppress(StoreUnavailable):
                     await self.resync.copy(head, ref, name, progress)
                     if not progress.lost:

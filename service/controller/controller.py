@@ -31,6 +31,7 @@ from service.controller.survey import Counts
 from service.controller.verification import Verification
 from service.controller.zone_watch import WatchedZone, ZoneWatch
 from service.settings import Settings
+from storage import keys
 from storage.errors import (
     Contended,
     MetadataConflict,
@@ -264,7 +265,7 @@ class Controller:
         """Remove items of gateways whose version has not changed for long, by this clock alone."""
         began_s, seen = self._world.monotonic_s(), self._beats
         self._beats = {}
-        items = await self._metadata.list("gateway/")
+        items = await self._metadata.list(keys.GATEWAYS)
         # A new version may have been written as late as the end of the call. A version seen again
         # was unchanged until the call began. So the time of the call never counts as silence.
         ended_s = self._world.monotonic_s()

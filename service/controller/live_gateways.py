@@ -127,7 +127,7 @@ class Observed:
         """Return the gateways whose items have changed recently."""
         # Read the clocks before the call: gateways go on beating while this process waits for it.
         now_s, now_ms = self._world.monotonic_s(), self._world.now_ms()
-        items = await self._metadata.list("gateway/")
+        items = await self._metadata.list(keys.GATEWAYS)
         seen, found = dict[str, tuple[str, float]](), []
         for key, stored in items:
             item = decode(stored.value)

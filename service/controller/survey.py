@@ -75,7 +75,7 @@ async def lanes(
 
 async def zones_of(metadata: MetadataStore) -> dict[str, ZoneItem]:
     """Return the items of all zones, as the controller last wrote them."""
-    items = [zone_items.decode(item.value) for _, item in await metadata.list("zone/")]
+    items = [zone_items.decode(item.value) for _, item in await metadata.list(keys.ZONES)]
     return {item.name: item for item in items}
 
 

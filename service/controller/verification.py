@@ -29,7 +29,7 @@ from storage.zones.zones import Zones
 
 log = logging.getLogger("riacho.controller")
 
-ATTEMPTS_MAX: Final = 100
+LANE_ATTEMPTS_MAX: Final = 100
 """Maximum ticks for which an unreadable lane holds up the pass; then it is skipped. A zone in sync
 that fails leaves the ISR much sooner."""
 
@@ -138,7 +138,10 @@ class Verification:
             except RiachoError as error:
                 # The next tick retries, unless that cannot help.
                 self._attempts += 1
-                is_done, calls = isinstance(error, Corrupt) or self._attempts >= ATTEMPTS_MAX, left
+                is_done, calls = (
+                    isinstance(error, Corrupt) or self._attempts >= LANE_ATTEMPTS_MAX,
+                    left,
+                )
                 if is_done:
                     skipped += 1
                     log.error("%s cannot be verified, and is skipped: %s", lane.key, error)

@@ -48,7 +48,7 @@ class ZoneWatch:
 
     async def look(self) -> dict[str, WatchedZone]:
         """Probe all zones, store what changed, and return them by name."""
-        found = dict(await self._metadata.list("zone/"))
+        found = dict(await self._metadata.list(keys.ZONES))
         known: dict[str, WatchedZone] = {}
         for name in self._zones.names:
             stored = found.get(keys.zone(name))

@@ -17,7 +17,7 @@ import msgspec
 from service.clock import World
 from service.groups import state
 from service.groups.assignors import ASSIGNORS, TopicPartition
-from service.groups.items import GroupItems, Known, is_id, parse_group_id
+from service.groups.items import GroupItems, Known, parse_group_id
 from service.groups.patterns import check_pattern
 from service.groups.session_expiry import MEMBERS_MAX, SessionExpiry
 from service.groups.state import Group, Member
@@ -43,6 +43,7 @@ from storage.stores.metadata import (
     Put,
     Versioned,
 )
+from storage.topics.items import is_name
 from storage.topics.topics import Topics
 
 SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
@@ -125,7 +126,7 @@ class Coordinator:
         here, since this call is how a member learns of the new one.
         """
         parse_group_id(group_id)
-        if not is_id(member_id):
+        if not is_name(member_id):
             raise _unknown_member(group_id, member_id)
         key, watch_key = keys.member(group_id, member_id), keys.group_watch(group_id)
         items = await self._metadata.get_many([keys.group(group_id), key, watch_key])
@@ -201,7 +202,7 @@ class Coordinator:
 
         The group is kept if `is_over` returns False for the items that hold these offsets.
         """
-        prefix, watch_key = f"offset/{group_id}/", keys.group_watch(group_id)
+        prefix, watch_key = keys.all_group_offsets(group_id), keys.group_watch(group_id)
 
         async def change(known: Known, is_in_doubt: bool) -> bool:
             if known.version is None:

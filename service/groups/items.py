@@ -6,24 +6,16 @@ sees the other gateway's change. Topics are listed after the group is read, neve
 gateway with an older list than the last writer then loses the race, and cannot undo its change.
 """
 
-import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
-from weakref import WeakValueDictionary
 
 from service.clock import World
 from service.groups import state
 from service.groups.state import Group
 from storage import keys
-from storage.errors import (
-    Contended,
-    InvalidRequest,
-    MetadataConflict,
-    OutcomeUnknown,
-    Unavailable,
-)
+from storage.cas import retry
+from storage.errors import InvalidRequest
 from storage.stores.metadata import (
     VALUE_BYTES_MAX,
     MetadataStore,
@@ -32,34 +24,22 @@ from storage.stores.metadata import (
     Versioned,
     pages,
 )
+from storage.tasks import Arrivals
+from storage.topics.items import NAME_CHARS_MAX, is_name
 from storage.topics.topics import Topics
 
-ATTEMPTS_MAX: Final = 30
-"""Maximum attempts to change a group item before a call fails."""
-
-REPEAT_S_MAX: Final = 30.0
-"""Stop retrying after this long: the client does not wait for the reply any more."""
-
-
-GROUP_ID_CHARS_MAX: Final = 249
 GROUPS_KEPT_MAX: Final = 256
 """Maximum number of groups whose last version is cached decoded."""
 
 
 T = TypeVar("T")
 
-_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-def is_id(text: str) -> bool:
-    return len(text) <= GROUP_ID_CHARS_MAX and _ID.fullmatch(text) is not None
-
 
 def parse_group_id(text: str) -> str:
     """Return `text` if it can name a group, or raise `InvalidRequest`."""
-    if not is_id(text):
+    if not is_name(text):
         raise InvalidRequest(
-            f"group: {text[:300]!r} is not a name: use 1 to {GROUP_ID_CHARS_MAX} letters, digits,"
+            f"group: {text[:300]!r} is not a name: use 1 to {NAME_CHARS_MAX} letters, digits,"
             " dots, underscores and hyphens"
         )
     return text
@@ -80,7 +60,7 @@ class GroupItems:
         self._world = world
         self._counts: tuple[dict[str, int], float] | None = None
         self._decoded: dict[str, Known] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._arrivals = Arrivals[str]()
 
     async def read(self, group_id: str) -> Known:
         """Return the group as it is now; an empty one without version if there is none."""
@@ -101,8 +81,8 @@ class GroupItems:
 
     async def all(self) -> dict[str, Group]:
         groups: dict[str, Group] = {}
-        async for page in pages(self._metadata, "group/"):
-            groups |= {k.removeprefix("group/"): state.decode(item.value) for k, item in page}
+        async for page in pages(self._metadata, keys.GROUPS):
+            groups |= {k.removeprefix(keys.GROUPS): state.decode(item.value) for k, item in page}
         return groups
 
     async def write(self, group_id: str, known: Known, new: Group, ops: Sequence[Op]) -> None:
@@ -123,15 +103,12 @@ class GroupItems:
         `OutcomeUnknown`. Calls within one process take turns: only gateways race, however many
         members join at once.
         """
-        turn = self._turns.get(group_id)
-        if turn is None:
-            turn = self._turns[group_id] = asyncio.Lock()
 
         async def attempt(is_in_doubt: bool) -> T:
             return await change(await self.read(group_id), is_in_doubt)
 
-        async with turn:
-            return await repeat(self._world, f"group {group_id!r}", attempt)
+        async with self._arrivals.in_turn(group_id):
+            return await retry(f"group {group_id!r}", attempt, self._world.patience)
 
     async def existing(self, age_max_s: float) -> Mapping[str, int]:
         """Return the partition count of every topic, at most `age_max_s` old."""
@@ -143,30 +120,3 @@ class GroupItems:
                 counts = self._counts[0]  # The same object: callers compare by identity.
             self._counts = (counts, now_s)
         return self._counts[0]
-
-
-async def repeat(world: World, what: str, attempt: Callable[[bool], Awaitable[T]]) -> T:
-    """Call `attempt` until it meets no conflict and no unknown outcome; return its result.
-
-    Gives up after `ATTEMPTS_MAX` attempts or `REPEAT_S_MAX`.
-    """
-    is_in_doubt = False
-    began_s = world.monotonic_s()
-    for number in range(ATTEMPTS_MAX):
-        try:
-            return await attempt(is_in_doubt)
-        except MetadataConflict:
-            pass
-        except OutcomeUnknown:
-            is_in_doubt = True
-        except Unavailable as error:
-            if is_in_doubt:
-                raise OutcomeUnknown(f"{what} may have changed: {error}") from error
-            raise
-        # One attempt may itself retry for 15 seconds.
-        if world.monotonic_s() - began_s > REPEAT_S_MAX:
-            break
-        await world.back_off(number + 1)
-    if is_in_doubt:
-        raise OutcomeUnknown(f"{what} may have changed; look before trying again")
-    raise Contended(f"{what} is changed by others all the time; send it again")

@@ -16,14 +16,14 @@ from service.clock import World
 from service.groups import sessions, state
 from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Coordinator
-from service.groups.items import Known, parse_group_id, repeat
+from service.groups.items import Known, parse_group_id
 from service.groups.state import Group
 from storage import keys
+from storage.cas import Undecided, retry
 from storage.errors import (
     GroupNotEmpty,
     IllegalGeneration,
     InvalidRequest,
-    OutcomeUnknown,
     RiachoError,
     UnknownGroup,
     UnknownMember,
@@ -131,7 +131,7 @@ class Offsets:
         now_ms = self._world.now_ms()
         first: dict[str, Versioned] | None = None
 
-        async def attempt(is_in_doubt: bool) -> None:
+        async def attempt(is_in_doubt: bool) -> Undecided | None:
             nonlocal first
             known = await self._coordinator.read(group_id)
             stored = await self._metadata.get_many(list(items))
@@ -145,19 +145,17 @@ class Offsets:
                     new = {one.partition: (one.offset, one.metadata, now_ms) for one in left}
                     puts.append(_put(key, topic, {**current, **new}, stored.get(key)))
             if not puts:
-                return  # Each was written by an earlier attempt or overtaken.
+                return None  # Each was written by an earlier attempt or overtaken.
             try:
                 _check_committer(group_id, known, commits, committer)
             except RiachoError as error:
                 if is_in_doubt and stored != first:
-                    raise _Undecided(str(error)) from error
+                    return Undecided(error)
                 raise
             await self._metadata.transact([_group_op(group_id, known), *puts])
+            return None
 
-        try:
-            await repeat(self._world, f"group {group_id!r}", attempt)
-        except _Undecided as error:
-            raise OutcomeUnknown(f"these offsets may have been committed: {error}") from error
+        await retry(f"the offsets of group {group_id!r}", attempt, self._world.patience)
 
     async def planned(
         self, group_id: str, commits: Sequence[Commit], committer: Committer | None
@@ -251,7 +249,7 @@ class Offsets:
 
     async def _stored(self, group_id: str) -> AsyncIterator[tuple[str, Versioned]]:
         """Yield all items of the group, each with the name of its topic."""
-        prefix = f"offset/{group_id}/"
+        prefix = keys.all_group_offsets(group_id)
         async for page in pages(self._metadata, prefix):
             for key, item in page:
                 yield key.removeprefix(prefix).rsplit("/", 1)[0], item
@@ -301,10 +299,6 @@ class Offsets:
             )
             for partition, (offset, metadata, committed_ms) in stored.partitions.items()
         ]
-
-
-class _Undecided(Exception):
-    """Refused now, but an earlier attempt may have been applied."""
 
 
 def _kept(stored: Versioned | None, topic: Topic) -> Mapping[int, _Entry]:

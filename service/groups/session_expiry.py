@@ -76,7 +76,7 @@ class SessionExpiry:
         return passed_ms if passed_ms >= interval_ms else None
 
     async def _member_items(self, group_id: str) -> dict[str, Versioned]:
-        prefix = f"member/{group_id}/"
+        prefix = keys.group_members(group_id)
         page = await self._metadata.list(prefix, limit=MEMBERS_MAX + 1)
         return {key.removeprefix(prefix): item for key, item in page}
 

@@ -1,38 +1,24 @@
 """Periodic upkeep of groups: ends expired sessions and deletes expired offsets."""
 
-from contextlib import suppress
-from typing import Final
-
 from service.clock import World
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
+from service.process.upkeep import Upkeep
 from service.settings import Settings
-from storage.errors import RiachoError
-
-EXPIRY_EVERY_S: Final = 3600.0
 
 
-class GroupUpkeep:
+class GroupUpkeep(Upkeep):
     def __init__(
         self, coordinator: Coordinator, offsets: Offsets, settings: Settings, world: World
     ) -> None:
+        super().__init__(settings, world)
         self._coordinator = coordinator
         self._offsets = offsets
-        self._settings = settings
-        self._world = world
-        self._expired_s = world.monotonic_s()
 
-    async def run(self) -> None:
-        """Call `tick` periodically until cancelled; what fails is retried the next time."""
-        while self._settings.group_upkeep_s:
-            # Jitter, so that gateways do not all run at the same moment.
-            await self._world.sleep(self._settings.group_upkeep_s * (0.5 + self._world.random()))
-            with suppress(RiachoError):
-                await self.tick()
-
-    async def tick(self) -> None:
-        """End sessions that are over and, once an hour, delete expired groups."""
+    async def end_overdue(self) -> None:
+        """End the expired sessions of all groups."""
         await self._coordinator.tick()
-        if self._world.monotonic_s() - self._expired_s >= EXPIRY_EVERY_S:
-            self._expired_s = self._world.monotonic_s()
-            await self._offsets.expire(self._settings.offsets_retention_minutes * 60_000)
+
+    async def expire(self) -> None:
+        """Delete groups without members or commits for the retention time of offsets."""
+        await self._offsets.expire(self._settings.offsets_retention_minutes * 60_000)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.clock import World
 from service.http.metrics import Metrics
 from service.http.problems import response_to
+from service.http.routing import ROUTE
 from service.process.logs import AccessLine, AccessLines
 
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -54,7 +55,8 @@ class AccessLog:
             await response_to(error, request_id)(scope, receive, send_and_see)
         finally:
             took_s = self._world.monotonic_s() - began_s
-            route = str(scope.get("riacho.route") or _route(scope))
+            # Its pattern, since there are too many paths to count by.
+            route = str(scope.get(ROUTE, "(unknown)"))
             self._metrics.answered(scope["method"], route, seen.status, took_s)
             if self._lines is not None:
                 line = AccessLine(
@@ -97,9 +99,3 @@ class _Seen:
             ]
         elif message["type"] == "http.response.body":
             self.size_bytes += len(message.get("body", b""))
-
-
-def _route(scope: Scope) -> str:
-    """Return the route's pattern, since there are too many paths to count by."""
-    route = scope.get("route")
-    return str(getattr(route, "path", "(unknown)"))

@@ -1,40 +1,28 @@
-"""Methods: HEAD wherever there is GET, and the methods that a path accepts."""
+"""Methods that no route has to know: HEAD is GET without a body, OPTIONS lists the others."""
 
+from collections.abc import Container
+from http import HTTPStatus
 from typing import Final
 
-from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.routing import Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Message, Scope, Send
 
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _IS_HEAD: Final = "riacho.head"
 
 
-class Methods:
-    """Answers HEAD like GET, without the body."""
+def as_get(scope: Scope, send: Send) -> tuple[Scope, Send]:
+    """Return the scope of a GET for that of a HEAD, and a `send` that leaves the body out."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    async def send_without_body(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
-        # A copy, because the server must still see the original method.
-        as_get = {**scope, "method": "GET", _IS_HEAD: True}
-
-        async def send_without_body(message: Message) -> None:
-            if message["type"] == "http.response.body":
-                message = {**message, "body": b""}
-            await send(message)
-
-        try:
-            await self._app(as_get, receive, send_without_body)
-        finally:
-            scope.update(
-                {name: as_get[name] for name in ("route", "riacho.route") if name in as_get}
-            )
+    # A copy, because the server must still see the original method.
+    return {**scope, "method": "GET", _IS_HEAD: True}, send_without_body
 
 
 def is_head(request: Request) -> bool:
@@ -42,12 +30,10 @@ def is_head(request: Request) -> bool:
     return _IS_HEAD in request.scope
 
 
-def allowed(app: Starlette, scope: Scope) -> list[str]:
-    """Return the methods that a path accepts."""
-    # The router names only the methods of the first route with this path; there may be more.
-    methods = [
-        method
-        for method in _METHODS
-        if any(route.matches({**scope, "method": method})[0] == Match.FULL for route in app.routes)
-    ]
-    return [*methods, "HEAD"] if "GET" in methods else methods
+def other_method(method: str, served: Container[str]) -> Response:
+    """Return the answer to OPTIONS, or raise the error for a method that a path does not take."""
+    allowed = [each for each in _METHODS if each in served]
+    headers = {"allow": ", ".join([*allowed, "HEAD"] if "GET" in served else allowed)}
+    if method == "OPTIONS":
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
+    raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers=headers)

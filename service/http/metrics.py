@@ -97,7 +97,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class Uncounted(Metrics):
+class NoMetrics(Metrics):
     """Counts nothing: a process that is frozen between answers cannot be scraped."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ never a status; routes never catch one.
 
 import logging
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -69,12 +69,25 @@ _STATUS: Final[dict[type, HTTPStatus]] = {
 }
 
 
+class Problem(msgspec.Struct):
+    """What went wrong, as RFC 9457 has it."""
+
+    type: str
+    title: str
+    status: int
+    code: Annotated[str, msgspec.Meta(description="Kafka's name where Kafka has one")]
+    detail: Annotated[str, msgspec.Meta(description="what is wrong and what to do")]
+    retryable: bool
+    may_have_applied: bool
+    request_id: str
+
+
 def status_of(kind: type[RiachoError]) -> HTTPStatus:
     """Return the status of the nearest ancestor that has one."""
     return next(_STATUS[ancestor] for ancestor in kind.__mro__ if ancestor in _STATUS)
 
 
-def document(error: RiachoError, request_id: str) -> dict[str, Any]:
+def document(error: RiachoError, request_id: str) -> Problem:
     """Return the problem document of `error`."""
     return _document(
         status_of(type(error)),
@@ -122,23 +135,23 @@ def _document(
     *,
     retryable: bool = False,
     may_have_applied: bool = False,
-) -> dict[str, Any]:
-    return {
-        "type": f"/problems/{code.lower().replace('_', '-')}",
-        "title": status.phrase,
-        "status": int(status),
-        "code": code,
-        "detail": detail,
-        "retryable": retryable,
-        "may_have_applied": may_have_applied,
-        "request_id": request_id,
-    }
+) -> Problem:
+    return Problem(
+        type=f"/problems/{code.lower().replace('_', '-')}",
+        title=status.phrase,
+        status=int(status),
+        code=code,
+        detail=detail,
+        retryable=retryable,
+        may_have_applied=may_have_applied,
+        request_id=request_id,
+    )
 
 
-def _response(body: dict[str, Any], headers: dict[str, str]) -> Response:
+def _response(body: Problem, headers: dict[str, str]) -> Response:
     return Response(
         msgspec.json.encode(body),
-        status_code=body["status"],
+        status_code=body.status,
         media_type=MEDIA_TYPE,
         headers=headers,
     )

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.limits.outgoing import Share
+from service.limits.outgoing import RequestShares, Shares
 from storage.reading.fetched import Data
 
 PIECE_BYTES: Final = 256 * 1024
@@ -16,14 +17,35 @@ SMALL_BYTES_MAX: Final = 16 * 1024
 """Pieces up to this size are joined, because a call to the server costs more than the copy."""
 
 
+_SHARES: Final = "riacho.shares"
+"""In a scope: the shares of the request."""
+
+
+class OwnedShares:
+    """Lets each request own shares until its response is sent, or will never be."""
+
+    def __init__(self, app: ASGIApp, shares: Shares) -> None:
+        self._app = app
+        self._shares = shares
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with RequestShares(self._shares) as scope[_SHARES]:
+            await self._app(scope, receive, send)
+
+
+def shares_of(request: Request) -> RequestShares:
+    shares: RequestShares = request.scope[_SHARES]
+    return shares
+
+
 class RecordsResponse(Response):
-    """Holds its shares until it is sent."""
+    """Of all shares of its request, keeps its own size only."""
 
     def __init__(
         self,
         pieces: Sequence[Data],
         media_type: str,
-        shares: Sequence[Share],
+        shares: RequestShares,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         size_bytes = sum(map(len, pieces))
@@ -32,9 +54,7 @@ class RecordsResponse(Response):
         headers = {**(headers or {}), "content-length": str(size_bytes)}
         super().__init__(body, media_type=media_type, headers=headers)
         self._pieces = () if body else pieces
-        self._shares = shares
-        for number, share in enumerate(shares):
-            share.hold(0 if number else size_bytes)
+        shares.hold(size_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._pieces:

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, cast, get_args
+from typing import Final, cast, get_args
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
 from service.http.bodies.arrow_fetch import OffsetsForm
+from service.http.bodies.fields import OFFSET_MAX
+from service.http.bodies.json_fetch import ValueFormat
 from service.limits.admission import Hold
 from service.limits.heavy_work import HeavyWork
 from service.limits.record_limits import PARTITION_MAX
@@ -17,21 +19,21 @@ from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
 BODY_S_MAX: Final = 60.0
 """Maximum time for a body to arrive: its bytes are held in memory meanwhile."""
 
-OFFSET_MAX: Final = 2**63 - 1
-
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 SSE: Final = "text/event-stream"
 
-ValueFormat = Literal["text", "json", "base64"]
+QUERY: Final = "riacho.query"
+"""In a scope: names of the query parameters that the route has."""
 
 
 class Query:
     """The query string, checked: nothing unknown, nothing twice, every value in its range."""
 
-    def __init__(self, request: Request, known: Sequence[str]) -> None:
+    def __init__(self, request: Request) -> None:
         pairs = _pairs(request.scope["query_string"])
+        known: Sequence[str] = request.scope[QUERY]
         self._values: dict[str, str] = {}
         for name, value in pairs:
             if name not in known:

@@ -23,9 +23,9 @@ from pydantic import ValidationError
 
 from service import durations
 from service.jobs import commands
-from service.jobs.choice import How
 from service.jobs.commands import Job
-from service.jobs.sweep import MIN_AGE_MS
+from service.jobs.runners.choice import How
+from service.jobs.sweep.sweep import MIN_AGE_MS
 from service.settings import Settings
 from storage.errors import RiachoError
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 from service.jobs import compact as compaction
 from service.jobs import maintain as maintenance
 from service.jobs import retention as retaining
-from service.jobs import sweep as sweeping
-from service.jobs.choice import How
-from service.jobs.fsck import Check, checked
-from service.jobs.work import Outcome, begun
+from service.jobs.fsck import DeploymentCheck, checked
+from service.jobs.runners.choice import How
+from service.jobs.sweep import sweep as sweeping
+from service.jobs.work import JobOutcome, begun
 from service.settings import Settings
 from storage.maintenance.fsck import LaneReport
 
@@ -28,17 +28,19 @@ STOPPED: Final = 143
 STOP_S_MAX: Final = 30.0
 """Maximum time a job may take to stop; then the process exits."""
 
-Job = Callable[[], Coroutine[Any, Any, Outcome]]
+Job = Callable[[], Coroutine[Any, Any, JobOutcome]]
 
 
 async def compact(
     settings: Settings, how: How, topics: list[str], *, force: bool, dry_run: bool
-) -> Outcome:
+) -> JobOutcome:
     async with begun(settings, "compact", how, changes=not dry_run) as work:
         return await compaction.compact(work, topics, force=force, dry_run=dry_run)
 
 
-async def retention(settings: Settings, how: How, topics: list[str], *, dry_run: bool) -> Outcome:
+async def retention(
+    settings: Settings, how: How, topics: list[str], *, dry_run: bool
+) -> JobOutcome:
     async with begun(settings, "retention", how, changes=not dry_run) as work:
         return await retaining.retention(work, topics)
 
@@ -51,21 +53,21 @@ async def sweep(
     limit: int | None,
     unsafe: bool,
     dry_run: bool,
-) -> Outcome:
+) -> JobOutcome:
     async with begun(settings, "sweep", how, changes=not dry_run) as work:
         return await sweeping.sweep(
             work, min_age_ms=min_age_ms, limit=limit, is_unsafe=unsafe, spark=how.spark
         )
 
 
-async def maintain(settings: Settings, how: How) -> Outcome:
+async def maintain(settings: Settings, how: How) -> JobOutcome:
     async with begun(settings, "maintain", how) as work:
         return await maintenance.maintain(work, spark=how.spark)
 
 
-async def fsck(settings: Settings, how: How, topics: list[str], *, sizes_only: bool) -> Outcome:
+async def fsck(settings: Settings, how: How, topics: list[str], *, sizes_only: bool) -> JobOutcome:
     async with begun(settings, "fsck", how, changes=False) as work:
-        check = Check(work.stores.zones, work.stores.metadata, await work.topics(topics))
+        check = DeploymentCheck(work.stores.zones, work.stores.metadata, await work.topics(topics))
         runner = await work.runners.for_bytes(0)
         work.meter.planned(check.lane_count)
         total = LaneReport()
@@ -89,7 +91,7 @@ def run(job: Job, *, as_json: bool, until_eof: bool = False) -> int:
     return 0 if outcome.ok else 1
 
 
-async def _stoppable(job: Job, until_eof: bool) -> Outcome | None:
+async def _stoppable(job: Job, until_eof: bool) -> JobOutcome | None:
     loop = asyncio.get_running_loop()
     task = loop.create_task(job())
 

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, Final
 
 from service.jobs.progress import Meter, size
-from service.jobs.runners import Gather, Regroup, Runner, Spread, beside, results
-from service.jobs.work import Outcome, Work
+from service.jobs.runners.runners import Gather, Regroup, Runner, Spread, beside, results
+from service.jobs.work import JobContext, JobOutcome
 from storage.maintenance.compaction import job, keyed, plan, tasks
-from storage.maintenance.compaction.plan import Options
-from storage.maintenance.compaction.summary import Left, Progress, Summary
+from storage.maintenance.compaction.plan import CompactionOptions
+from storage.maintenance.compaction.summary import CompactionProgress, Left, Summary
 from storage.maintenance.compaction.survey import LanePlan
 from storage.maintenance.compaction.swap import Swapper
 from storage.reading.catalog import Catalog
@@ -25,15 +25,15 @@ LEFT_SHOWN_MAX: Final = 20
 
 
 async def compact(
-    work: Work, names: Sequence[str] = (), *, force: bool = False, dry_run: bool = False
-) -> Outcome:
+    work: JobContext, names: Sequence[str] = (), *, force: bool = False, dry_run: bool = False
+) -> JobOutcome:
     """Compact what is due of the named topics, or of all.
 
     Named topics are compacted however little is new; the shares and lags of their configuration
     still apply. With `force` the shares do not apply either.
     """
     topics = await work.topics(names)
-    options = Options(
+    options = CompactionOptions(
         now_ms=work.stores.world.now_ms(),
         force=force,
         hot_bytes_min=0 if names else plan.HOT_BYTES_MIN,
@@ -57,7 +57,7 @@ async def compact(
     return _done(summary)
 
 
-def _swapper(work: Work) -> Swapper:
+def _swapper(work: JobContext) -> Swapper:
     stores, held = work.stores, work.held
 
     async def refused(_: Sequence[Op]) -> dict[str, str]:
@@ -96,7 +96,7 @@ class _Tasks:
         return beside(self.runner, found)
 
 
-class _Told(Progress):
+class _Told(CompactionProgress):
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._records = self._bytes = self._planned = 0
@@ -112,7 +112,7 @@ class _Told(Progress):
         self._meter.done(size_bytes, text)
 
 
-def _planned(lanes: Sequence[LanePlan], summary: Summary) -> Outcome:
+def _planned(lanes: Sequence[LanePlan], summary: Summary) -> JobOutcome:
     due: list[dict[str, Any]] = [
         {
             "topic": lane.topic.name,
@@ -134,10 +134,10 @@ def _planned(lanes: Sequence[LanePlan], summary: Summary) -> Outcome:
     total = sum(lane.size_bytes for lane in lanes)
     lines.append(f"{len(due)} partitions would be compacted: {size(total)}")
     document = {"dry_run": True, "ok": not summary.failed, "due": due, **_left(summary)}
-    return Outcome(ok=not summary.failed, document=document, lines=lines + _left_lines(summary))
+    return JobOutcome(ok=not summary.failed, document=document, lines=lines + _left_lines(summary))
 
 
-def _done(summary: Summary) -> Outcome:
+def _done(summary: Summary) -> JobOutcome:
     seconds = max(summary.seconds, 1e-9)
     document: dict[str, Any] = {
         "ok": not summary.failed,
@@ -157,7 +157,7 @@ def _done(summary: Summary) -> Outcome:
         f" ({summary.records_in / seconds:.0f}/s), {size(summary.bytes_in)} in,"
         f" {size(summary.bytes_out)} out (ratio {summary.ratio:.2f})"
     ]
-    return Outcome(ok=not summary.failed, document=document, lines=lines + _left_lines(summary))
+    return JobOutcome(ok=not summary.failed, document=document, lines=lines + _left_lines(summary))
 
 
 def _left(summary: Summary) -> dict[str, Any]:

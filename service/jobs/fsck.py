@@ -15,9 +15,9 @@ import msgspec
 from service.clock import World
 from service.jobs import stores
 from service.jobs.progress import size
-from service.jobs.runners import Runner, results
+from service.jobs.runners.runners import Runner, results
 from service.jobs.stores import Stores
-from service.jobs.work import Outcome
+from service.jobs.work import JobOutcome
 from service.settings import Settings
 from storage import keys
 from storage.errors import Corrupt, HeadMissing, MetadataDamaged
@@ -44,7 +44,7 @@ class CheckedLane:
     report: LaneReport
 
 
-class Check:
+class DeploymentCheck:
     """A check of the given topics."""
 
     def __init__(self, zones: Zones, metadata: MetadataStore, topics: Sequence[Topic]) -> None:
@@ -198,12 +198,14 @@ def decode_report(data: bytes) -> LaneReport:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, world: World, names: Sequence[str]) -> AsyncIterator[Check]:
+async def opened(
+    settings: Settings, world: World, names: Sequence[str]
+) -> AsyncIterator[DeploymentCheck]:
     """Open the stores of `settings` to check the named topics; none named: all."""
     async with stores.opened(settings, world) as each:
         topics = each.topics()
         wanted = [await topics.read(name) for name in names] or await sound_topics(each.metadata)
-        yield Check(each.zones, each.metadata, wanted)
+        yield DeploymentCheck(each.zones, each.metadata, wanted)
 
 
 def document(lanes: int, total: LaneReport) -> dict[str, Any]:
@@ -225,7 +227,7 @@ def document(lanes: int, total: LaneReport) -> dict[str, Any]:
     }
 
 
-def checked(lanes: int, total: LaneReport) -> Outcome:
+def checked(lanes: int, total: LaneReport) -> JobOutcome:
     """Return the findings as the outcome of a job."""
     lines = [
         f"zone {name}: {zone.objects} objects, {size(zone.size_bytes)}"
@@ -236,4 +238,4 @@ def checked(lanes: int, total: LaneReport) -> Outcome:
         f"{each.problem} {each.zone or '-'} {each.key}: {each.detail}"
         for each in total.findings[:FINDINGS_SHOWN_MAX]
     ]
-    return Outcome(ok=total.is_ok, document=document(lanes, total), lines=lines)
+    return JobOutcome(ok=total.is_ok, document=document(lanes, total), lines=lines)

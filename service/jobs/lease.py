@@ -33,7 +33,7 @@ class Busy(Unavailable):
     code = "MAINTENANCE_RUNNING"
 
 
-class Held:
+class HeldLease:
     """The lease, while this process holds it."""
 
     def __init__(self, lease: Lease, world: World, holder: str) -> None:
@@ -82,7 +82,7 @@ async def held(
     *,
     wait_s: float = 0.0,
     lease_s: float = LEASE_S,
-) -> AsyncIterator[Held]:
+) -> AsyncIterator[HeldLease]:
     """Hold the lease while the body runs. If it is lost, the body is cancelled: `LeaseLost`.
 
     Raises `Busy` if another live job still holds it after `wait_s`. Finding out whether the holder
@@ -99,7 +99,7 @@ async def held(
         about=f"{job} on {socket.gethostname()}, process {os.getpid()}",
     )
     await _take(lease, metadata, world, wait_s)
-    mine = Held(lease, world, holder)
+    mine = HeldLease(lease, world, holder)
     work = asyncio.current_task()
     assert work is not None
     keeping = asyncio.create_task(mine.keep())

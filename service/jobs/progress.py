@@ -26,7 +26,7 @@ class Meter(Protocol):
         """Show a message once."""
 
 
-class Quiet:
+class NoMeter:
     """A `Meter` that shows nothing."""
 
     def planned(self, steps: int) -> None: ...
@@ -36,7 +36,7 @@ class Quiet:
     def say(self, text: str) -> None: ...
 
 
-class Lines:
+class LineMeter:
     """A `Meter` for logs."""
 
     def __init__(self, title: str, stream: TextIO, monotonic_s: Callable[[], float]) -> None:
@@ -73,7 +73,7 @@ def shown(
     """Yield a meter that shows the progress of the job `title`."""
     stream = stream or sys.stderr
     if not stream.isatty():
-        yield Lines(title, stream, monotonic_s)
+        yield LineMeter(title, stream, monotonic_s)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

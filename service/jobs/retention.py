@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from service.jobs.progress import size
 from service.jobs.stores import Stores
-from service.jobs.work import Outcome, Work
+from service.jobs.work import JobContext, JobOutcome
 from storage import keys
-from storage.errors import Contended, Corrupt, StoreUnavailable
+from storage.cas import Transact
+from storage.errors import Contended, Corrupt, OutcomeUnknown, StoreUnavailable
 from storage.head import head as heads
-from storage.head.changes import Transact
 from storage.maintenance import trimming
 from storage.maintenance.pruning import prune
 from storage.maintenance.retention import policy_of
@@ -60,7 +60,7 @@ class RetentionReport:
         return sum(each.size_bytes for each in self.partitions)
 
 
-async def retention(work: Work, names: Sequence[str] = ()) -> Outcome:
+async def retention(work: JobContext, names: Sequence[str] = ()) -> JobOutcome:
     """Hide records beyond the limits of age and size in the named topics, or in all.
 
     Without the lease, only report what would be hidden.
@@ -111,7 +111,7 @@ class _Work:
         self.report.lanes += 1
         try:
             await self._lane(topic, lane)
-        except (StoreUnavailable, Contended, Corrupt) as error:
+        except (StoreUnavailable, Contended, OutcomeUnknown, Corrupt) as error:
             self.report.failures.append(f"topic {topic.name!r}, lane {lane}: {error}")
 
     async def _lane(self, topic: Topic, lane: int) -> None:
@@ -152,7 +152,7 @@ class _Work:
             told(foreseen)
 
 
-def _outcome(report: RetentionReport, *, is_dry: bool) -> Outcome:
+def _outcome(report: RetentionReport, *, is_dry: bool) -> JobOutcome:
     document: dict[str, Any] = {
         "ok": not report.failures,
         "dry_run": is_dry,
@@ -178,4 +178,4 @@ def _outcome(report: RetentionReport, *, is_dry: bool) -> Outcome:
         f" {size(report.size_bytes)}"
     )
     lines += [f"failed {each}" for each in report.failures[:SHOWN_MAX]]
-    return Outcome(ok=not report.failures, document=document, lines=lines)
+    return JobOutcome(ok=not report.failures, document=document, lines=lines)

@@ -7,22 +7,22 @@ from typing import Any
 
 from service.clock import World, real_world
 from service.jobs import lease, progress, stores
-from service.jobs.choice import How, Runners
-from service.jobs.lease import Held
+from service.jobs.lease import HeldLease
 from service.jobs.progress import Meter
+from service.jobs.runners.choice import How, Runners
 from service.jobs.stores import Stores
 from service.settings import Settings
 from storage.topics.topics import Topic
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobContext:
     """The context of a job."""
 
     stores: Stores
     runners: Runners
     meter: Meter
-    held: Held | None
+    held: HeldLease | None
     """None: the job may not change anything."""
 
     async def topics(self, names: Sequence[str]) -> list[Topic]:
@@ -32,7 +32,7 @@ class Work:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """The result of a job."""
 
     ok: bool
@@ -50,7 +50,7 @@ async def begun(
     *,
     changes: bool = True,
     world: World | None = None,
-) -> AsyncIterator[Work]:
+) -> AsyncIterator[JobContext]:
     """Open the context of a job. If it `changes` something, it holds the lease meanwhile.
 
     Raises `lease.Busy` if another job runs, and `LeaseLost` if another job took over the lease.
@@ -65,4 +65,4 @@ async def begun(
                 lease.held(opened.metadata, world, job, wait_s=how.wait_s)
             )
         runners = await stack.enter_async_context(Runners(how, stores.ship(settings), meter))
-        yield Work(opened, runners, meter, held)
+        yield JobContext(opened, runners, meter, held)

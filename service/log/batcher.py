@@ -16,30 +16,29 @@ arrival even if PUTs overtake each other.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from service.log.lane_buffers import (
     NO_CLAIMS,
-    VIEW_AGE_MAX_S,
+    WRITE_VIEW_AGE_MAX_S,
     Append,
     BufferKey,
     Claims,
     LaneBuffer,
-    Placed,
 )
-from service.log.segment_writer import SegmentWriter, Written
+from service.log.segment_writer import Placed, SegmentWriter, Written
 from service.log.sequences import Sequences, already_written
 from storage.errors import ShuttingDown
 from storage.formats.slices import Sent
 from storage.head import replication
-from storage.head.head import Run
 from storage.lanes.atomic import LaneRuns
+from storage.lanes.commits import Bases, RejectedClaims
 from storage.lanes.lane import Lanes, LaneView, Ticket
 from storage.reading.reader import LogReader
-from storage.tasks import drop_error
+from storage.tasks import Arrivals, begin
 from storage.topics.topics import Topic
 from storage.zones.zones import Zones
 
@@ -81,8 +80,8 @@ class Batcher:
         self._open: _Buffer | None = None
         self._sealed: deque[_Buffer] = deque()
         self._flights: set[asyncio.Task[None]] = set()
-        self._arriving: dict[bytes, asyncio.Future[None]] = {}
-        """By topic: done when the latest append has its place in a buffer."""
+        self._arriving = Arrivals[bytes]()
+        """By topic: appends that have no place in a buffer yet."""
         self._closing = False
         self._following: set[asyncio.Task[None]] = set()
         """Tasks that watch zones that no commit waits for."""
@@ -126,13 +125,28 @@ class Batcher:
         views = await self._views_in_turn(topic, batches, waits_for_all=waits_for_all)
         if self._closing:
             raise ShuttingDown("this gateway is shutting down; send it to another")
-        known: dict[int, int] = {}
-        if claims.by_partition:
-            known = already_written(topic, views, claims.by_partition)
+        numbered = claims.by_partition
+        known = already_written(topic, views, numbered) if numbered else {}
+        if known:
             batches = {p: batch for p, batch in batches.items() if p not in known}
-            if not batches:
-                return known
-        append = Append(0, asyncio.get_running_loop().create_future(), known)
+        if not batches:
+            return known
+        append = Append(known)
+        self._hold(append, topic, batches, size_bytes, views, claims, waits_for_all, sent)
+        return await append.answer()
+
+    def _hold(
+        self,
+        append: Append,
+        topic: Topic,
+        batches: Mapping[int, pa.RecordBatch],
+        size_bytes: int,
+        views: Mapping[int, LaneView],
+        claims: Claims,
+        waits_for_all: bool,
+        sent: Sequence[Sent],
+    ) -> None:
+        """Add a request to the open buffer; close the buffer if it is full."""
         buffer = self._open or self._open_buffer()
         record_bytes = size_bytes / sum(batch.num_rows for batch in batches.values())
         touched: set[LaneBuffer] = set()
@@ -143,9 +157,8 @@ class Batcher:
             waiting = buffer.lanes.get(key)
             if waiting is None:
                 lane = self._lanes.lane(topic.topic_id, number)
-                waiting = buffer.lanes[key] = LaneBuffer(
-                    topic, number, lane, views[number], claims.fence, waits
-                )
+                waiting = LaneBuffer(topic, number, lane, views[number], claims.fence, waits)
+                buffer.lanes[key] = waiting
             claim = claims.by_partition.get(partition)
             waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim, sent)
             touched.add(waiting)
@@ -155,12 +168,6 @@ class Batcher:
         if is_full or buffer.size_bytes >= self._limits.batch_bytes_max:
             self._seal()
             self._take_off()
-        try:
-            # Shielded: when one caller disconnects, the flush continues for the others.
-            return await asyncio.shield(append.done)
-        except asyncio.CancelledError:
-            append.done.add_done_callback(drop_error)
-            raise
 
     async def stage(
         self, appends: Sequence[tuple[Topic, Mapping[int, pa.RecordBatch]]], size_bytes: int
@@ -182,14 +189,15 @@ class Batcher:
         if not buffers:
             return []
         lanes = list(buffers.values())
-        written = await self._writer.write(lanes, size_bytes, is_staged=True)
-        pairs = zip(lanes, written.segment.runs, strict=True)
-        found = await asyncio.gather(*(written.placed(waiting, run) for waiting, run in pairs))
+        to_write = [waiting.to_write() for waiting in lanes]
+        written = await self._writer.write(to_write, size_bytes, is_staged=True)
+        places = (self._writer.placed(written, number) for number in range(len(lanes)))
+        found = await asyncio.gather(*places)
         self._writer.leave_behind(written)
         for waiting, placed in zip(lanes, found, strict=True):
             if placed.failed:
                 # The commit comes later, but stop waiting for these zones on the next write.
-                waiting.lane.distrust(placed.failed, waiting.view.head.leader_epoch)
+                waiting.lane.upkeep.distrust(placed.failed, waiting.view.head.leader_epoch)
             in_sync = placed.run.zones & waiting.view.head.isr
             replication.check_in_sync(in_sync, waiting.in_sync_min)
         return [
@@ -204,24 +212,14 @@ class Batcher:
 
         Otherwise an append that waits for the head of one lane would be overtaken in its others.
         """
-        before = self._arriving.get(topic.topic_id)
-        turn = self._arriving[topic.topic_id] = asyncio.get_running_loop().create_future()
+        arrival = self._arriving.join(topic.topic_id)
         try:
             # Usually returns without suspending.
             views = await self._views(topic, partitions, waits_for_all=waits_for_all)
-            if before is not None:
-                await asyncio.shield(before)
+            await arrival.turn()
             return views
         finally:
-            if before is None or before.done():
-                self._arrived(topic.topic_id, turn)
-            else:
-                before.add_done_callback(lambda _: self._arrived(topic.topic_id, turn))
-
-    def _arrived(self, topic_id: bytes, turn: "asyncio.Future[None]") -> None:
-        turn.set_result(None)
-        if self._arriving.get(topic_id) is turn:
-            del self._arriving[topic_id]
+            arrival.leave()
 
     async def _views(
         self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
@@ -230,7 +228,7 @@ class Batcher:
 
         Raises `NotEnoughReplicas` before anything is written if too few zones are in sync.
         """
-        in_sync_min = int(topic.config["min.insync.replicas"]) if waits_for_all else 1
+        in_sync_min = topic.config.in_sync_min if waits_for_all else 1
         widths: dict[int, int] = {}
         for partition in partitions:
             number, local = topic.lane_of(partition)
@@ -238,7 +236,7 @@ class Batcher:
         lanes = {number: self._lanes.lane(topic.topic_id, number) for number in widths}
         views: dict[int, LaneView] = {}
         for number, lane in lanes.items():
-            view = lane.known(VIEW_AGE_MAX_S)
+            view = lane.known(WRITE_VIEW_AGE_MAX_S)
             # If it is too narrow, the topic was widened after this head was read; if too few
             # zones are in sync, more may be by now.
             if (
@@ -304,7 +302,7 @@ class Batcher:
             buffer = self._sealed.popleft()
             # Take the places in the lanes' queues now: commits keep the order of arrival.
             tickets = [(waiting, waiting.lane.enqueue()) for waiting in buffer.lanes.values()]
-            flight = asyncio.create_task(self._fly(buffer.size_bytes, tickets))
+            flight = begin(self._fly(buffer.size_bytes, tickets))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
 
@@ -321,52 +319,64 @@ class Batcher:
         In that order, so that a crash in between leaves only an unreferenced object.
         """
         try:
-            written = await self._writer.write([waiting for waiting, _ in tickets], size_bytes)
+            to_write = [waiting.to_write() for waiting, _ in tickets]
+            written = await self._writer.write(to_write, size_bytes)
         except Exception as error:  # noqa: BLE001
             for waiting, ticket in tickets:
                 ticket.withdraw()
                 waiting.fail(error)
             return
-        runs = written.segment.runs
-        lanes = [
-            self._land(written, waiting, ticket, run)
-            for (waiting, ticket), run in zip(tickets, runs, strict=True)
-        ]
-        if written.puts is None:
-            for lane in lanes:
-                await lane
-        else:
-            # Concurrently, so that no lane waits for the zones of another.
-            await asyncio.gather(*lanes)
-        await asyncio.wait([ticket.committed for _, ticket in tickets])
+        # Concurrently, so that no lane waits for another, or for its zones.
+        first, *others = (self._land(written, n, *of) for n, of in enumerate(tickets))
+        landings = [begin(other) for other in others]
+        await first
+        for landing in landings:
+            await landing
         self._writer.leave_behind(written)
 
-    async def _land(self, written: Written, waiting: LaneBuffer, ticket: Ticket, run: Run) -> None:
-        """Hand a lane's run to its queue as soon as enough zones hold it."""
+    async def _land(
+        self, written: Written, number: int, waiting: LaneBuffer, ticket: Ticket
+    ) -> None:
+        """Commit the run of a lane as soon as enough zones hold it, and answer its requests."""
         try:
-            placed = await written.placed(waiting, run)
+            placed = await self._writer.placed(written, number)
+            answer = ticket.ready(waiting.offer(placed))
+            if written.is_running:
+                self._spawn(self._follow(written, number, waiting, ticket, placed))
+            bases = await self._committed(waiting, ticket, answer)
         except Exception as error:  # noqa: BLE001
             ticket.withdraw()
             waiting.fail(error)
-            return
-        # By a callback, so that no lane waits for the others.
-        ticket.committed.add_done_callback(waiting.settled)
-        ticket.ready(waiting.offer(placed, self._write_again))
-        if written.puts is not None and written.puts.running:
-            follow = asyncio.create_task(self._follow(written, waiting, ticket, placed))
-            self._following.add(follow)
-            follow.add_done_callback(self._following.discard)
+        else:
+            waiting.landed(bases)
+
+    async def _committed(
+        self, waiting: LaneBuffer, ticket: Ticket, answer: "asyncio.Future[Bases | RejectedClaims]"
+    ) -> Bases:
+        """Return the first offsets; write the run again if some of it must not be appended."""
+        while isinstance(outcome := await answer, RejectedClaims):
+            waiting.reject(outcome.verdicts)
+            if waiting.is_empty:
+                ticket.withdraw()
+                return {}
+            written = await self._writer.write([waiting.to_write()], sum(waiting.sizes.values()))
+            placed = await self._writer.placed(written, 0)
+            self._writer.leave_behind(written)
+            answer = ticket.ready(waiting.offer(placed))
+        return outcome
+
+    def _spawn(self, follow: Coroutine[None, None, None]) -> None:
+        task = begin(follow)
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
 
     async def _follow(
-        self, written: Written, waiting: LaneBuffer, ticket: Ticket, placed: Placed
+        self, written: Written, number: int, waiting: LaneBuffer, ticket: Ticket, placed: Placed
     ) -> None:
-        await written.caught_up(waiting)
+        """Report to the lane the result of the zones that the commit did not wait for."""
+        await self._writer.caught_up(written, number)
         # Zones are only reported for a run that is in the head.
         await asyncio.wait([ticket.committed])
-        written.tell(waiting, placed)
-
-    async def _write_again(self, waiting: LaneBuffer) -> Placed:
-        written = await self._writer.write([waiting], sum(waiting.sizes.values()))
-        placed = await written.placed(waiting, written.segment.runs[0])
-        self._writer.leave_behind(written)
-        return placed
+        held, failed = self._writer.late(written, number, placed)
+        if failed or held & ~placed.run.zones:
+            waiting.lane.upkeep.learn(placed.run.object_id, held, failed)

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from service.limits.outgoing import Share
-from service.log.questions import Answer
+from service.log.questions import SharedAnswer
+from storage.formats.entries import LanePartition
 from storage.lanes.lane import Lane, LaneView
 from storage.reading.fetched import Fetched
 from storage.topics.topics import Topic
 
 Place = int | Literal["earliest", "latest"]
-Watch: TypeAlias = tuple[Lane, LaneView, int]
+Watch: TypeAlias = tuple[Lane, LaneView, LanePartition]
 """A lane, the view of it that was read, and a partition within it."""
 
 
@@ -41,5 +42,5 @@ class FetchResult:
     """What to watch while waiting for more records."""
     share: Share
     """The response's share of the outgoing bytes."""
-    answer: Answer | None = None
+    answer: SharedAnswer | None = None
     """The answer shared with other readers, if any: its encoded forms can be reused."""

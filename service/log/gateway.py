@@ -17,13 +17,13 @@ import pyarrow as pa
 from service.clock import World
 from service.limits.admission import Admission
 from service.limits.heavy_work import HeavyWork
-from service.limits.outgoing import Shares
+from service.limits.outgoing import RequestShares, Shares
 from service.log.batcher import Batcher, BatchLimits
 from service.log.fetch_results import FetchResult, Place, Position, Wait, Watch
 from service.log.locating import Located, locate
 from service.log.numbering import Numbered, claims_of
 from service.log.partition_info import PartitionInfo, check_width, partition_info
-from service.log.questions import VIEW_AGE_MAX_S, Question, Questions
+from service.log.questions import READ_VIEW_AGE_MAX_S, Question, Questions
 from service.log.rereading import reread
 from service.settings import Settings
 from storage.errors import (
@@ -33,6 +33,7 @@ from storage.errors import (
     InvalidRequest,
     UnknownTopicOrPartition,
 )
+from storage.formats.entries import LanePartition
 from storage.formats.partitioner import Keeper, Spreader, assign
 from storage.formats.records import RECORD_SCHEMA
 from storage.formats.slices import Sent
@@ -58,7 +59,13 @@ __all__ = ["FetchResult", "Gateway", "Place", "Position", "Wait", "Wanted", "Wat
 
 class Gateway:
     def __init__(
-        self, settings: Settings, zones: Zones, metadata: MetadataStore, world: World
+        self,
+        settings: Settings,
+        zones: Zones,
+        metadata: MetadataStore,
+        world: World,
+        *,
+        news_s: float = NEWS_S,
     ) -> None:
         self.settings = settings
         self.world = world
@@ -88,7 +95,7 @@ class Gateway:
             window_pages=WindowPages(zones, world.new_id, settings.index_cache_bytes // 4),
             now_ms=world.now_ms,
             producer_expiration_ms=settings.producer_id_expiration_ms,
-            news_s=0.0 if settings.freezes else NEWS_S,
+            news_s=news_s,
         )
         self.lanes = Lanes(self._lane_runtime)
         self.atomic = AtomicCommits(self.lanes, self._lane_runtime)
@@ -216,29 +223,48 @@ class Gateway:
     # Reading
 
     async def fetch(
-        self, topic_name: str, partition: int, position: Position, budget: Budget, wait: Wait
+        self,
+        topic_name: str,
+        partition: int,
+        position: Position,
+        budget: Budget,
+        wait: Wait,
+        shares: RequestShares | None = None,
     ) -> FetchResult:
-        """Return records from `position` on; wait for `min_bytes` of them if there are fewer."""
+        """Return records from `position` on; wait for `min_bytes` of them if there are fewer.
+
+        They count as being sent until the caller releases `shares`; without, until this returns.
+        """
 
         async def attempt(topic: Topic) -> FetchResult:
-            return await self._fetch(topic, partition, position, budget, wait)
+            with RequestShares(self.outgoing) as own:
+                result = await self._fetch(topic, partition, position, budget, wait, own)
+                if shares is not None:
+                    own.move_to(shares)
+                return result
 
         return await self.with_topic(topic_name, attempt)
 
     async def _fetch(
-        self, topic: Topic, partition: int, position: Position, budget: Budget, wait: Wait
+        self,
+        topic: Topic,
+        partition: int,
+        position: Position,
+        budget: Budget,
+        wait: Wait,
+        shares: RequestShares,
     ) -> FetchResult:
         lane, local = self._lane(topic, partition)
         began_s = self.world.monotonic_s()
         offset, view = await self._start(lane, local, position, may_wait=wait.max_wait_s > 0)
         deadline_s = self.world.monotonic_s() + wait.max_wait_s
         question = Question(lane, local, offset, budget, wait.min_bytes)
-        answer = self._questions.recent(question, view) if wait.max_wait_s > 0 else None
+        answer = self._questions.recent(question, view, shares) if wait.max_wait_s > 0 else None
         if answer is None and wait.max_wait_s > 0 and self._questions.is_next(lane, local, offset):
-            answer = await self._questions.answer(question, None, began_s, wait.max_wait_s)
-            view = await lane.view(VIEW_AGE_MAX_S)
+            answer = await self._questions.answer(question, None, began_s, wait.max_wait_s, shares)
+            view = await lane.view(READ_VIEW_AGE_MAX_S)
         while True:
-            share = self.outgoing.take(budget.bytes_max)
+            share = shares.take(budget.bytes_max)
             if answer is not None and share.size_bytes >= answer.fetched.size_bytes:
                 fetched = answer.fetched
                 view = max(view, answer.view, key=lambda each: each.head.commits)
@@ -246,18 +272,25 @@ class Gateway:
                 affordable = replace(budget, bytes_max=share.size_bytes)
                 read = partial(self.reader.fetch, partition=local, offset=offset, budget=affordable)
                 fetched, view = await reread(lane, view, read)
-                answer = None
+                if answer is not None:
+                    shares.release(answer.share)
+                    answer = None
             share.hold(fetched.size_bytes)
             left_s = deadline_s - self.world.monotonic_s()
             is_done = (
                 question.is_answered_by(fetched, view) or left_s <= 0 or self.draining.is_set()
             )
             is_whole = fetched.end_offset == view.head.next_offsets[local]
-            if is_whole and view.read_began_s <= began_s and (is_done or not lane.is_polled(view)):
+            if (
+                is_whole
+                and view.read_began_s <= began_s
+                and (is_done or not lane.watched.is_polled(view))
+            ):
                 # Readers stop at the end, so the reported end must be current.
                 view = await lane.view(0)
                 if fetched.end_offset < view.head.next_offsets[local]:
                     if not fetched.slices:
+                        shares.release(share)
                         continue
                     is_done = True
             if is_done:
@@ -272,21 +305,22 @@ class Gateway:
                     answer=answer,
                 )
             # While waiting for more, release the records read so far.
-            del share, fetched
-            answer = await self._questions.answer(question, view, began_s, left_s)
-            view = await lane.view(VIEW_AGE_MAX_S)
+            shares.release_all()
+            del fetched, answer
+            answer = await self._questions.answer(question, view, began_s, left_s, shares)
+            view = await lane.view(READ_VIEW_AGE_MAX_S)
 
     async def _start(
-        self, lane: Lane, local: int, position: Position, *, may_wait: bool
+        self, lane: Lane, local: LanePartition, position: Position, *, may_wait: bool
     ) -> tuple[int, LaneView]:
         if position.offset is not None:
-            view = await lane.view(VIEW_AGE_MAX_S)
+            view = await lane.view(READ_VIEW_AGE_MAX_S)
             if local >= view.head.partition_count or (
                 position.offset >= view.head.next_offsets[local]
                 and not (
                     may_wait
                     and position.offset == view.head.next_offsets[local]
-                    and lane.is_polled(view)
+                    and lane.watched.is_polled(view)
                 )
             ):
                 # At the last known end, only reading the head shows new records. A request that
@@ -301,7 +335,7 @@ class Gateway:
         return offset, view
 
     async def _resolve(
-        self, lane: Lane, view: LaneView, local: int, at: Place
+        self, lane: Lane, view: LaneView, local: LanePartition, at: Place
     ) -> tuple[tuple[int, int], LaneView]:
         match at:
             case "earliest":
@@ -350,13 +384,13 @@ class Gateway:
         """Return when any of the partitions moved, or after `timeout_s`."""
         waiter = asyncio.get_running_loop().create_future()
         try:
-            if all(lane.watch(waiter, view, local) for lane, view, local in watched):
+            if all(lane.watched.watch(waiter, view, local) for lane, view, local in watched):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeout_s):
                         await waiter
         finally:
             for lane, _, local in watched:
-                lane.unwatch(waiter, local)
+                lane.watched.unwatch(waiter, local)
 
     async def partition(self, topic_name: str, partition: int) -> PartitionInfo:
         """Return where one partition begins and ends now."""
@@ -383,7 +417,7 @@ class Gateway:
 
         return await self.with_topic(topic_name, attempt)
 
-    def _lane(self, topic: Topic, partition: int) -> tuple[Lane, int]:
+    def _lane(self, topic: Topic, partition: int) -> tuple[Lane, LanePartition]:
         number, local = topic.lane_of(partition)
         return self.lanes.lane(topic.topic_id, number), local
 

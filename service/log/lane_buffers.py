@@ -11,22 +11,25 @@ rewritten without it; its requests get the offset it already has, or the reason 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cmp_to_key
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from service.log.segment_writer import LaneWrite, Placed
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
+from storage.formats.entries import LanePartition
 from storage.formats.slices import Sent
 from storage.head import replication
-from storage.head.head import Head, Run
+from storage.head.head import Head
 from storage.head.producers import SEQUENCES, Claim, Verdict
 from storage.lanes.building import LanePart
 from storage.lanes.commits import Offer
 from storage.lanes.lane import CLAIMS_PER_COMMIT_MAX, Lane, LaneView
 from storage.stores.metadata import Check
+from storage.tasks import drop_error
 from storage.topics.topics import Topic
 
 BufferKey: TypeAlias = tuple[bytes, int, Check | None, bool]
@@ -34,22 +37,9 @@ BufferKey: TypeAlias = tuple[bytes, int, Check | None, bool]
 Separate buffers, because appends with a fence fail, and appends with acks=1 wait, on their own."""
 
 
-VIEW_AGE_MAX_S: Final = 5.0
+WRITE_VIEW_AGE_MAX_S: Final = 5.0
 """Replicas and ISR of a lane may be this old when choosing where to write. A commit on a head
 that has changed since is refused by its version, so staleness costs a retry, never data."""
-
-
-class Placed(NamedTuple):
-    """A run whose `zones` hold it, and the state of the other zones in sync."""
-
-    run: Run
-    failed: int = 0
-    """Zones that refused it, or took too long."""
-    awaited: int = 0
-    """Zones that are still writing it; the result is reported to the lane later."""
-
-
-WriteAgain: TypeAlias = "Callable[[LaneBuffer], Awaitable[Placed]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +57,22 @@ NO_CLAIMS: Final = Claims()
 class Append:
     """One request. It waits for all its lanes."""
 
-    lanes_left: int
-    done: "asyncio.Future[dict[int, int]]"
-    bases: dict[int, int] = field(default_factory=dict)
+    bases: dict[int, int]
+    """The first offset of each partition, as far as it is known."""
+    lanes_left: int = 0
     error: Exception | None = None
+    done: "asyncio.Future[dict[int, int]]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    async def answer(self) -> dict[int, int]:
+        """Return the first offset in each partition, or raise why there is none."""
+        try:
+            # Shielded: when one caller disconnects, the flush continues for the others.
+            return await asyncio.shield(self.done)
+        except asyncio.CancelledError:
+            self.done.add_done_callback(drop_error)
+            raise
 
     def landed(self, bases: Mapping[int, int]) -> None:
         self.bases.update(bases)
@@ -120,15 +122,15 @@ class LaneBuffer:
     view: LaneView
     fence: Check | None = None
     waits_for_all: bool = True
-    chunks: dict[int, list[_Chunk]] = field(default_factory=dict)
+    chunks: dict[LanePartition, list[_Chunk]] = field(default_factory=dict)
     """By partition within the lane, in order of arrival."""
-    sizes: dict[int, int] = field(default_factory=dict)
+    sizes: dict[LanePartition, int] = field(default_factory=dict)
     """About how many bytes each of these partitions has."""
     _claimed: dict[Claim, _Chunk] = field(default_factory=dict)
 
     def add(
         self,
-        partition: int,
+        partition: LanePartition,
         batch: pa.RecordBatch,
         append: Append | None,
         size_bytes: int,
@@ -156,32 +158,32 @@ class LaneBuffer:
         return self.number * self.topic.lane_partitions
 
     @property
-    def lag_s(self) -> float:
-        """Maximum time a zone may take and stay in sync."""
-        return int(self.topic.config["replica.lag.time.max.ms"]) / 1000
+    def in_sync_min(self) -> int:
+        return self.topic.config.in_sync_min if self.waits_for_all else 0
 
     @property
-    def in_sync_min(self) -> int:
-        return int(self.topic.config["min.insync.replicas"]) if self.waits_for_all else 0
+    def is_empty(self) -> bool:
+        """Whether all that it had was rejected."""
+        return all(chunk.verdict is not None for of in self.chunks.values() for chunk in of)
 
-    def look_again(self) -> Head:
-        """Return the newest head that this process knows.
+    def to_write(self) -> LaneWrite:
+        """Return what is to be written, and where, by the newest head that this process knows.
 
         While records gathered here, a zone may have failed, which must not be waited for again,
         or another zone may have become the leader.
         """
-        self.view = self.lane.known(VIEW_AGE_MAX_S) or self.view
-        return self.view.head
+        self.view = self.lane.known(WRITE_VIEW_AGE_MAX_S) or self.view
+        head = self.view.head
+        return LaneWrite(self._part(head), head, self._required(head), self.topic.config.lag_s_max)
 
-    def required_zones(self, head: Head) -> int:
+    def _required(self, head: Head) -> int:
         """Return the zones to wait for: all in sync, or the leaders of its partitions."""
         if self.waits_for_all:
             return head.isr
         leaders = {replication.leader(head, partition) for partition in self.chunks}
         return sum(1 << number for number in leaders if number is not None) or head.isr
 
-    def part(self) -> LanePart:
-        """Return what is to be written."""
+    def _part(self, head: Head) -> LanePart:
         if self._claimed:
             self.chunks = {p: _in_sequence(chunks) for p, chunks in self.chunks.items()}
         batches = []
@@ -196,23 +198,23 @@ class LaneBuffer:
             topic_id=self.topic.topic_id,
             first_partition=self.first_partition,
             codec=self.topic.config.codec,
-            zones=self.view.head.isr,
+            zones=head.isr,
             batches=batches,
         )
 
-    def offer(self, placed: Placed, write_again: WriteAgain) -> Offer:
-        """Return a run that holds what `part` returned, with the claims in it."""
-        offer = Offer(
+    def offer(self, placed: Placed) -> Offer:
+        """Return a run that holds what `to_write` returned, with the claims in it."""
+        return Offer(
             placed.run,
+            claims=self._claims() if self._claimed else (),
             checks=() if self.fence is None else (self.fence,),
             failed=placed.failed,
             awaited=placed.awaited,
             in_sync_min=self.in_sync_min,
         )
-        return self._with_claims(offer, write_again) if self._claimed else offer
 
-    def _with_claims(self, offer: Offer, write_again: WriteAgain) -> Offer:
-        claimed: list[_Chunk] = []
+    def _claims(self) -> tuple[Claim, ...]:
+        """Return the claims that are left, each with the number of its first row in the run."""
         claims: list[Claim] = []
         for chunks in self.chunks.values():
             row = 0
@@ -220,36 +222,22 @@ class LaneBuffer:
                 if chunk.verdict is not None:
                     continue
                 if chunk.claim is not None:
-                    claimed.append(chunk)
                     claims.append(chunk.claim._replace(row=row))
                 row += chunk.batch.num_rows
+        return tuple(claims)
 
-        async def without(rejected: Mapping[int, Verdict]) -> Offer:
-            for number, verdict in rejected.items():
-                claimed[number].verdict = verdict
-            if all(chunk.verdict is not None for of in self.chunks.values() for chunk in of):
-                return Offer(None)
-            return self.offer(await write_again(self), write_again)
-
-        return replace(offer, claims=tuple(claims), without=without)
-
-    def settled(self, committed: "asyncio.Future[dict[int, int]]") -> None:
-        if committed.cancelled():
-            # Only when the process stops during the commit: then the outcome is unknown.
-            self.fail(OutcomeUnknown("the commit was interrupted; it may have happened"))
-            return
-        error = committed.exception()
-        if error is None:
-            self.landed(committed.result())
-        else:
-            assert isinstance(error, Exception), error
-            self.fail(error)
+    def reject(self, verdicts: Mapping[int, Verdict]) -> None:
+        """Drop chunks by the number of their claim in the latest offer, for these reasons."""
+        chunks = [chunk for of in self.chunks.values() for chunk in of]
+        claimed = [each for each in chunks if each.verdict is None and each.claim is not None]
+        for number, verdict in verdicts.items():
+            claimed[number].verdict = verdict
 
     def fail(self, error: Exception) -> None:
         for append in self._appends():
             append.fail(error)
 
-    def landed(self, bases: Mapping[int, int]) -> None:
+    def landed(self, bases: Mapping[LanePartition, int]) -> None:
         """Report to every request of this lane the offsets of its records."""
         offsets: dict[Append, dict[int, int]] = {append: {} for append in self._appends()}
         refused: dict[Append, RiachoError] = {}

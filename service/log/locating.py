@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry, Kind, LanePartition
 from storage.head.head import Head
 from storage.reading.fetched import Data
 from storage.reading.reader import LogReader, SliceKey
@@ -19,14 +19,20 @@ class Located:
     next_offset: int
     """Where to continue; at or after `end`, or the end of the log, if there is no more."""
     head: Head
-    local: int
+    local: LanePartition
     """The partition within its lane."""
     in_table: Mapping[SliceKey, Data]
     """The bytes of slices that are not in a bucket yet."""
 
 
 async def locate(
-    reader: LogReader, head: Head, *, local: int, offset: int | None, end: int | None, limit: int
+    reader: LogReader,
+    head: Head,
+    *,
+    local: LanePartition,
+    offset: int | None,
+    end: int | None,
+    limit: int,
 ) -> Located:
     """Return where the records from `offset` to `end` (default: all) are; at most `limit` entries.
 

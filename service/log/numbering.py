@@ -33,7 +33,7 @@ Sequence: TypeAlias = int | Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class SenderHeaders:
     """What the headers of a request say about its sender."""
 
     producer: tuple[int, int] | None = None
@@ -42,7 +42,7 @@ class Sender:
     transaction_id: str | None = None
 
 
-NOBODY: Final = Sender()
+NOBODY: Final = SenderHeaders()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,13 @@ class Numbered:
     """What must hold at the commit: the producer has not been fenced."""
 
 
-def parse_sender(headers: Mapping[str, str]) -> Sender:
+def parse_sender(headers: Mapping[str, str]) -> SenderHeaders:
     """Return what the headers say, or raise `InvalidRequest` if they contradict each other."""
     if not any(name in headers for name in (ID, EPOCH, SEQUENCE, TRANSACTION)):
         return NOBODY
     if (ID in headers) != (EPOCH in headers):
         raise InvalidRequest(f"headers: {ID} and {EPOCH} belong together; send both or none")
-    sender = Sender(
+    sender = SenderHeaders(
         producer=(
             (_number(headers, ID, 1, PRODUCER_ID_MAX), _number(headers, EPOCH, 0, EPOCH_MAX))
             if ID in headers

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from storage.errors import Contended
+from storage.formats.entries import LanePartition
 from storage.head import replication
 from storage.head.head import Head
 
@@ -19,7 +20,7 @@ class PartitionInfo:
     size_bytes: int
 
 
-def partition_info(partition: int, local: int, head: Head) -> PartitionInfo:
+def partition_info(partition: int, local: LanePartition, head: Head) -> PartitionInfo:
     """Return the state of `partition`, which is `local` in its lane."""
     order = replication.turned(head, local)
     in_sync = [number for number in order if head.isr >> number & 1]
@@ -35,7 +36,7 @@ def partition_info(partition: int, local: int, head: Head) -> PartitionInfo:
     )
 
 
-def check_width(head: Head, local: int) -> None:
+def check_width(head: Head, local: LanePartition) -> None:
     """Raise `Contended` if the head has no place yet for a partition that the topic has."""
     if local >= head.partition_count:
         raise Contended("the partition is just being added; send it again")

@@ -10,20 +10,19 @@ If configured, a small flush of a single lane goes into the metadata table inste
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from service.log.lane_buffers import LaneBuffer, Placed
 from storage import keys
 from storage.errors import StoreUnavailable
 from storage.formats.entries import Kind
 from storage.head import replication
 from storage.head.head import Head, Run
 from storage.lanes import building as writer
-from storage.lanes.building import BuiltSegment
+from storage.lanes.building import BuiltSegment, LanePart
 from storage.reading.reader import LogReader
 from storage.reading.table_batches import EVERYWHERE, TableBatches
 from storage.zones.zones import Puts, Zones
@@ -32,70 +31,42 @@ ENCODE_INLINE_BYTES_MAX: Final = 64 * 1024
 """Smaller flushes are encoded on the event loop: a hop to a thread would take longer."""
 
 
+class Placed(NamedTuple):
+    """A run whose `zones` hold it, and the state of the other zones in sync."""
+
+    run: Run
+    failed: int = 0
+    """Zones that refused it, or took too long."""
+    awaited: int = 0
+    """Zones that are still writing it; `SegmentWriter.late` returns their result."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWrite:
+    """What a lane adds to a segment, and which zones have to hold it."""
+
+    part: LanePart
+    head: Head
+    """It decides where to write."""
+    required: int
+    """Zones to wait for."""
+    lag_s: float
+    """Maximum time a zone may take and stay in sync."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """A segment whose writes may still be running."""
 
-    segment: BuiltSegment
-    heads: Mapping[LaneBuffer, Head]
-    """The heads that decided where to write."""
+    lanes: Sequence[LaneWrite]
+    runs: Sequence[Run]
+    """One for each of the lanes."""
     puts: Puts | None
     """None: it is durable already, in the only zone or in the table."""
 
-    async def placed(self, waiting: LaneBuffer, run: Run) -> Placed:
-        """Return where the run of a lane is, once enough zones hold it for its requests.
-
-        Raises what the zones raised if none of those in sync holds it.
-        """
-        if self.puts is None:
-            return Placed(run)
-        head = self.heads[waiting]
-        required = waiting.required_zones(head)
-        await self._wait(head.zones, required, waiting.lag_s)
-        # A zone that refused it has failed, too, even if it was not waited for.
-        failed = required & ~self._held(head) | head.isr & self._refused(head)
-        if failed & required and failed != head.isr:
-            # Another zone becomes the leader; wait for the remaining zones in sync.
-            await self._wait(head.zones, head.isr & ~failed, waiting.lag_s)
-            failed |= head.isr & ~self._held(head)
-        held = self._held(head)
-        if not held & head.isr:
-            raise self._error()
-        awaited = head.isr & ~held & ~failed
-        return Placed(msgspec.structs.replace(run, zones=held), failed, awaited)
-
-    async def caught_up(self, waiting: LaneBuffer) -> None:
-        """Return when all zones have it, or `replica.lag.time.max.ms` has passed."""
-        if self.puts is not None:
-            await self.puts.wait(timeout_s=waiting.lag_s)
-
-    def tell(self, waiting: LaneBuffer, placed: Placed) -> None:
-        """Report to the lane the result of the zones that the commit did not wait for."""
-        held = self._held(self.heads[waiting])
-        failed = placed.awaited & ~held
-        if failed or held & ~placed.run.zones:
-            waiting.lane.learn(placed.run.object_id, held, failed)
-
-    async def _wait(self, zones: Sequence[str], mask: int, timeout_s: float) -> None:
-        assert self.puts is not None
-        names = [name for number, name in enumerate(zones) if mask >> number & 1]
-        await self.puts.wait(names, timeout_s=timeout_s)
-
-    def _held(self, head: Head) -> int:
-        """Return the zones of the lane that hold it; zones of other lanes do not count."""
-        assert self.puts is not None
-        where = replication.targets(head)
-        return replication.mask_of(head, self.puts.done) & (where.required | where.hopeful)
-
-    def _refused(self, head: Head) -> int:
-        assert self.puts is not None
-        return replication.mask_of(head, self.puts.failed)
-
-    def _error(self) -> Exception:
-        assert self.puts is not None
-        for error in self.puts.failed.values():
-            return error
-        return StoreUnavailable("no zone took the records in time; send them again")
+    @property
+    def is_running(self) -> bool:
+        return self.puts is not None and bool(self.puts.running)
 
 
 class SegmentWriter:
@@ -118,7 +89,7 @@ class SegmentWriter:
         self.size_bytes = 0
 
     async def write(
-        self, lanes: Sequence[LaneBuffer], size_bytes: int, *, is_staged: bool = False
+        self, lanes: Sequence[LaneWrite], size_bytes: int, *, is_staged: bool = False
     ) -> Written:
         """Encode what the lanes hold and start writing it; with one zone, wait for the write.
 
@@ -126,25 +97,58 @@ class SegmentWriter:
         what that one zone, or the table, raised.
         """
         object_id = self._new_id()
-        chosen = {waiting: waiting.look_again() for waiting in lanes}
-        parts = [waiting.part() for waiting in lanes]
+        parts = [lane.part for lane in lanes]
         if size_bytes <= ENCODE_INLINE_BYTES_MAX:
             segment = writer.build(object_id, parts)
         else:
             segment = await asyncio.to_thread(writer.build, object_id, parts)
         if not is_staged and self._is_small(segment):
             segment = await self._write_batch(object_id, segment)
-            return Written(segment, chosen, None)
-        names = list(dict.fromkeys(name for head in chosen.values() for name in self._names(head)))
+            return Written(lanes, segment.runs, None)
+        names = list(dict.fromkeys(name for lane in lanes for name in self._names(lane.head)))
         key = keys.hot_segment(object_id)
         puts = None
         if len(names) == 1:
             # Most deployments have one zone; this saves a task.
-            await self._zones.put(key, segment.pieces, names)
+            await self._zones.put(key, segment.pieces, names[0])
         else:
             puts = self._zones.start(key, segment.pieces, names)
         self._written(object_id, segment)
-        return Written(segment, chosen, puts)
+        return Written(lanes, segment.runs, puts)
+
+    async def placed(self, written: Written, number: int) -> Placed:
+        """Return where the run of a lane is, once enough zones hold it for its requests.
+
+        Raises what the zones raised if none of those in sync holds it.
+        """
+        lane, run, puts = written.lanes[number], written.runs[number], written.puts
+        if puts is None:
+            return Placed(run)
+        head, required = lane.head, lane.required
+        await _wait(puts, head, required, lane.lag_s)
+        # A zone that refused it has failed, too, even if it was not waited for.
+        refused = replication.mask_of(head, puts.failed)
+        failed = required & ~_held(puts, head) | head.isr & refused
+        if failed & required and failed != head.isr:
+            # Another zone becomes the leader; wait for the remaining zones in sync.
+            await _wait(puts, head, head.isr & ~failed, lane.lag_s)
+            failed |= head.isr & ~_held(puts, head)
+        held = _held(puts, head)
+        if not held & head.isr:
+            raise _error(puts)
+        awaited = head.isr & ~held & ~failed
+        return Placed(msgspec.structs.replace(run, zones=held), failed, awaited)
+
+    async def caught_up(self, written: Written, number: int) -> None:
+        """Return when all zones have it, or `replica.lag.time.max.ms` has passed."""
+        if written.puts is not None:
+            await written.puts.wait(timeout_s=written.lanes[number].lag_s)
+
+    def late(self, written: Written, number: int, placed: Placed) -> tuple[int, int]:
+        """Return which zones hold a run by now, and which of the awaited ones do not."""
+        assert written.puts is not None, "no zone is late if there was nothing to wait for"
+        held = _held(written.puts, written.lanes[number].head)
+        return held, placed.awaited & ~held
 
     def _is_small(self, segment: BuiltSegment) -> bool:
         size_bytes = sum(len(data) for _, data in segment.stored)
@@ -178,3 +182,20 @@ class SegmentWriter:
             *replication.zone_names(head, where.required),
             *(name for name in hopeful if not self._zones.is_avoided(name)),
         ]
+
+
+async def _wait(puts: Puts, head: Head, mask: int, timeout_s: float) -> None:
+    names = [name for number, name in enumerate(head.zones) if mask >> number & 1]
+    await puts.wait(names, timeout_s=timeout_s)
+
+
+def _held(puts: Puts, head: Head) -> int:
+    """Return the zones of the lane that hold it; zones of other lanes do not count."""
+    where = replication.targets(head)
+    return replication.mask_of(head, puts.done) & (where.required | where.hopeful)
+
+
+def _error(puts: Puts) -> Exception:
+    for error in puts.failed.values():
+        return error
+    return StoreUnavailable("no zone took the records in time; send them again")

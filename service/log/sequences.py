@@ -8,18 +8,22 @@ against the head.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
+from service.clock import World
 from storage.errors import OutOfOrderSequence
 from storage.head.producers import SEQUENCES, Claim, judge
 from storage.lanes.lane import Lanes, LaneView
 from storage.topics.topics import Topic
 
-WAIT_S: Final = 0.2
+GAP_WAIT_S: Final = 0.2
 """Maximum wait of an early request for its predecessors."""
+
+GAP_LOOKS: Final = 10
+"""How often `past_gap` looks again within that time."""
 
 LOOK_EVERY_S: Final = 0.05
 """How often a waiting request checks whether its predecessors went to another gateway."""
@@ -28,6 +32,8 @@ PRODUCERS_KEPT_MAX: Final = 20_000
 
 NOTHING_SEEN: Final = -1
 """Before every epoch."""
+
+T = TypeVar("T")
 
 _Key: TypeAlias = tuple[bytes, int, int]
 
@@ -52,7 +58,7 @@ class Sequences:
         self._arrived: OrderedDict[_Key, _Arrived] = OrderedDict()
 
     async def in_turn(self, topic: Topic, claims: Mapping[int, Claim]) -> None:
-        """Return when the preceding requests have arrived, or after `WAIT_S`."""
+        """Return when the preceding requests have arrived, or after `GAP_WAIT_S`."""
         arrived = {
             partition: self._kept((topic.topic_id, partition, claim.producer_id))
             for partition, claim in claims.items()
@@ -70,10 +76,10 @@ class Sequences:
     async def _catch_up(
         self, topic: Topic, partition: int, claim: Claim, arrived: _Arrived
     ) -> None:
-        """Wait until the claim is no longer early, for at most `WAIT_S`."""
+        """Wait until the claim is no longer early, for at most `GAP_WAIT_S`."""
         number, _ = topic.lane_of(partition)
         lane = self._lanes.lane(topic.topic_id, number)
-        for _ in range(int(WAIT_S / LOOK_EVERY_S)):
+        for _ in range(int(GAP_WAIT_S / LOOK_EVERY_S)):
             _look(arrived, lane.known(LOOK_EVERY_S) or await lane.view(0), claim)
             if not _is_early(claim, arrived):
                 return
@@ -91,6 +97,18 @@ class Sequences:
         if len(self._arrived) > PRODUCERS_KEPT_MAX:
             self._arrived.popitem(last=False)
         return arrived
+
+
+async def past_gap(world: World, attempt: Callable[[bool], Awaitable[T]]) -> T:
+    """Return what `attempt` returns; retry `OutOfOrderSequence` for at most `GAP_WAIT_S`.
+
+    Its argument is whether this is a retry. The missing request may be in flight.
+    """
+    for look in range(GAP_LOOKS):
+        with suppress(OutOfOrderSequence):
+            return await attempt(look > 0)
+        await world.sleep(GAP_WAIT_S / GAP_LOOKS)
+    return await attempt(True)
 
 
 def _look(arrived: _Arrived, view: LaneView, claim: Claim) -> None:

@@ -35,10 +35,11 @@ class AccessLine(msgspec.Struct, kw_only=True):
 
 
 class AccessLines:
-    """Writes access lines to a stream, many at a time."""
+    """Writes access lines to a stream, many at a time unless each is written `at_once`."""
 
-    def __init__(self, stream: BinaryIO, *, as_json: bool) -> None:
+    def __init__(self, stream: BinaryIO, *, as_json: bool, at_once: bool = False) -> None:
         self._stream = stream
+        self._lines_max = 1 if at_once else LINES_MAX
         self._as_json = as_json
         self._lines: list[bytes] = []
         self._encoder = msgspec.json.Encoder()
@@ -53,11 +54,11 @@ class AccessLines:
                 f"{line.at[11:19]} {line.status} {line.method:6} {line.path} {line.bytes}B"
                 f" {line.took_ms}ms {line.request_id}"
             ).encode()
-        if not self._lines:
-            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
         self._lines.append(encoded)
-        if len(self._lines) >= LINES_MAX:
+        if len(self._lines) >= self._lines_max:
             self.flush()
+        elif len(self._lines) == 1:
+            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
 
     def flush(self) -> None:
         lines, self._lines = self._lines, []
@@ -101,7 +102,9 @@ class _TextFormatter(logging.Formatter):
         return text
 
 
-def configure_logging(level: str, log_format: str) -> AccessLines | None:
+def configure_logging(
+    level: str, log_format: str, *, lines_at_once: bool = False
+) -> AccessLines | None:
     """Set up the logs of this process; return the access log, or None if it is not wanted."""
     handler = logging.StreamHandler(sys.stderr)
     formatter = _JsonFormatter() if _is_json(log_format, sys.stderr) else _TextFormatter()
@@ -113,7 +116,8 @@ def configure_logging(level: str, log_format: str) -> AccessLines | None:
     logger.setLevel(level.upper())
     if not logger.isEnabledFor(logging.INFO):
         return None
-    return AccessLines(sys.stdout.buffer, as_json=_is_json(log_format, sys.stdout))
+    as_json = _is_json(log_format, sys.stdout)
+    return AccessLines(sys.stdout.buffer, as_json=as_json, at_once=lines_at_once)
 
 
 def _is_json(log_format: str, stream: Any) -> bool:

@@ -1,8 +1,8 @@
 """Routes about the deployment: gateways, zones, and the health of this gateway."""
 
-from typing import Any, Final
+from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -15,7 +15,7 @@ from service.http.requests import Query
 from service.log.gateway import Gateway
 from service.process.store_watch import obstacle
 from service.process.version import VERSION
-from storage import leases
+from storage import keys, leases
 from storage.errors import Corrupt, ShuttingDown, StoreUnavailable
 from storage.stores.objects import ObjectStore
 from storage.zones.items import ZoneItem
@@ -98,18 +98,20 @@ class Health(BaseModel):
     status: str
 
 
-def router(gateway: Gateway, registry: LiveGateways, metrics: Metrics) -> APIRouter:
-    """Return the routes about gateways, zones and health."""
-    routes = APIRouter(tags=["cluster"])
-    survey = Survey(gateway.metadata, gateway.topics)
+class ClusterRoutes:
+    def __init__(self, gateway: Gateway, registry: LiveGateways, metrics: Metrics) -> None:
+        self._gateway = gateway
+        self._registry = registry
+        self._metrics = metrics
+        self._survey = Survey(gateway.metadata, gateway.topics)
 
-    @routes.get("/v1/cluster")
-    async def describe_cluster(request: Request) -> Cluster:
+    async def describe_cluster(self, request: Request) -> Cluster:
         """Return gateways, the controller, zones and their health, and how partitions are."""
-        Query(request, ())
+        Query(request)
+        gateway, registry = self._gateway, self._registry
         gateways = await registry.gateways()
         controller = await leases.current(gateway.metadata, LEASE)
-        items, counts = await zones_of(gateway.metadata), await survey.counts()
+        items, counts = await zones_of(gateway.metadata), await self._survey.counts()
         verified = await verification.current(gateway.metadata)
         names = dict.fromkeys([*gateway.zones.names, *sorted({*items, *counts.zones})])
         return Cluster(
@@ -132,34 +134,32 @@ def router(gateway: Gateway, registry: LiveGateways, metrics: Metrics) -> APIRou
             else VerificationInfo.model_validate(verified, from_attributes=True),
         )
 
-    @routes.get("/healthy")
-    async def healthy() -> Health:
+    async def healthy(self) -> Health:
         """Answer if the process runs at all."""
         return Health(status="ok")
 
-    @routes.get("/ready")
-    async def ready() -> Health:
+    async def ready(self) -> Health:
         """Answer if the stores can be used, and this gateway is not shutting down.
 
         They cannot if the metadata store does not answer, if its file is damaged, or if a disk is
         full or fails, a process holds the lock or there are no descriptors, so that writes fail.
         """
+        gateway = self._gateway
         if gateway.draining.is_set():
             raise ShuttingDown("this gateway is shutting down")
         if reason := obstacle(gateway.zones, gateway.metadata):
             raise StoreUnavailable(f"writes fail here: {reason}")
         try:
-            await gateway.metadata.get("topic/-")
+            await gateway.metadata.get(keys.topic("-"))
         except Corrupt as error:
             raise StoreUnavailable(f"the metadata table is damaged: {error}") from error
         return Health(status="ok")
 
-    @routes.get("/metrics", response_class=Response)
-    async def show_metrics() -> Any:
+    async def show_metrics(self) -> Response:
         """Return counters in Prometheus' text format."""
-        return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    return routes
+        return Response(
+            self._metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
 
 def _zone_info(gateway: Gateway, name: str, item: ZoneItem | None, counts: Counts) -> ZoneInfo:

@@ -2,22 +2,20 @@
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from service.http.requests import OFFSET_MAX, Query, parse_integer
+from service.http.bodies.fields import OFFSET_MAX
+from service.http.requests import Query, parse_integer
 from service.limits.record_limits import PARTITION_MAX
 from service.log.delete_records import delete_records
 from service.log.gateway import Gateway
-from service.routes.openapi.document import parameter
-from service.routes.topics import PartitionNumber, TopicName
+from service.routes.topics import PartitionInPath, TopicInPath
 from storage.errors import InvalidRequest
 from storage.topics.topics import PARTITIONS_MAX
 
 LATEST: Final = -1
 """Kafka's number for all current records."""
-
-_BEFORE: Final = {"type": "string", "pattern": "^(latest|-1|[0-9]{1,18})$"}
 
 
 class LogStart(BaseModel):
@@ -44,47 +42,33 @@ class Deletions(BaseModel):
     partitions: Annotated[list[DeletionUpTo], Field(min_length=1, max_length=PARTITIONS_MAX)]
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """Return the routes that move log starts."""
-    routes = APIRouter(prefix="/v1/topics", tags=["records"])
+class DeleteRoutes:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
-    @routes.delete(
-        "/{topic}/partitions/{partition}/records",
-        openapi_extra={
-            "parameters": [
-                {
-                    **parameter("query", "before_offset", _BEFORE, "the first offset to keep"),
-                    "required": True,
-                }
-            ]
-        },
-    )
     async def delete_records_of_partition(
-        topic: TopicName, partition: PartitionNumber, request: Request
+        self, topic: TopicInPath, partition: PartitionInPath, request: Request
     ) -> LogStart:
         """Delete the records before an offset, or all that are there (`latest`)."""
-        text = Query(request, ["before_offset"]).text("before_offset")
-        starts = await delete_records(gateway, topic, {partition: _parse(text)})
+        text = Query(request).text("before_offset")
+        starts = await delete_records(self._gateway, topic, {partition: _parse(text)})
         return LogStart(partition=partition, log_start_offset=starts[partition])
 
-    @routes.post("/{topic}/delete-records")
     async def delete_records_of_partitions(
-        topic: TopicName, deletions: Deletions, request: Request
+        self, topic: TopicInPath, deletions: Deletions, request: Request
     ) -> LogStarts:
         """Delete the records before an offset in each of several partitions."""
-        Query(request, ())
+        Query(request)
         before: dict[int, int | None] = {}
         for each in deletions.partitions:
             if each.partition in before:
                 raise InvalidRequest(f"partitions: {each.partition} is named twice")
             is_all = each.before_offset in ("latest", LATEST)
             before[each.partition] = None if is_all else int(each.before_offset)
-        starts = await delete_records(gateway, topic, before)
+        starts = await delete_records(self._gateway, topic, before)
         return LogStarts(
             partitions=[LogStart(partition=p, log_start_offset=starts[p]) for p in before]
         )
-
-    return routes
 
 
 def _parse(text: str | None) -> int | None:

@@ -11,39 +11,29 @@ from starlette.responses import Response, StreamingResponse
 from service.http.access_log import request_id_of
 from service.http.answer_size import Body, body_of, fitted, with_rest
 from service.http.bodies.arrow_fetch import arrow_body
+from service.http.bodies.fields import OFFSET_MAX
 from service.http.bodies.json_fetch import ndjson_pieces
-from service.http.hosted import wait_s
+from service.http.deadlines import wait_s
 from service.http.json_requests import read_json
 from service.http.methods import is_head
 from service.http.metrics import Metrics
-from service.http.records_response import RecordsResponse
+from service.http.records_response import RecordsResponse, shares_of
 from service.http.requests import (
     ARROW,
     JSON,
     NDJSON,
-    OFFSET_MAX,
     SSE,
     Query,
     accepted,
     parse_event_id,
     partition_of,
 )
+from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.routes.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
 from service.routes.tail import limits_of, tail
 from storage.errors import InvalidRequest
 from storage.reading.reader import Budget
-
-PARAMETERS: Final = (
-    "offset",
-    "at",
-    "max_records",
-    "max_bytes",
-    "min_bytes",
-    "max_wait_ms",
-    "value_format",
-    "offsets",
-)
 
 _FETCH_BODY: Final = msgspec.json.Decoder(FetchBody)
 
@@ -57,13 +47,14 @@ class FetchRoutes:
     async def one(self, request: Request) -> Response:
         """Fetch records of one partition, or tail it as server-sent events."""
         media_type = accepted(request.headers, (JSON, NDJSON, ARROW, SSE))
-        query = Query(request, PARAMETERS)
+        query = Query(request)
         topic, partition = request.path_params["topic"], partition_of(request)
         if media_type == SSE:
             return await self._tail(request, query, topic, partition)
         budget, wait = self._budget(query), self._wait(request, query)
         value_format, form = query.value_format(), query.offsets_form()
-        result = await self._gateway.fetch(topic, partition, query.position(), budget, wait)
+        shares = shares_of(request)
+        result = await self._gateway.fetch(topic, partition, query.position(), budget, wait, shares)
 
         async def arrow(bytes_max: int) -> Body:
             return await arrow_body(result.fetched, bytes_max, form)
@@ -81,7 +72,9 @@ class FetchRoutes:
             return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
 
         encode = arrow if media_type == ARROW else text
-        return await self._answer(result, media_type, encode, (media_type, value_format, form))
+        return await self._answer(
+            result, shares, media_type, encode, (media_type, value_format, form)
+        )
 
     def _budget(self, query: Query) -> Budget:
         settings = self._gateway.settings
@@ -105,6 +98,7 @@ class FetchRoutes:
     async def _answer(
         self,
         result: FetchResult,
+        shares: RequestShares,
         media_type: str,
         encode: Callable[[int], Awaitable[Body]],
         form: Hashable,
@@ -122,7 +116,7 @@ class FetchRoutes:
                 found = with_rest(found, fetched_rest(result, found.next_offset))
         self._metrics.fetched(found.record_count, found.body_bytes)
         headers = _headers(result, found.next_offset)
-        return RecordsResponse(found.pieces, media_type, [result.share], headers)
+        return RecordsResponse(found.pieces, media_type, shares, headers)
 
     async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
         position = query.position()
@@ -133,10 +127,12 @@ class FetchRoutes:
         stop_after = query.integer("max_records", 1, OFFSET_MAX)
         value_format = query.value_format()
         # The first read happens here, so that a bad request is refused by its status.
-        first = await self._gateway.fetch(topic, partition, position, budget, Wait())
+        shares = shares_of(request)
+        first = await self._gateway.fetch(topic, partition, position, budget, Wait(), shares)
         events = tail(
             self._gateway,
             first,
+            shares,
             budget,
             value_format,
             stop_after,
@@ -154,7 +150,7 @@ class FetchRoutes:
 
     async def many(self, request: Request) -> Response:
         """Fetch from several partitions with one wait and one budget of bytes."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _FETCH_BODY)
         settings = self._gateway.settings
         if not 1 <= len(body.partitions) <= settings.fetch_partitions_max:
@@ -168,7 +164,8 @@ class FetchRoutes:
             )
         wanted_s = wait_s(request, body.max_wait_ms / 1000, self._gateway.world.monotonic_s())
         body.max_wait_ms = int(wanted_s * 1000)
-        items, shares = await self._several.fetch(body, request_id_of(request))
+        shares = shares_of(request)
+        items = await self._several.fetch(body, request_id_of(request), shares)
         return RecordsResponse([b'{"partitions":', *items, b"}"], JSON, shares)
 
 

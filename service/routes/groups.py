@@ -2,128 +2,55 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.groups.assignors import TopicPartition
-from service.groups.coordinator import (
-    SESSION_TIMEOUT_MS_DEFAULT,
-    Beat,
-    Coordinator,
-    check_generation,
-)
-from service.groups.offsets import Commit, Committer, Offsets
-from service.groups.progress import Progress, Reset, ResetTo
+from service.groups.coordinator import Beat, Coordinator, check_generation
+from service.groups.offsets import Offsets
+from service.groups.progress import Progress, Reset
 from service.groups.state import Group, Member
 from service.http.access_log import request_id_of
-from service.http.hosted import wait_s
+from service.http.bodies.fields import Partition
+from service.http.deadlines import wait_s
 from service.http.json_requests import read_json
-from service.http.records_response import RecordsResponse
-from service.http.requests import JSON, OFFSET_MAX, Query, ValueFormat
-from service.limits.outgoing import Share
+from service.http.records_response import RecordsResponse, shares_of
+from service.http.requests import JSON, Query
 from service.log.gateway import Gateway, Position
+from service.routes.group_bodies import (
+    BeatAnswer,
+    BeatBody,
+    CommitAnswer,
+    CommittedOffset,
+    CommittedOffsets,
+    GroupInfo,
+    GroupLag,
+    GroupList,
+    GroupSummary,
+    JoinAnswer,
+    JoinBody,
+    MemberInfo,
+    OffsetsBody,
+    Place,
+    PollBody,
+    ResetAnswer,
+    ResetBody,
+)
 from service.routes.multi_fetch import FetchBody, MultiFetch, Wanted
 from storage.errors import InvalidRequest, UnknownGroup
 from storage.reading.fetched import Data
-
-_Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
-_Count = Annotated[int, msgspec.Meta(ge=1, le=OFFSET_MAX)]
-_Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-_Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 POLL_WAIT_SHARE: Final = 3
 """A poll waits at most the session timeout divided by this, since it beats only at its start."""
 
 
-class Place(msgspec.Struct, forbid_unknown_fields=True):
-    topic: str
-    partition: _Partition
-
-    def pair(self) -> TopicPartition:
-        return self.topic, self.partition
-
-
-class Spot(msgspec.Struct, forbid_unknown_fields=True):
-    topic: str
-    partition: _Partition
-    offset: _Offset
-
-
-class JoinBody(msgspec.Struct, forbid_unknown_fields=True):
-    topics: list[str] = []
-    topics_pattern: str | None = None
-    session_timeout_ms: int = SESSION_TIMEOUT_MS_DEFAULT
-    assignor: str | None = None
-    instance_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    client_id: Annotated[str, msgspec.Meta(max_length=200)] = ""
-
-
-class BeatBody(msgspec.Struct, forbid_unknown_fields=True):
-    generation: _Generation
-    owned: list[Place] | None = None
-
-
-class PollBody(msgspec.Struct, forbid_unknown_fields=True):
-    generation: _Generation
-    owned: list[Place] | None = None
-    positions: list[Spot] = []
-    auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
-    max_records: _Count | None = None
-    max_bytes: _Count | None = None
-    min_bytes: _Offset = 1
-    max_wait_ms: _Offset = 0
-    value_format: ValueFormat = "text"
-
-
-class CommitOffset(msgspec.Struct, forbid_unknown_fields=True):
-    topic: str
-    partition: _Partition
-    offset: _Offset
-    metadata: str | None = None
-
-
-class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
-    offsets: list[CommitOffset]
-    generation: _Generation | None = None
-    member_id: str | None = None
-
-
-def offsets_of(body: CommitBody, place: str = "") -> tuple[list[Commit], Committer | None]:
-    """Return the offsets to commit and the committer, or raise `InvalidRequest` about `place`."""
-    committer = None
-    if body.member_id is not None or body.generation is not None:
-        if body.member_id is None or body.generation is None:
-            raise InvalidRequest(f"{place}give generation and member_id together, or neither")
-        committer = Committer(member_id=body.member_id, generation=body.generation)
-    commits = [
-        Commit(
-            topic=one.topic,
-            partition=one.partition,
-            offset=one.offset,
-            metadata=one.metadata or "",
-        )
-        for one in body.offsets
-    ]
-    return commits, committer
-
-
-class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
-    to: ResetTo
-    timestamp: _Offset | None = None
-    offset: _Offset | None = None
-    shift: int | None = None
-    topics: list[str] = []
-    partitions: list[Place] = []
-    dry_run: bool = False
-
-
 _JOIN: Final = msgspec.json.Decoder(JoinBody)
 _BEAT: Final = msgspec.json.Decoder(BeatBody)
 _POLL: Final = msgspec.json.Decoder(PollBody)
-_COMMIT: Final = msgspec.json.Decoder(CommitBody)
+_COMMIT: Final = msgspec.json.Decoder(OffsetsBody)
 _RESET: Final = msgspec.json.Decoder(ResetBody)
 
 
@@ -143,7 +70,7 @@ class GroupRoutes:
 
     async def join(self, request: Request) -> Response:
         """Become a member of a group, which is made by its first member."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _JOIN)
         member = Member(
             topics=tuple(dict.fromkeys(body.topics)),
@@ -153,18 +80,25 @@ class GroupRoutes:
             client=body.client_id,
         )
         beat = await self._coordinator.join(_group(request), member, body.assignor)
-        return _answer({"member_id": beat.member_id, **_beat(beat)})
+        return _answer(
+            JoinAnswer(
+                member_id=beat.member_id,
+                generation=beat.generation,
+                assignment=_places(beat.assignment),
+                revoke=_places(beat.revoke),
+            )
+        )
 
     async def heartbeat(self, request: Request) -> Response:
         """Keep the session; learn the generation, what to read and what to give up."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _BEAT)
         beat = await self._beat(request, body.generation, body.owned)
         return _answer(_beat(beat))
 
     async def poll(self, request: Request) -> Response:
         """Heartbeat, and fetch what is assigned from where the caller is."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _POLL)
         wait_ms_max = self._gateway.settings.wait_ms_max
         if body.max_wait_ms > wait_ms_max:
@@ -173,7 +107,7 @@ class GroupRoutes:
         beat = await self._beat(request, body.generation, body.owned)
         check_generation(group_id, body.generation, beat.generation)
         items: list[Data] = [b"[]"]
-        shares: list[Share] = []
+        shares = shares_of(request)
         wait_ms = min(body.max_wait_ms, beat.session_timeout_ms // POLL_WAIT_SHARE)
         wait_ms = int(1000 * wait_s(request, wait_ms / 1000, self._gateway.world.monotonic_s()))
         if beat.assignment:
@@ -186,7 +120,7 @@ class GroupRoutes:
                 max_wait_ms=wait_ms,
                 value_format=body.value_format,
             )
-            items, shares = await self._several.fetch(fetch, request_id_of(request), resets)
+            items = await self._several.fetch(fetch, request_id_of(request), shares, resets)
         elif wait_ms:
             # Nothing is assigned: wait, so that the client does not poll in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
@@ -226,49 +160,43 @@ class GroupRoutes:
 
     async def leave(self, request: Request) -> Response:
         """Leave the group; what the member read goes to others at once."""
-        Query(request, ())
+        Query(request)
         await self._coordinator.leave(_group(request), _member(request))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def commit(self, request: Request) -> Response:
         """Record offsets, as a member, or from outside while the group has none."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _COMMIT)
-        commits, committer = offsets_of(body)
+        commits, committer = body.commits()
         await self._offsets.commit(_group(request), commits, committer)
-        return _answer({"offsets": body.offsets})
+        return _answer(CommitAnswer(body.offsets))
 
     async def committed(self, request: Request) -> Response:
         """Return what the group has committed."""
-        topic = Query(request, ["topic"]).text("topic")
+        topic = Query(request).text("topic")
         found = [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "offset": one.offset,
-                "metadata": one.metadata,
-                "committed_ms": one.committed_ms,
-            }
+            CommittedOffset(
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.offset,
+                metadata=one.metadata,
+                committed_ms=one.committed_ms,
+            )
             for one in await self._offsets.read(_group(request))
             if topic is None or one.topic == topic
         ]
-        return _answer({"offsets": found})
+        return _answer(CommittedOffsets(found))
 
     async def lag(self, request: Request) -> Response:
         """Return how far behind the group is, in records and seconds."""
-        Query(request, ())
+        Query(request)
         lags = await self._progress.lag(_group(request))
-        return _answer(
-            {
-                "group": _group(request),
-                "total_lag": sum(lag.lag for lag in lags),
-                "partitions": lags,
-            }
-        )
+        return _answer(GroupLag(_group(request), sum(lag.lag for lag in lags), lags))
 
     async def reset(self, request: Request) -> Response:
         """Move committed offsets; with dry_run only say where to."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _RESET)
         value = {"timestamp": body.timestamp, "offset": body.offset, "shift": body.shift}
         if body.to in value and value[body.to] is None:
@@ -283,39 +211,40 @@ class GroupRoutes:
             ),
             dry_run=body.dry_run,
         )
-        return _answer({"dry_run": body.dry_run, "offsets": moved})
+        return _answer(ResetAnswer(body.dry_run, moved))
 
     async def list_groups(self, request: Request) -> Response:
         """List all groups."""
-        Query(request, ())
+        Query(request)
         groups = await self._coordinator.all()
-        return _answer({"groups": [_summary(name, group) for name, group in groups.items()]})
+        found = [GroupSummary(**_summary(name, group)) for name, group in groups.items()]
+        return _answer(GroupList(found))
 
     async def describe(self, request: Request) -> Response:
         """Return a group, its members and what each of them reads."""
-        Query(request, ())
+        Query(request)
         known = await self._coordinator.read(_group(request))
         if known.version is None:
             raise UnknownGroup(f"there is no group {_group(request)!r}")
         group = known.group
         members = [
-            {
-                "member_id": member_id,
-                "instance_id": member.instance_id,
-                "client_id": member.client,
-                "topics": list(member.topics),
-                "topics_pattern": member.pattern,
-                "session_timeout_ms": member.session_timeout_ms,
-                "assignment": _places(group.assignment(member_id)),
-                "revoke": _places(group.revocations(member_id)),
-            }
+            MemberInfo(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                client_id=member.client,
+                topics=list(member.topics),
+                topics_pattern=member.pattern,
+                session_timeout_ms=member.session_timeout_ms,
+                assignment=_places(group.assignment(member_id)),
+                revoke=_places(group.revocations(member_id)),
+            )
             for member_id, member in sorted(group.members.items())
         ]
-        return _answer({**_summary(_group(request), group), "members": members})
+        return _answer(GroupInfo(**_summary(_group(request), group), members=members))
 
     async def delete(self, request: Request) -> Response:
         """Delete a group that has no members, with all it has committed."""
-        Query(request, ())
+        Query(request)
         await self._coordinator.delete(_group(request))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -328,16 +257,12 @@ def _member(request: Request) -> str:
     return str(request.path_params["member"])
 
 
-def _places(places: Sequence[TopicPartition]) -> list[dict[str, Any]]:
-    return [{"topic": topic, "partition": partition} for topic, partition in places]
+def _places(places: Sequence[TopicPartition]) -> list[Partition]:
+    return [Partition(topic, partition) for topic, partition in places]
 
 
-def _beat(beat: Beat) -> dict[str, Any]:
-    return {
-        "generation": beat.generation,
-        "assignment": _places(beat.assignment),
-        "revoke": _places(beat.revoke),
-    }
+def _beat(beat: Beat) -> BeatAnswer:
+    return BeatAnswer(beat.generation, _places(beat.assignment), _places(beat.revoke))
 
 
 def _summary(name: str, group: Group) -> dict[str, Any]:
@@ -350,5 +275,5 @@ def _summary(name: str, group: Group) -> dict[str, Any]:
     }
 
 
-def _answer(body: object) -> Response:
+def _answer(body: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(body), media_type=JSON)

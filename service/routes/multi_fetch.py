@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from service.http import problems
 from service.http.answer_size import Body, body_of, fitted
-from service.http.bodies.json_fetch import json_pieces
+from service.http.bodies.fields import Count, Offset, PartitionNumber
+from service.http.bodies.json_fetch import FetchedRecord, ValueFormat, json_pieces
 from service.http.metrics import Metrics
-from service.http.requests import OFFSET_MAX, ValueFormat, parse_place
-from service.limits.outgoing import Share
+from service.http.requests import parse_place
+from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, RiachoError
 from storage.reading.fetched import Batches, Budget, Data
@@ -26,17 +28,15 @@ ITEM_BYTES: Final = 1024
 
 NO_RESETS: Final[Mapping[tuple[str, int], Position]] = {}
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=OFFSET_MAX)]
-
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     """One partition of a `POST /v1/fetch`."""
 
     topic: str
-    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    partition: PartitionNumber
     offset: int | None = None
     at: int | str | None = None
-    max_bytes: _Count | None = None
+    max_bytes: Count | None = None
 
     def position(self) -> Position:
         if self.offset is not None and self.at is not None:
@@ -47,12 +47,42 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: list[Wanted]
-    max_records: _Count | None = None
-    max_bytes: _Count | None = None
-    min_bytes: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)] = 1
-    max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)] = 0
+    partitions: Annotated[list[Wanted], msgspec.Meta(extra_json_schema={"minItems": 1})]
+    max_records: Count | None = None
+    max_bytes: Count | None = None
+    min_bytes: Offset = 1
+    max_wait_ms: Offset = 0
     value_format: ValueFormat = "text"
+
+
+class Ends(msgspec.Struct):
+    """Where an answer and its partition end; it follows the records, which are encoded apart."""
+
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+class FetchedRecords(Ends):
+    """Records of one partition."""
+
+    records: list[FetchedRecord]
+
+
+class FetchedPartition(msgspec.Struct):
+    """Records of one of several partitions, or why there are none."""
+
+    topic: str  # As the caller named it, perhaps wrongly.
+    partition: int
+    records: list[FetchedRecord] | UnsetType = UNSET
+    next_offset: int | UnsetType = UNSET
+    high_watermark: int | UnsetType = UNSET
+    log_start_offset: int | UnsetType = UNSET
+    error: problems.Problem | UnsetType = UNSET
+
+
+class FetchedPartitions(msgspec.Struct):
+    partitions: list[FetchedPartition]
 
 
 @dataclass(slots=True)
@@ -83,18 +113,18 @@ class MultiFetch:
         self,
         body: FetchBody,
         request_id: str,
+        shares: RequestShares,
         resets: Mapping[tuple[str, int], Position] = NO_RESETS,
-    ) -> tuple[list[Data], list[Share]]:
+    ) -> list[Data]:
         """Return pieces of the JSON array of what was found, waiting for `min_bytes` of it.
 
-        An offset out of range is no error if `resets` has a position for its partition. The caller
-        must hold the shares until the array is sent.
+        An offset out of range is no error if `resets` has a position for its partition.
         """
         now_s = self._gateway.world.monotonic_s
         deadline_s = now_s() + body.max_wait_ms / 1000
         positions: list[Position | None] = [None] * len(body.partitions)
         while True:
-            results = await self._fetch_each(body, positions, resets)
+            results = await self._fetch_each(body, positions, resets, shares)
             good = [result for result in results if isinstance(result, FetchResult)]
             for number, result in enumerate(results):
                 if isinstance(result, FetchResult):
@@ -107,8 +137,8 @@ class MultiFetch:
                 or left_s <= 0
                 or self._gateway.draining.is_set()
             ):
-                items = await self._json(body, results, request_id)
-                return items, [result.share for result in good]
+                return await self._json(body, results, request_id)
+            shares.release_all()
             await self._gateway.changed([result.watch for result in good], left_s)
 
     async def _fetch_each(
@@ -116,6 +146,7 @@ class MultiFetch:
         body: FetchBody,
         positions: Sequence[Position | None],
         resets: Mapping[tuple[str, int], Position],
+        shares: RequestShares,
     ) -> list[FetchResult | RiachoError]:
         """Fetch from all partitions, some at a time, until the budget is used up."""
         settings = self._gateway.settings
@@ -135,6 +166,7 @@ class MultiFetch:
                             bytes_max=min(left, wanted.max_bytes or left),
                         ),
                         resets.get((wanted.topic, wanted.partition)),
+                        shares,
                     )
                     for number, wanted in enumerate(
                         body.partitions[start : start + FETCHES_AT_ONCE]
@@ -146,14 +178,22 @@ class MultiFetch:
         return results
 
     async def _fetch_one(
-        self, wanted: Wanted, position: Position | None, budget: Budget, reset: Position | None
+        self,
+        wanted: Wanted,
+        position: Position | None,
+        budget: Budget,
+        reset: Position | None,
+        shares: RequestShares,
     ) -> FetchResult | RiachoError:
         try:
+            position = position or wanted.position()
             return await self._gateway.fetch(
-                wanted.topic, wanted.partition, position or wanted.position(), budget, Wait()
+                wanted.topic, wanted.partition, position, budget, Wait(), shares
             )
         except OffsetOutOfRange as error:
-            return error if reset is None else await self._fetch_one(wanted, reset, budget, None)
+            if reset is None:
+                return error
+            return await self._fetch_one(wanted, reset, budget, None, shares)
         except RiachoError as error:
             return error
 
@@ -172,14 +212,14 @@ class MultiFetch:
         items: list[Data] = []
         record_count = 0
         for wanted, result in zip(body.partitions, results, strict=True):
-            place = {"topic": wanted.topic, "partition": wanted.partition}
+            place = FetchedPartition(wanted.topic, wanted.partition)
             try:
                 if isinstance(result, RiachoError):
                     raise result
                 found = await self._item(result, wanted, left, body.value_format)
             except RiachoError as error:
-                document = problems.document(error, request_id)
-                items += [b",", msgspec.json.encode({**place, "error": document})]
+                place.error = problems.document(error, request_id)
+                items += [b",", msgspec.json.encode(place)]
             else:
                 left.take(found)
                 record_count += found.record_count
@@ -239,11 +279,5 @@ def fetched_json(result: FetchResult, batches: Batches, value_format: ValueForma
 
 def fetched_rest(result: FetchResult, next_offset: int) -> bytes:
     """Return what follows the records in the JSON of one partition."""
-    rest = msgspec.json.encode(
-        {
-            "next_offset": next_offset,
-            "high_watermark": result.high_watermark,
-            "log_start_offset": result.log_start_offset,
-        }
-    )
-    return b"," + rest[1:]
+    ends = Ends(next_offset, result.high_watermark, result.log_start_offset)
+    return b"," + msgspec.json.encode(ends)[1:]

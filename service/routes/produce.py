@@ -4,23 +4,25 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.http.bodies.fields import Acks
 from service.http.bodies.produce import Produced, decode_produce
 from service.http.metrics import Metrics
-from service.http.requests import Query, partition_of, read_body
+from service.http.requests import JSON, Query, partition_of, read_body
 from service.limits.admission import Hold
 from service.limits.record_limits import RecordLimits
 from service.log.gateway import Gateway, Wanted
-from service.log.numbering import EPOCH, ID, NOBODY, SEQUENCE, Numbered, Sender, parse_sender
+from service.log.numbering import EPOCH, ID, NOBODY, SEQUENCE, Numbered, SenderHeaders, parse_sender
 from service.transactions.fences import Fences
 from service.transactions.staging import Receipt, Staging
 from storage.errors import InvalidAcks, InvalidRequest, RiachoError
+from storage.tasks import begin
 
 log = logging.getLogger("riacho.error")
 
@@ -30,8 +32,15 @@ NO_OFFSET: Final = -1
 
 class Result(msgspec.Struct, gc=False):
     partition: int
-    base_offset: int
+    base_offset: Annotated[int, msgspec.Meta(description="-1: not known yet")]
     count: int
+
+
+class ProduceAnswer(msgspec.Struct, gc=False):
+    results: list[Result]
+    staged: (
+        Annotated[str, msgspec.Meta(description="what a commit may name it by")] | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class ProduceRoutes:
@@ -58,9 +67,9 @@ class ProduceRoutes:
             await asyncio.wait(self._unacknowledged)
 
     async def _produce(self, request: Request, partition: int | None) -> Response:
-        acks = _acks(Query(request, ["acks"]))
+        acks = _acks(Query(request))
         sender = parse_sender(request.headers)
-        if acks == "0" and sender is not NOBODY:
+        if acks is Acks.NONE and sender is not NOBODY:
             raise InvalidAcks(
                 "query: acks=0 does not wait, so nothing can be said of a sequence or transaction;"
                 " use acks=all, or leave the producer's headers out"
@@ -70,16 +79,16 @@ class ProduceRoutes:
         with self._gateway.admission.hold() as hold:
             produced, wanted = await self._read(request, topic, partition, hold)
             batch, sent = produced.batch, produced.sent
-            if acks == "0":
+            if acks is Acks.NONE:
                 return await self._without_ack(topic, batch, wanted, hold)
             size_bytes = batch.nbytes
             # Records that are stored as sent are in memory in both forms.
             hold.grow_to(size_bytes + sum(len(each.data) for each in sent))
-            name = None
+            name: str | msgspec.UnsetType = msgspec.UNSET
             if sender.transaction_id is not None:
                 receipt = await self._stage(sender, topic, batch, size_bytes, wanted)
                 results = [Result(p, NO_OFFSET, count) for p, count in receipt.counts.items()]
-                name = receipt.name
+                name = msgspec.UNSET if receipt.name is None else receipt.name
             else:
                 placed = await self._gateway.produce(
                     topic,
@@ -87,14 +96,14 @@ class ProduceRoutes:
                     size_bytes,
                     wanted,
                     numbered,
-                    waits_for_all=acks == "all",
+                    waits_for_all=acks is Acks.ALL,
                     sent=sent,
                 )
                 results = [Result(p, base, count) for p, (base, count) in placed.items()]
         self._metrics.produced(batch.num_rows, size_bytes)
-        return _answer(HTTPStatus.OK, results, name)
+        return _answer(HTTPStatus.OK, ProduceAnswer(results, name))
 
-    async def _numbered(self, sender: Sender) -> Numbered | None:
+    async def _numbered(self, sender: SenderHeaders) -> Numbered | None:
         """Return the numbers of an idempotent producer that exists, outside of a transaction."""
         if sender.producer is None or sender.transaction_id is not None:
             return None
@@ -109,7 +118,12 @@ class ProduceRoutes:
         )
 
     async def _stage(
-        self, sender: Sender, topic: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
+        self,
+        sender: SenderHeaders,
+        topic: str,
+        batch: pa.RecordBatch,
+        size_bytes: int,
+        wanted: Wanted,
     ) -> Receipt:
         assert sender.transaction_id is not None
         return await self._staging.stage(
@@ -170,21 +184,21 @@ class ProduceRoutes:
                 except RiachoError as error:
                     log.warning("records sent with acks=0 were lost: %s", error)
 
-        task = asyncio.create_task(write())
+        task = begin(write())
         self._unacknowledged.add(task)
         task.add_done_callback(self._unacknowledged.discard)
-        return _answer(
-            HTTPStatus.ACCEPTED, [Result(p, NO_OFFSET, count) for p, count in counts.items()]
-        )
+        results = [Result(p, NO_OFFSET, count) for p, count in counts.items()]
+        return _answer(HTTPStatus.ACCEPTED, ProduceAnswer(results))
 
 
-def _acks(query: Query) -> str:
-    acks = query.text("acks")
-    if acks is None or acks == "-1":
-        return "all"
-    if acks not in {"0", "1", "all"}:
-        raise InvalidAcks(f"query: acks must be 0, 1 or all, not {acks!r}")
-    return acks
+def _acks(query: Query) -> Acks:
+    text = query.text("acks")
+    if text is None or text == "-1":
+        return Acks.ALL
+    try:
+        return Acks(text)
+    except ValueError:
+        raise InvalidAcks(f"query: acks must be 0, 1 or all, not {text!r}") from None
 
 
 def _check_only(partition: int, wanted: "Sequence[int | None] | pa.Array | None") -> None:
@@ -198,8 +212,5 @@ def _check_only(partition: int, wanted: "Sequence[int | None] | pa.Array | None"
             )
 
 
-def _answer(status: HTTPStatus, results: list[Result], staged: str | None = None) -> Response:
-    body: dict[str, object] = {"results": results}
-    if staged is not None:
-        body["staged"] = staged
-    return Response(msgspec.json.encode(body), status_code=status, media_type="application/json")
+def _answer(status: HTTPStatus, answer: ProduceAnswer) -> Response:
+    return Response(msgspec.json.encode(answer), status_code=status, media_type=JSON)

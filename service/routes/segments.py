@@ -1,14 +1,14 @@
 """Where records are stored, for clients that read the bucket themselves.
 
 An answer may have thousands of ranges, so they are encoded by msgspec, and each object's URL is
-created once. The pydantic models are only for the OpenAPI document.
+created once.
 """
 
 import base64
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
-from pydantic import BaseModel, Field
+from msgspec import Meta
 
 from service.log.gateway import Gateway
 from service.log.locating import Located
@@ -30,58 +30,45 @@ SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
 Format = Literal["arrow", "parquet"]
 
 
-class StoredRange(BaseModel):
-    base_offset: int = Field(description="first offset that the range covers")
+class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
+    base_offset: Annotated[int, Meta(description="first offset that the range covers")]
     end_offset: int
-    count: int = Field(description="of records; less than offsets where some were compacted away")
-    format: Format = Field(
-        description="arrow: one Arrow IPC record-batch message, whose offsets are dense;"
-        " parquet: one row group of a Parquet file with a column offset"
-    )
-    url: str = Field(
-        description="of the object; the Parquet file for parquet; a data: URL (RFC 2397) with the"
-        " bytes themselves if they are in no bucket yet"
-    )
-    start: int = Field(description="first byte of the range")
-    end: int = Field(description="byte behind the range")
-    crc32c: int = Field(description="of the range")
+    count: Annotated[
+        int, Meta(description="of records; less than offsets where some were compacted away")
+    ]
+    format: Annotated[
+        Format,
+        Meta(
+            description="arrow: one Arrow IPC record-batch message, whose offsets are dense;"
+            " parquet: one row group of a Parquet file with a column offset"
+        ),
+    ]
+    url: Annotated[
+        str,
+        Meta(
+            description="of the object; the Parquet file for parquet; a data: URL (RFC 2397) with"
+            " the bytes themselves if they are in no bucket yet"
+        ),
+    ]
+    start: Annotated[int, Meta(description="first byte of the range")]
+    end: Annotated[int, Meta(description="byte behind the range")]
+    crc32c: Annotated[int, Meta(description="of the range")]
     min_timestamp: int
     max_timestamp: int
-    row_group: int | None = Field(None, description="its number in the file; only for parquet")
-    footer_start: int | None = Field(None, description="first byte of the file's footer")
-    footer_end: int | None = Field(None, description="byte behind the footer: the file's size")
+    row_group: Annotated[
+        int | None, Meta(description="its number in the file; only for parquet")
+    ] = None
+    footer_start: Annotated[int | None, Meta(description="first byte of the file's footer")] = None
+    footer_end: Annotated[
+        int | None, Meta(description="byte behind the footer: the file's size")
+    ] = None
     footer_crc32c: int | None = None
 
 
-class StoredRanges(BaseModel):
+class StoredRanges(msgspec.Struct):
     segments: list[StoredRange]
-    arrow_schema_base64: str = Field(description="message to put in front of arrow ranges")
-    next_offset: int = Field(description="where to ask on; nothing before it is left out")
-    high_watermark: int
-    log_start_offset: int
-
-
-class _Range(msgspec.Struct, gc=False, omit_defaults=True):
-    base_offset: int
-    end_offset: int
-    count: int
-    format: Format
-    url: str
-    start: int
-    end: int
-    crc32c: int
-    min_timestamp: int
-    max_timestamp: int
-    row_group: int | None = None
-    footer_start: int | None = None
-    footer_end: int | None = None
-    footer_crc32c: int | None = None
-
-
-class _Ranges(msgspec.Struct):
-    segments: list[_Range]
-    arrow_schema_base64: str
-    next_offset: int
+    arrow_schema_base64: Annotated[str, Meta(description="message to put in front of arrow ranges")]
+    next_offset: Annotated[int, Meta(description="where to ask on; nothing before it is left out")]
     high_watermark: int
     log_start_offset: int
 
@@ -102,7 +89,7 @@ async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
     """Return the JSON of what was located, with URLs."""
     head, local = located.head, located.local
     urls: dict[bytes, str] = {}
-    ranges: list[_Range] = []
+    ranges: list[StoredRange] = []
     for entry in located.entries:
         if entry.kind == Kind.TABLE:
             data = located.in_table[entry.object_id, entry.position]
@@ -113,7 +100,7 @@ async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
             urls[entry.object_id] = await _url(gateway, head, entry)
         ranges.append(_range(entry, urls[entry.object_id]))
     return msgspec.json.encode(
-        _Ranges(
+        StoredRanges(
             segments=ranges,
             arrow_schema_base64=SCHEMA_BASE64,
             next_offset=located.next_offset,
@@ -137,8 +124,8 @@ def _data_url(data: Data) -> str:
     return f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}"
 
 
-def _range(entry: Entry, url: str) -> _Range:
-    found = _Range(
+def _range(entry: Entry, url: str) -> StoredRange:
+    found = StoredRange(
         base_offset=entry.start_offset,
         end_offset=entry.end_offset,
         count=entry.record_count,

@@ -22,9 +22,9 @@ from starlette.requests import Request
 
 from service.http import problems
 from service.http.answer_size import too_large
-from service.http.bodies.json_fetch import encode_each
-from service.http.hosted import WAIT_UNTIL
-from service.http.requests import ValueFormat
+from service.http.bodies.json_fetch import ValueFormat, encode_each
+from service.http.deadlines import wait_until_s
+from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from storage.errors import RiachoError
 from storage.reading.reader import Budget
@@ -51,14 +51,13 @@ class Limits:
 
 
 def limits_of(request: Request, gateway: Gateway) -> Limits:
-    return Limits(
-        until_s=request.scope.get(WAIT_UNTIL), bytes_max=gateway.settings.answer_bytes_max
-    )
+    return Limits(until_s=wait_until_s(request), bytes_max=gateway.settings.answer_bytes_max)
 
 
 async def tail(
     gateway: Gateway,
     first: FetchResult,
+    shares: RequestShares,
     budget: Budget,
     value_format: ValueFormat,
     stop_after: int | None,
@@ -109,11 +108,12 @@ async def tail(
             )
         if left == 0 or not has_time:
             return
-        # Already sent: release it while waiting for more.
+        # Already sent: keep nothing while waiting for more.
+        shares.release_all()
         del result, batches, events
         try:
             result = await gateway.fetch(
-                topic, partition, Position(offset=offset), budget, _wait(gateway, limits)
+                topic, partition, Position(offset=offset), budget, _wait(gateway, limits), shares
             )
         except RiachoError as error:
             yield _event("error", problems.document(error, ""))

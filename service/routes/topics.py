@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -14,21 +14,21 @@ from pydantic import (
     StrictStr,
 )
 
-from service.http.requests import JSON, OFFSET_MAX, Query, parse_partition, parse_place
+from service.http.bodies.fields import OFFSET_MAX, TOPIC_NAME
+from service.http.requests import JSON, Query, parse_partition, parse_place
 from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Gateway
 from service.log.partition_info import PartitionInfo
-from service.routes.openapi.document import OFFSET, PLACE, TOPIC_NAME, parameter
-from service.routes.segments import RANGES, RANGES_MAX, StoredRanges, located_ranges
+from service.routes.segments import RANGES, RANGES_MAX, located_ranges
 from storage.errors import InvalidRequest
 from storage.topics.config import SETTINGS
 from storage.topics.topics import PARTITIONS_MAX, Topic
 
-TopicName = Annotated[
+TopicInPath = Annotated[
     str,
     Path(description="letters, digits, dots, underscores, hyphens", json_schema_extra=TOPIC_NAME),
 ]
-PartitionNumber = Annotated[
+PartitionInPath = Annotated[
     int,
     BeforeValidator(parse_partition),
     Path(json_schema_extra={"minimum": 0, "maximum": PARTITION_MAX}),
@@ -91,15 +91,14 @@ class OffsetInfo(BaseModel):
     timestamp: int = Field(description="of the record at the offset; -1 if there is none")
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """Return the routes under `/v1/topics` that FastAPI serves."""
-    routes = APIRouter(prefix="/v1/topics", tags=["topics"])
+class TopicRoutes:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
-    @routes.post("", status_code=HTTPStatus.CREATED)
-    async def create_topic(new: NewTopic, request: Request) -> TopicInfo:
+    async def create_topic(self, new: NewTopic, request: Request) -> TopicInfo:
         """Create a topic."""
-        Query(request, ())
-        topic = await gateway.topics.create(
+        Query(request)
+        topic = await self._gateway.topics.create(
             new.name,
             partitions=new.partitions,
             replication_factor=new.replication_factor,
@@ -107,23 +106,23 @@ def router(gateway: Gateway) -> APIRouter:
         )
         return _topic_info(topic)
 
-    @routes.get("")
-    async def list_topics(request: Request) -> TopicList:
+    async def list_topics(self, request: Request) -> TopicList:
         """List all topics, by name."""
-        Query(request, ())
-        return TopicList(topics=[_topic_info(topic) for topic in await gateway.topics.all()])
+        Query(request)
+        found = await self._gateway.topics.all()
+        return TopicList(topics=[_topic_info(topic) for topic in found])
 
-    @routes.get("/{topic}")
-    async def describe_topic(topic: TopicName, request: Request) -> TopicInfo:
+    async def describe_topic(self, topic: TopicInPath, request: Request) -> TopicInfo:
         """Return a topic and its whole configuration, defaults included."""
-        Query(request, ())
-        return _topic_info(await gateway.topics.read(topic))
+        Query(request)
+        return _topic_info(await self._gateway.topics.read(topic))
 
-    @routes.patch("/{topic}")
-    async def alter_topic(topic: TopicName, change: TopicChange, request: Request) -> TopicInfo:
+    async def alter_topic(
+        self, topic: TopicInPath, change: TopicChange, request: Request
+    ) -> TopicInfo:
         """Add partitions, change configuration, move replicas to other zones."""
-        Query(request, ())
-        altered = await gateway.topics.alter(
+        Query(request)
+        altered = await self._gateway.topics.alter(
             topic,
             partitions=change.partitions,
             config=change.config,
@@ -132,69 +131,39 @@ def router(gateway: Gateway) -> APIRouter:
         )
         return _topic_info(altered)
 
-    @routes.delete("/{topic}", status_code=HTTPStatus.NO_CONTENT)
-    async def delete_topic(topic: TopicName, request: Request) -> Response:
+    async def delete_topic(self, topic: TopicInPath, request: Request) -> Response:
         """Delete a topic and everything in it."""
-        Query(request, ())
-        deleted = await gateway.topics.delete(topic)
-        gateway.forget(deleted.topic_id)
+        Query(request)
+        deleted = await self._gateway.topics.delete(topic)
+        self._gateway.forget(deleted.topic_id)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    @routes.get("/{topic}/partitions")
-    async def list_partitions(topic: TopicName, request: Request) -> PartitionList:
+    async def list_partitions(self, topic: TopicInPath, request: Request) -> PartitionList:
         """Return where every partition begins, ends and lives."""
-        Query(request, ())
-        return PartitionList(partitions=await gateway.partitions(topic))
+        Query(request)
+        return PartitionList(partitions=await self._gateway.partitions(topic))
 
-    @routes.get(
-        "/{topic}/partitions/{partition}/offsets",
-        openapi_extra={
-            "parameters": [
-                {
-                    **parameter("query", "at", PLACE, "earliest, latest, or a timestamp in ms"),
-                    "required": True,
-                }
-            ]
-        },
-    )
     async def find_offset(
-        topic: TopicName, partition: PartitionNumber, request: Request
+        self, topic: TopicInPath, partition: PartitionInPath, request: Request
     ) -> OffsetInfo:
         """Return the offset of the first record at a moment or later."""
-        at = Query(request, ["at"]).text("at")
+        at = Query(request).text("at")
         if at is None:
             raise InvalidRequest("query: at is missing; give earliest, latest or a timestamp")
-        offset, timestamp = await gateway.offset_at(topic, partition, parse_place(at))
+        offset, timestamp = await self._gateway.offset_at(topic, partition, parse_place(at))
         return OffsetInfo(offset=offset, timestamp=timestamp)
 
-    @routes.get(
-        "/{topic}/partitions/{partition}/segments",
-        response_model=StoredRanges,
-        openapi_extra={
-            "parameters": [
-                parameter("query", "offset", OFFSET, "first offset; default: the log start"),
-                parameter("query", "end", OFFSET, "offset to stop before"),
-                parameter(
-                    "query",
-                    "limit",
-                    {"type": "integer", "minimum": 1, "maximum": RANGES_MAX, "default": RANGES},
-                    "as many ranges at most; next_offset says where to ask on",
-                ),
-            ]
-        },
-    )
     async def locate_records(
-        topic: TopicName, partition: PartitionNumber, request: Request
+        self, topic: TopicInPath, partition: PartitionInPath, request: Request
     ) -> Response:
         """Return where records are stored, with URLs to read them past this gateway."""
-        query = Query(request, ["offset", "end", "limit"])
+        query = Query(request)
         offset = query.integer("offset", 0, OFFSET_MAX)
         end = query.integer("end", 0, OFFSET_MAX)
         limit = query.integer("limit", 1, RANGES_MAX)
-        body = await located_ranges(gateway, (topic, partition), offset, end, limit or RANGES)
+        place = (topic, partition)
+        body = await located_ranges(self._gateway, place, offset, end, limit or RANGES)
         return Response(body, media_type=JSON)
-
-    return routes
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

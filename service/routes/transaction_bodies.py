@@ -1,26 +1,29 @@
-"""Bodies of the calls about transactions, decoded."""
+"""Bodies of the calls about producers and transactions: what is sent, and what is answered."""
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET, Meta, UnsetType
 
-from service.http.bodies.json import Decoded, RawTopicRecord, TopicRecord, decoded_records
+from service.http.bodies.fields import Epoch, GroupId, Partition, ProducerId
+from service.http.bodies.json import AtomicRecord, Decoded, TopicRecord, decoded_records
 from service.http.bodies.json_errors import ATOMIC_FIELDS, explained, not_json
 from service.http.bodies.json_shape import check_shape
 from service.limits.record_limits import RecordLimits
-from service.routes import groups as group_routes
+from service.routes.group_bodies import OffsetsBody
 from service.transactions.atomic import TopicRecords
 from service.transactions.transactions import TIMEOUT_MS_DEFAULT, GroupCommit
 from storage.errors import InvalidRequest
-from storage.head.producers import EPOCH_MAX, PRODUCER_ID_MAX
-
-_ProducerId: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=PRODUCER_ID_MAX)]
-_Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 
 
-class OffsetsBody(group_routes.CommitBody, kw_only=True):
-    group: str
+class GroupOffsets(OffsetsBody, kw_only=True):
+    group: GroupId
+
+    def group_commit(self) -> GroupCommit:
+        """Return the offsets to commit, or raise `InvalidRequest`."""
+        commits, committer = self.commits("offsets: ")
+        return GroupCommit(group_id=self.group, commits=commits, committer=committer)
 
 
 class ProducerBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,44 +33,86 @@ class ProducerBody(msgspec.Struct, forbid_unknown_fields=True):
 class BeginBody(msgspec.Struct, forbid_unknown_fields=True):
     transactional_id: str
     timeout_ms: int = TIMEOUT_MS_DEFAULT
-    producer_id: _ProducerId | None = None
-    epoch: _Epoch | None = None
+    producer_id: ProducerId | None = None
+    epoch: Epoch | None = None
 
 
-class WithOffsets(msgspec.Struct, forbid_unknown_fields=True):
-    offsets: OffsetsBody | None = None
-
-
-class CommitBody(WithOffsets, forbid_unknown_fields=True):
-    staged: list[str] | None = None
-    """Only these requests, in this order; None: all, in order of arrival."""
+class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
+    offsets: GroupOffsets | None = None
+    staged: Annotated[
+        list[str] | None,
+        Meta(description="only these requests, in this order; null: all, in order of arrival"),
+    ] = None
 
 
 class AbortBody(msgspec.Struct, forbid_unknown_fields=True):
     pass
 
 
-class _AtomicBody(msgspec.Struct, forbid_unknown_fields=True):
+class _PlainAtomicBody(msgspec.Struct, forbid_unknown_fields=True):
     records: list[TopicRecord] = []
-    offsets: OffsetsBody | None = None
+    offsets: GroupOffsets | None = None
 
 
-class _RawAtomicBody(msgspec.Struct, forbid_unknown_fields=True):
-    records: list[RawTopicRecord] = []
-    offsets: OffsetsBody | None = None
+class AtomicBody(msgspec.Struct, forbid_unknown_fields=True):
+    records: list[AtomicRecord] = []
+    offsets: GroupOffsets | None = None
 
 
-_ATOMIC: Final = msgspec.json.Decoder(_AtomicBody)
-_RAW_ATOMIC: Final = msgspec.json.Decoder(_RawAtomicBody)
+class ProducerAnswer(msgspec.Struct):
+    producer_id: ProducerId
+    epoch: Epoch
+
+
+class BeginAnswer(msgspec.Struct):
+    transaction_id: str
+    producer_id: ProducerId
+    epoch: Epoch
+    timeout_ms: int
+
+
+class PartitionResult(Partition):
+    base_offset: int
+    count: int
+
+
+class EndAnswer(msgspec.Struct):
+    transaction_id: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["committed", "aborted"]})]
+    producer_id: ProducerId
+    epoch: Epoch
+    results: Annotated[
+        list[PartitionResult] | UnsetType,
+        Meta(description="where the records are; left out if a later commit took its place"),
+    ] = UNSET
+
+
+class AtomicAnswer(msgspec.Struct):
+    results: list[PartitionResult] | UnsetType = UNSET
+    producer_id: ProducerId | UnsetType = UNSET
+    epoch: Epoch | UnsetType = UNSET
+
+
+class TransactionInfo(msgspec.Struct):
+    transaction_id: str
+    transactional_id: str
+    state: Annotated[
+        str, Meta(extra_json_schema={"enum": ["empty", "ongoing", "committed", "aborted"]})
+    ]
+    producer_id: ProducerId
+    epoch: Epoch
+    started_ms: int | None
+    timeout_ms: int | None
+    partitions: list[Partition]
+
+
+class TransactionList(msgspec.Struct):
+    transactions: list[TransactionInfo]
+
+
+_PLAIN_ATOMIC: Final = msgspec.json.Decoder(_PlainAtomicBody)
+_ATOMIC: Final = msgspec.json.Decoder(AtomicBody)
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def group_commit(body: OffsetsBody | None) -> GroupCommit | None:
-    """Return the offsets to commit, or raise `InvalidRequest`."""
-    if body is None:
-        return None
-    commits, committer = group_routes.offsets_of(body, "offsets: ")
-    return GroupCommit(group_id=body.group, commits=commits, committer=committer)
 
 
 def decode_atomic(
@@ -79,7 +124,7 @@ def decode_atomic(
     """
     check_shape(body, limits)
     decoded = _decode(body)
-    offsets = group_commit(decoded.offsets)
+    offsets = None if decoded.offsets is None else decoded.offsets.group_commit()
     if not decoded.records:
         if offsets is None:
             raise InvalidRequest(f"there are neither records nor offsets; {ATOMIC_FIELDS.body}")
@@ -91,14 +136,14 @@ def decode_atomic(
     return [_of_topic(topic, of_topic, records) for topic, of_topic in rows.items()], offsets
 
 
-def _decode(body: bytes) -> _AtomicBody | _RawAtomicBody:
+def _decode(body: bytes) -> _PlainAtomicBody | AtomicBody:
     try:
-        return _ATOMIC.decode(body)
+        return _PLAIN_ATOMIC.decode(body)
     except _REFUSALS:
         pass
     try:
         body.decode()  # The decoder does not check raw values for UTF-8.
-        return _RAW_ATOMIC.decode(body)
+        return _ATOMIC.decode(body)
     except msgspec.ValidationError as error:
         raise explained(error, fields=ATOMIC_FIELDS) from error
     except _REFUSALS as error:

@@ -1,25 +1,32 @@
 """Routes about producers and transactions. A route translates; it does not decide."""
 
 import hashlib
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.http.bodies.fields import Partition
 from service.http.json_requests import check_json, read_json
 from service.http.metrics import Metrics
 from service.http.requests import JSON, Query, read_body
 from service.limits.record_limits import RecordLimits
 from service.log.gateway import Gateway
-from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, Sender, parse_sender
+from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, SenderHeaders, parse_sender
 from service.routes.transaction_bodies import (
     AbortBody,
+    AtomicAnswer,
+    BeginAnswer,
     BeginBody,
     CommitBody,
+    EndAnswer,
+    PartitionResult,
+    ProducerAnswer,
     ProducerBody,
+    TransactionInfo,
+    TransactionList,
     decode_atomic,
-    group_commit,
 )
 from service.transactions import state
 from service.transactions.atomic import Atomic, TopicRecords
@@ -68,16 +75,16 @@ class TransactionRoutes:
 
     async def init_producer(self, request: Request) -> Response:
         """Give a producer its id; with a transactional id, fence older instances of it."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _PRODUCER)
         if body.transactional_id is None:
-            return _answer({"producer_id": await self._ids.plain(), "epoch": 0})
+            return _answer(ProducerAnswer(await self._ids.plain(), 0))
         instance = await self._transactions.init(body.transactional_id)
-        return _answer({"producer_id": instance.producer_id, "epoch": instance.epoch})
+        return _answer(ProducerAnswer(instance.producer_id, instance.epoch))
 
     async def begin(self, request: Request) -> Response:
         """Begin a transaction."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _BEGIN)
         instance = None
         if body.producer_id is not None and body.epoch is not None:
@@ -85,42 +92,44 @@ class TransactionRoutes:
         elif body.producer_id is not None or body.epoch is not None:
             raise InvalidRequest("give producer_id and epoch together, or neither")
         begun = await self._transactions.begin(body.transactional_id, body.timeout_ms, instance)
+        assert begun.timeout_ms is not None, begun
         return _answer(
-            {
-                "transaction_id": str(begun.ref),
-                "producer_id": begun.ref.producer_id,
-                "epoch": begun.ref.epoch,
-                "timeout_ms": begun.timeout_ms,
-            }
+            BeginAnswer(
+                transaction_id=str(begun.ref),
+                producer_id=begun.ref.producer_id,
+                epoch=begun.ref.epoch,
+                timeout_ms=begun.timeout_ms,
+            )
         )
 
     async def commit(self, request: Request) -> Response:
         """Make all records of the transaction visible, with the offsets, or nothing of it."""
-        Query(request, ())
+        Query(request)
         body = await read_json(request, self._gateway, _COMMIT)
-        offsets = group_commit(body.offsets)
+        offsets = None if body.offsets is None else body.offsets.group_commit()
         ended = await self._transactions.commit(_ref(request), offsets, body.staged)
         return _answer(_ended(ended))
 
     async def abort(self, request: Request) -> Response:
         """End the transaction; nothing of it becomes visible."""
-        Query(request, ())
+        Query(request)
         await read_json(request, self._gateway, _ABORT)
         return _answer(_ended(await self._transactions.abort(_ref(request))))
 
     async def list_transactions(self, request: Request) -> Response:
         """List transactional ids, each with its open or its last transaction."""
-        Query(request, ())
-        return _answer({"transactions": [_view(each) for each in await self._transactions.all()]})
+        Query(request)
+        found = await self._transactions.all()
+        return _answer(TransactionList([_info(each) for each in found]))
 
     async def describe(self, request: Request) -> Response:
         """Return the state of a transaction."""
-        Query(request, ())
-        return _answer(_view(await self._transactions.describe(_ref(request))))
+        Query(request)
+        return _answer(_info(await self._transactions.describe(_ref(request))))
 
     async def atomic(self, request: Request) -> Response:
         """Produce to many partitions and commit group offsets, all or nothing, in one call."""
-        Query(request, ())
+        Query(request)
         check_json(request.headers.get("content-type"))
         sender = _sender(request)
         settings = self._gateway.settings
@@ -148,13 +157,13 @@ class TransactionRoutes:
             done = await self._atomic.write(records, size_bytes, offsets, guard)
         if not done.is_replayed:
             self._metrics.produced(sum(each.batch.num_rows for each in records), size_bytes)
-        answer: dict[str, Any] = _results(done.results)
-        if done.producer_id is not None:
-            answer |= {"producer_id": done.producer_id, "epoch": done.epoch}
+        answer = AtomicAnswer(_results(done.results))
+        if done.producer_id is not None and done.epoch is not None:
+            answer.producer_id, answer.epoch = done.producer_id, done.epoch
         return _answer(answer, {REPLAYED: "true"} if done.is_replayed else None)
 
     async def _guard(
-        self, request: Request, sender: Sender, body: bytes, records: list[TopicRecords]
+        self, request: Request, sender: SenderHeaders, body: bytes, records: list[TopicRecords]
     ) -> Guard:
         """Return the guard that makes the call idempotent, if the headers allow it."""
         metadata, world = self._gateway.metadata, self._gateway.world
@@ -180,7 +189,7 @@ class TransactionRoutes:
         return Unguarded()
 
 
-def _sender(request: Request) -> Sender:
+def _sender(request: Request) -> SenderHeaders:
     """Return the sender of an atomic call; raise `InvalidRequest` if its headers do not fit."""
     sender = parse_sender(request.headers)
     if sender.transaction_id is not None:
@@ -217,40 +226,38 @@ def _ref(request: Request) -> Ref:
     return state.parse_ref(request.path_params["transaction"])
 
 
-def _results(results: Results | None) -> dict[str, Any]:
+def _results(results: Results | None) -> list[PartitionResult] | msgspec.UnsetType:
     if results is None:
-        return {}
-    return {
-        "results": [
-            {"topic": topic, "partition": partition, "base_offset": base_offset, "count": count}
-            for topic, rows in results.items()
-            for partition, base_offset, count in rows
-        ]
-    }
+        return msgspec.UNSET
+    return [
+        PartitionResult(topic, partition, base_offset, count)
+        for topic, rows in results.items()
+        for partition, base_offset, count in rows
+    ]
 
 
-def _ended(ended: Ended) -> dict[str, Any]:
-    return {
-        "transaction_id": str(ended.ref),
-        "state": str(ended.outcome),
-        "producer_id": ended.producer_id,
-        "epoch": ended.epoch,
-        **_results(ended.results),
-    }
+def _ended(ended: Ended) -> EndAnswer:
+    return EndAnswer(
+        transaction_id=str(ended.ref),
+        state=str(ended.outcome),
+        producer_id=ended.producer_id,
+        epoch=ended.epoch,
+        results=_results(ended.results),
+    )
 
 
-def _view(view: View) -> dict[str, Any]:
-    return {
-        "transaction_id": str(view.ref),
-        "transactional_id": view.ref.transactional_id,
-        "state": view.state,
-        "producer_id": view.ref.producer_id,
-        "epoch": view.ref.epoch,
-        "started_ms": view.started_ms,
-        "timeout_ms": view.timeout_ms,
-        "partitions": [{"topic": t, "partition": partition} for t, partition in view.partitions],
-    }
+def _info(view: View) -> TransactionInfo:
+    return TransactionInfo(
+        transaction_id=str(view.ref),
+        transactional_id=view.ref.transactional_id,
+        state=view.state,
+        producer_id=view.ref.producer_id,
+        epoch=view.ref.epoch,
+        started_ms=view.started_ms,
+        timeout_ms=view.timeout_ms,
+        partitions=[Partition(topic, partition) for topic, partition in view.partitions],
+    )
 
 
-def _answer(body: object, headers: dict[str, str] | None = None) -> Response:
+def _answer(body: msgspec.Struct, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(body), media_type=JSON, headers=headers)

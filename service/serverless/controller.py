@@ -7,7 +7,6 @@ expired. The schedule keeps the environment warm, so state of a minute ago is st
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import Any, Final
 
 from service.clock import World, real_world
@@ -15,7 +14,7 @@ from service.controller.controller import Controller
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.process.logs import configure_logging
-from service.process.thawing import ThawingClock
+from service.process.thawing import thawing
 from service.process.without_pandas import refuse_pandas
 from service.serverless.context import left_s
 from service.serverless.metrics import MetricLog
@@ -47,10 +46,8 @@ class ScheduledController:
     ) -> None:
         refuse_pandas()
         settings = settings or controller_settings()
-        world = world or real_world()
+        world = thawing(world or real_world())
         configure_logging(settings.log_level, settings.log_format)
-        self._clock = ThawingClock(world.monotonic_s, world.now_ms)
-        world = replace(world, monotonic_s=self._clock.monotonic_s)
         self._settings = settings
         self._world = world
         self._metrics = metrics or MetricLog(world.now_ms)
@@ -76,9 +73,8 @@ class ScheduledController:
 
     def __call__(self, _event: object, context: Any) -> dict[str, Any]:
         """Do what is due, and return a report. Raises the errors of the stores."""
-        self._clock.thaw()
         # Without a time limit in the context there is one tick.
-        until_s = self._clock.monotonic_s() + (left_s(context) or 0.0) - MARGIN_S
+        until_s = self._world.monotonic_s() + (left_s(context) or 0.0) - MARGIN_S
         return self._loop.run_until_complete(self._call(until_s))
 
     async def _call(self, until_s: float) -> dict[str, Any]:
@@ -86,9 +82,9 @@ class ScheduledController:
         # A tick that used up its time for copying has more to copy; other ticks only wait.
         has_more = True
         while has_more:
-            began_s = self._clock.monotonic_s()
+            began_s = self._world.monotonic_s()
             ticks, is_controller = ticks + 1, await self.controller.tick()
-            now_s = self._clock.monotonic_s()
+            now_s = self._world.monotonic_s()
             has_more = (
                 self.controller.is_behind
                 and now_s - began_s >= self._settings.controller_step_s

@@ -10,7 +10,7 @@ from botocore.config import Config
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.serverless.runs import Run, Scope
+from service.serverless.runs import JobRun, Scope
 from service.settings import Settings
 
 PAGES_MAX: Final = 20
@@ -52,9 +52,9 @@ class EmrRuns:
             "emr-serverless", region_name=os.environ.get("AWS_REGION"), config=_CONFIG
         )
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[JobRun]:
         """Return the runs that the application lists, up to `PAGES_MAX` pages."""
-        found: list[Run] = []
+        found: list[JobRun] = []
         request: dict[str, Any] = {"applicationId": self._cluster.application_id, "maxResults": 50}
         for _ in range(PAGES_MAX):
             page = self._client.list_job_runs(**request)
@@ -64,7 +64,7 @@ class EmrRuns:
             request["nextToken"] = page["nextToken"]
         return found
 
-    def get(self, run_id: str) -> Run:
+    def get(self, run_id: str) -> JobRun:
         answer = self._client.get_job_run(
             applicationId=self._cluster.application_id, jobRunId=run_id
         )
@@ -111,8 +111,8 @@ class EmrRuns:
         return " ".join([*packages, self._cluster.spark_params]).strip()
 
 
-def _run(found: Any) -> Run:
-    return Run(
+def _run(found: Any) -> JobRun:
+    return JobRun(
         id=found["id"],
         name=found.get("name") or "",
         state=found["state"],

@@ -1,10 +1,12 @@
 """HTTP events of Lambda, where Mangum is not exact enough.
 
     version 2.0   HTTP APIs and Function URLs
-    version 1.0   REST APIs, and HTTP APIs configured for it: handled by Mangum itself
+    no version    REST APIs
+    version 1.0   HTTP APIs configured for it: handled by Mangum itself
 
-- The path of an HTTP API is already decoded; that of a Function URL is still encoded. Decoding a
-  path twice, or not at all, would turn `a%25b` into another name.
+- The path of an HTTP API is already decoded, so an encoded slash cannot be told from a slash; those
+  of a REST API and a Function URL are still encoded. Decoding a path twice, or not at all, would
+  turn `a%25b` into another name.
 - The name of a stage precedes the path, except for `$default`.
 - Text is sent as a JSON string, in which every quote and every non-ASCII letter takes more bytes.
   Base64 always takes four thirds, so large responses use it: then one limit is enough.
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-from mangum.handlers.api_gateway import HTTPGateway
+from mangum.handlers.api_gateway import APIGateway, HTTPGateway
 from mangum.types import LambdaConfig, LambdaContext, LambdaEvent, Response, Scope
 
 from service.http.problems import response_to
@@ -50,7 +52,7 @@ class HttpEvent(HTTPGateway):
     @property
     def scope(self) -> Scope:
         scope = super().scope
-        scope["path"] = path_of(self.event)
+        scope["path"], scope["raw_path"] = paths_of(self.event)
         return scope
 
     def __call__(self, response: Response) -> dict[str, Any]:
@@ -68,16 +70,34 @@ class HttpEvent(HTTPGateway):
         return {**answer, "cookies": cookies} if cookies else answer
 
 
-def path_of(event: LambdaEvent) -> str:
-    """Return the path of an event of version 2.0, decoded once, without the stage."""
+class RestEvent(APIGateway):
+    """An event of a REST API."""
+
+    @classmethod
+    def infer(cls, event: LambdaEvent, context: LambdaContext, config: LambdaConfig) -> bool:
+        return "version" not in event and super().infer(event, context, config)
+
+    @property
+    def scope(self) -> Scope:
+        scope = super().scope
+        scope["raw_path"] = (self.event["path"] or "/").encode()
+        return scope
+
+
+def paths_of(event: LambdaEvent) -> tuple[str, bytes | None]:
+    """Return the path of an event of version 2.0 without the stage, decoded and as it was sent.
+
+    None: nobody knows how it was sent.
+    """
     context = event["requestContext"]
     path: str = event.get("rawPath") or context["http"]["path"]
-    if ".lambda-url." in context.get("domainName", ""):
-        path = unquote(path)
     stage = context.get("stage", "$default")
     if stage != "$default":
         path = path.removeprefix(f"/{stage}")
-    return path or "/"
+    path = path or "/"
+    if ".lambda-url." in context.get("domainName", ""):
+        return unquote(path), path.encode()
+    return path, None
 
 
 def _too_large(size_bytes: int) -> Response:

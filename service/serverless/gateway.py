@@ -13,9 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from service.app import create_app
 from service.clock import World
-from service.http.hosted import UNTIL
+from service.http.deadlines import set_deadline
 from service.serverless.context import left_s
-from service.serverless.events import TEXT, HttpEvent
+from service.serverless.events import TEXT, HttpEvent, RestEvent
 from service.serverless.settings import gateway_settings
 from service.settings import Settings
 
@@ -34,21 +34,19 @@ class ServerlessGateway:
         self._mangum = Mangum(
             self._serve,
             lifespan="off",
-            custom_handlers=[HttpEvent],
+            custom_handlers=[HttpEvent, RestEvent],
             text_mime_types=list(TEXT),
         )
 
     def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
         """Answer one event of an HTTP API, a Function URL or a REST API."""
-        # Before any task left over from an earlier event continues.
-        self.app.thaw()
         answer: dict[str, Any] = self._mangum(event, context)
         return answer
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         remaining_s = left_s(scope["aws.context"])
         if remaining_s is not None:
-            scope[UNTIL] = self.app.gateway.world.monotonic_s() + remaining_s - MARGIN_S
+            set_deadline(scope, self.app.gateway.world.monotonic_s(), remaining_s - MARGIN_S)
         await self.app(scope, receive, send)
 
     def close(self) -> None:

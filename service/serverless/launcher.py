@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from service.serverless import runs
 from service.serverless.metrics import MetricLog
-from service.serverless.runs import Run, Scope
+from service.serverless.runs import JobRun, Scope
 
 STATE_CHANGE: Final = "aws.emr-serverless"
 
@@ -18,10 +18,10 @@ STATE_CHANGE: Final = "aws.emr-serverless"
 class Runs(Protocol):
     """The part of a cluster's interface that a launcher needs."""
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[JobRun]:
         """Return the runs that the cluster lists, in any order."""
 
-    def get(self, run_id: str) -> Run:
+    def get(self, run_id: str) -> JobRun:
         """Return one run."""
 
     def start(self, scope: Scope, token: str) -> str:

@@ -56,7 +56,7 @@ def job_of(name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class JobRun:
     id: str
     name: str
     state: str
@@ -68,19 +68,19 @@ class Run:
         return self.state in ENDED
 
 
-def under_way(scope: Scope, runs: Sequence[Run]) -> Run | None:
+def under_way(scope: Scope, runs: Sequence[JobRun]) -> JobRun | None:
     """Return the run of this scope that has not ended."""
     return next((run for run in runs if run.name == scope.name and not run.has_ended), None)
 
 
-def token(scope: Scope, runs: Sequence[Run]) -> str:
+def token(scope: Scope, runs: Sequence[JobRun]) -> str:
     """Return the token for the run that follows the last one of this scope."""
     ours = [run for run in runs if run.name == scope.name]
     last = max(ours, key=lambda run: (run.created_s, run.id)).id if ours else ""
     return hashlib.sha256(f"{scope.name}\n{last}".encode()).hexdigest()
 
 
-def since_success_s(scope: Scope, runs: Sequence[Run], now_s: float) -> float:
+def since_success_s(scope: Scope, runs: Sequence[JobRun], now_s: float) -> float:
     """Return the time since the last success of this scope; if none, since its first run began."""
     ours = [run for run in runs if run.name == scope.name]
     done = [run.updated_s for run in ours if run.state == "SUCCESS"]

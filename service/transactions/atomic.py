@@ -10,16 +10,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from service.groups.items import repeat
 from service.groups.offsets import Offsets, Planned
 from service.limits.record_limits import record_bytes
 from service.log.gateway import Gateway
 from service.transactions import state
-from service.transactions.guards import Answer, Done, Guard, Unguarded
-from service.transactions.items import Undecided
+from service.transactions.guards import Guard, GuardedAnswer, Unguarded
 from service.transactions.state import Results, Staged
 from service.transactions.transactions import GroupCommit
 from storage import keys
+from storage.cas import Undecided, retry
 from storage.errors import (
     HeadGone,
     HeadMissing,
@@ -61,7 +60,7 @@ class Atomic:
         size_bytes: int,
         offsets: GroupCommit | None,
         guard: Guard,
-    ) -> Answer:
+    ) -> GuardedAnswer:
         """Append the records and commit the offsets, or nothing. `guard` detects repeated calls.
 
         Raises `TransactionTooLarge` before anything is written, what producing and committing
@@ -71,14 +70,9 @@ class Atomic:
             await self._offsets.commit(offsets.group_id, offsets.commits, offsets.committer)
             return guard.answer({})
         call = _Call(self._gateway, self._offsets, records, size_bytes, offsets, guard)
-        try:
-            if isinstance(guard, Unguarded):
-                return await call.once()
-            return await repeat(self._gateway.world, "the log", call.attempt)
-        except Done as done:
-            return done.answer
-        except Undecided as error:
-            raise OutcomeUnknown(f"this may have been done: {error}") from error
+        if isinstance(guard, Unguarded):
+            return await call.once()
+        return await retry("the log", call.attempt, self._gateway.world.patience)
 
 
 class _Call:
@@ -100,21 +94,25 @@ class _Call:
         self._written: tuple[Mapping[str, Topic], list[LaneRuns]] | None = None
         self._born_s = 0.0
 
-    async def attempt(self, is_in_doubt: bool) -> Answer:
+    async def attempt(self, is_in_doubt: bool) -> GuardedAnswer | Undecided:
         try:
             return await self.once()
         except (MetadataConflict, OutcomeUnknown, Unavailable):
             raise
         except RiachoError as error:
             if is_in_doubt:
-                raise Undecided(str(error)) from error
+                return Undecided(error)
             if self._written is not None:
                 # A copy of this call may have succeeded before the cause of this error arose.
-                await self._guard.look()
+                answer = await self._guard.look()
+                if answer is not None:
+                    return answer
             raise
 
-    async def once(self) -> Answer:
-        await self._guard.look()
+    async def once(self) -> GuardedAnswer:
+        answer = await self._guard.look()
+        if answer is not None:
+            return answer
         known = {of.topic: await self._gateway.topics.get(of.topic) for of in self._records}
         try:
             return await self._commit(known)
@@ -123,29 +121,40 @@ class _Call:
             # attempt may have been applied before that, which only a guard can detect.
             if self._written is not None and isinstance(self._guard, Unguarded):
                 raise
-            await self._guard.look()
+            answer = await self._guard.look()
+            if answer is not None:
+                return answer
             now = {name: await self._gateway.topics.read(name) for name in known}
             _check_head(error, now)
             if now == known:
                 raise
         return await self._commit(now)
 
-    async def _commit(self, topics: Mapping[str, Topic]) -> Answer:
+    async def _commit(self, topics: Mapping[str, Topic]) -> GuardedAnswer:
         planned = None
         if self._group_commit is not None:
             of = self._group_commit
             planned = await self._offsets.planned(of.group_id, of.commits, of.committer)
         written = await self._write(topics, planned)
 
-        async def plan(bases: Bases) -> list[Op]:
+        done: GuardedAnswer | None = None
+
+        async def plan(bases: Bases) -> list[Op] | None:
+            nonlocal done
             if self._gateway.world.monotonic_s() - self._born_s > FLIGHT_MAX_S:
                 raise too_late()
             ops = await self._guard.ops(_results(topics, written, bases))
+            if isinstance(ops, GuardedAnswer):
+                done = ops
+                return None
             return ops if planned is None else ops + await self._offsets.ops(planned)
 
         if self._gateway.world.monotonic_s() - self._born_s > TRUSTED_S:
             written = [replace(lane, is_old=True) for lane in written]
         bases = await self._gateway.atomic.commit(written, plan)
+        if bases is None:
+            assert done is not None, "only a write that has happened already is withdrawn"
+            return done
         return self._guard.answer(_results(topics, written, bases))
 
     async def _write(self, topics: Mapping[str, Topic], planned: Planned | None) -> list[LaneRuns]:

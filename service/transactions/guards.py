@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from service.clock import World
+from service.log.sequences import past_gap
 from service.transactions import state
 from service.transactions.items import Known, TransactionItems
 from service.transactions.state import End, Outcome, Ref, Results
@@ -31,10 +32,6 @@ from storage.formats import frames
 from storage.head.producers import EPOCH_MAX, REMEMBERED_MAX, SEQUENCES
 from storage.stores.metadata import VALUE_BYTES_MAX, MetadataStore, Op, Put, Versioned
 
-GAP_WAIT_S: Final = 0.2
-"""Maximum wait for a missing predecessor; polled `GAP_LOOKS` times."""
-GAP_LOOKS: Final = 10
-
 WINDOW_BYTES_MAX: Final = 128 * 1024
 """Maximum size of a window with more than one call: beyond it, fewer than five are kept."""
 
@@ -43,7 +40,7 @@ _KEY_MAGIC: Final = b"RIK1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class GuardedAnswer:
     results: Results | None
     """None: written long ago; the offsets are not kept any more."""
     producer_id: int | None = None
@@ -52,27 +49,19 @@ class Answer:
     is_replayed: bool = False
 
 
-class Done(Exception):
-    """The write has already happened."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__()
-        self.answer = answer
-
-
 class Guard(Protocol):
     op_count: int
 
-    async def look(self) -> None:
-        """Return if the write may be done; raise `Done`, or an error if it may not."""
+    async def look(self) -> GuardedAnswer | None:
+        """Return the reply if the write has happened already; raise if it may not be done."""
 
-    async def ops(self, results: Results) -> list[Op]:
-        """Return the operations that record the write, or raise as `look` does.
+    async def ops(self, results: Results) -> list[Op] | GuardedAnswer:
+        """Return the operations that record the write; else return or raise as `look` does.
 
         The item that `look` read is used once: if it has changed, the write meets a conflict.
         """
 
-    def answer(self, results: Results) -> Answer:
+    def answer(self, results: Results) -> GuardedAnswer:
         """Return the reply to a write that was done just now."""
 
 
@@ -87,8 +76,8 @@ class Unguarded:
     async def ops(self, _: Results) -> list[Op]:
         return []
 
-    def answer(self, results: Results) -> Answer:
-        return Answer(results=results)
+    def answer(self, results: Results) -> GuardedAnswer:
+        return GuardedAnswer(results=results)
 
 
 class TransactionGuard:
@@ -103,13 +92,15 @@ class TransactionGuard:
         self._next_id: int | None = None
         self._seen: Known | None = None
 
-    async def look(self) -> None:
+    async def look(self) -> GuardedAnswer | None:
         self._seen = await self._items.current(self._ref.transactional_id)
-        self._check(self._seen)
+        return self._checked(self._seen)
 
-    async def ops(self, results: Results) -> list[Op]:
+    async def ops(self, results: Results) -> list[Op] | GuardedAnswer:
         if self._seen is None:
-            await self.look()
+            answer = await self.look()
+            if answer is not None:
+                return answer
         known, self._seen = self._seen, None
         assert known is not None, self._ref
         assert known.txn is not None, self._ref
@@ -118,13 +109,15 @@ class TransactionGuard:
         new = self._items.committed(known.txn, self._next_id, results, self._digest)
         return self._items.ops(self._ref.transactional_id, known, new)
 
-    def answer(self, results: Results) -> Answer:
+    def answer(self, results: Results) -> GuardedAnswer:
         assert self._next_id is not None, self._ref
         ref = self._ref
         ended = End(ref.producer_id, ref.epoch, Outcome.COMMITTED, self._next_id)
-        return Answer(results=results, producer_id=ended.next_producer_id, epoch=ended.next_epoch)
+        return GuardedAnswer(
+            results=results, producer_id=ended.next_producer_id, epoch=ended.next_epoch
+        )
 
-    def _check(self, known: Known) -> None:
+    def _checked(self, known: Known) -> GuardedAnswer | None:
         txn, ref = known.txn, self._ref
         if txn is None:
             raise InvalidProducerEpoch(
@@ -136,12 +129,10 @@ class TransactionGuard:
                 continue
             if ended.outcome is Outcome.COMMITTED and ended.digest == self._digest:
                 is_last = txn.results_of == (ref.producer_id, ref.epoch)
-                raise Done(
-                    Answer(
-                        results=txn.results if is_last else None,
-                        producer_id=ended.next_producer_id,
-                        epoch=ended.next_epoch,
-                    )
+                return GuardedAnswer(
+                    results=txn.results if is_last else None,
+                    producer_id=ended.next_producer_id,
+                    epoch=ended.next_epoch,
                 )
         if (ref.producer_id, ref.epoch) != (txn.producer_id, txn.epoch):
             raise state.superseded(ref, txn)
@@ -149,6 +140,7 @@ class TransactionGuard:
             raise InvalidTransactionState(
                 f"transaction {ref} is open; commit or abort it before a call that is one by itself"
             )
+        return None
 
 
 class Window(msgspec.Struct, array_like=True, frozen=True):
@@ -181,22 +173,20 @@ class SequenceGuard:
         self._has_seen = False
         self._seen: Versioned | None = None
 
-    async def look(self) -> None:
-        for look in range(GAP_LOOKS + 1):
-            try:
-                self._seen = await self._metadata.get(self._key)
-                self._check(decode_window(self._seen))
-                self._has_seen = True
-                return
-            except OutOfOrderSequence:
-                # The missing predecessor may be in flight.
-                if look == GAP_LOOKS:
-                    raise
-            await self._world.sleep(GAP_WAIT_S / GAP_LOOKS)
+    async def look(self) -> GuardedAnswer | None:
+        return await past_gap(self._world, self._look)
 
-    async def ops(self, results: Results) -> list[Op]:
+    async def _look(self, _: bool) -> GuardedAnswer | None:
+        self._seen = await self._metadata.get(self._key)
+        answer = self._checked(decode_window(self._seen))
+        self._has_seen = answer is None
+        return answer
+
+    async def ops(self, results: Results) -> list[Op] | GuardedAnswer:
         if not self._has_seen:
-            await self.look()
+            answer = await self.look()
+            if answer is not None:
+                return answer
         self._has_seen = False
         item, window = self._seen, decode_window(self._seen)
         former = window.calls if window is not None and window.epoch == self._epoch else ()
@@ -209,10 +199,10 @@ class SequenceGuard:
                 return [_put(self._key, value, item)]
             calls = calls[1:]
 
-    def answer(self, results: Results) -> Answer:
-        return Answer(results=results)
+    def answer(self, results: Results) -> GuardedAnswer:
+        return GuardedAnswer(results=results)
 
-    def _check(self, window: Window | None) -> None:
+    def _checked(self, window: Window | None) -> GuardedAnswer | None:
         expected = 0
         if window is not None:
             if self._epoch < window.epoch:
@@ -222,17 +212,20 @@ class SequenceGuard:
                 )
             if self._epoch == window.epoch:
                 expected = window.next_sequence
-                self._check_remembered(window)
+                answer = self._remembered(window)
+                if answer is not None:
+                    return answer
         if self._sequence != expected:
             raise OutOfOrderSequence(
                 f"producer {self._producer_id}: sequence {self._sequence}, and {expected} comes"
                 " next: what is in between is missing"
             )
+        return None
 
-    def _check_remembered(self, window: Window) -> None:
+    def _remembered(self, window: Window) -> GuardedAnswer | None:
         for sequence, count, results in window.calls:
             if (sequence, count) == (self._sequence, self._count):
-                raise Done(Answer(results=results))
+                return GuardedAnswer(results=results)
         behind = (window.next_sequence - self._sequence) % SEQUENCES
         remembered = (window.next_sequence - window.calls[0][0]) % SEQUENCES
         if self._count <= behind <= SEQUENCES // 2 and behind > remembered:
@@ -241,6 +234,7 @@ class SequenceGuard:
                 f" last {len(window.calls)} calls, so its offsets are not remembered; it is in the"
                 " log once"
             )
+        return None
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):
@@ -263,28 +257,30 @@ class KeyGuard:
         self._fingerprint = fingerprint
         self._has_seen = False
 
-    async def look(self) -> None:
+    async def look(self) -> GuardedAnswer | None:
         item = await self._metadata.get(self._key)
         if item is None:
             self._has_seen = True
-            return
+            return None
         kept = decode_kept(item)
         if kept.fingerprint != self._fingerprint:
             raise IdempotencyKeyReused(
                 "this Idempotency-Key was used for another request, with another body; use a new"
                 " key for each"
             )
-        raise Done(Answer(results=kept.results, is_replayed=True))
+        return GuardedAnswer(results=kept.results, is_replayed=True)
 
-    async def ops(self, results: Results) -> list[Op]:
+    async def ops(self, results: Results) -> list[Op] | GuardedAnswer:
         if not self._has_seen:
-            await self.look()
+            answer = await self.look()
+            if answer is not None:
+                return answer
         self._has_seen = False
         kept = Kept(self._fingerprint, self._world.now_ms(), results)
         return [_put(self._key, frames.seal(_KEY_MAGIC, msgspec.msgpack.encode(kept)), None)]
 
-    def answer(self, results: Results) -> Answer:
-        return Answer(results=results)
+    def answer(self, results: Results) -> GuardedAnswer:
+        return GuardedAnswer(results=results)
 
 
 def _put(key: str, value: bytes, item: Versioned | None) -> Put:

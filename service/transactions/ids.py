@@ -12,11 +12,12 @@ from typing import Final
 import msgspec
 
 from service.clock import World
-from service.groups.items import GROUP_ID_CHARS_MAX, is_id, repeat
 from storage import keys
+from storage.cas import retry
 from storage.errors import Corrupt, InvalidRequest, UnknownProducer
 from storage.formats import frames
 from storage.stores.metadata import MetadataStore, Put, Versioned
+from storage.topics.items import NAME_CHARS_MAX, is_name
 
 BLOCK_IDS: Final = 1000
 FIRST_ID: Final = 1
@@ -31,9 +32,9 @@ _COUNTER: Final = msgspec.msgpack.Decoder(int)
 
 def parse_transactional_id(text: str) -> str:
     """Return `text` if it can be a transactional id, or raise `InvalidRequest`."""
-    if not is_id(text):
+    if not is_name(text):
         raise InvalidRequest(
-            f"transactional_id: {text[:300]!r} is not a name: use 1 to {GROUP_ID_CHARS_MAX}"
+            f"transactional_id: {text[:300]!r} is not a name: use 1 to {NAME_CHARS_MAX}"
             " letters, digits, dots, underscores and hyphens"
         )
     return text
@@ -113,7 +114,7 @@ class ProducerIds:
             await self._metadata.transact([Put(keys.producer_ids(), value, version)])
             return start
 
-        start = await repeat(self._world, "the counter of producer ids", attempt)
+        start = await retry("the counter of producer ids", attempt, self._world.patience)
         self._issued_below = max(self._issued_below, start + BLOCK_IDS)
         for transactional, free in self._free.items():
             # The other kind may not be used up yet; then its half of this block is skipped.

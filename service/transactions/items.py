@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from service.clock import World
-from service.groups.items import is_id, repeat
 from service.transactions import state
 from service.transactions.ids import ProducerIds, owner_op
 from service.transactions.state import Outcome, Ref, Results, Transaction
 from storage import keys
-from storage.errors import OutcomeUnknown, TransactionTooLarge
+from storage.cas import Again, Undecided, retry
+from storage.errors import TransactionTooLarge
 from storage.stores.metadata import (
     VALUE_BYTES_MAX,
     MetadataStore,
@@ -24,6 +24,7 @@ from storage.stores.metadata import (
     Versioned,
     pages,
 )
+from storage.topics.items import is_name
 
 ITEMS_KEPT_MAX: Final = 256
 """Maximum number of items whose last version is cached decoded."""
@@ -40,10 +41,6 @@ class Known:
     size_bytes: int = 0
 
 
-class Undecided(Exception):
-    """Refused now, but an earlier attempt may have been applied."""
-
-
 class TransactionItems:
     def __init__(self, metadata: MetadataStore, ids: ProducerIds, world: World) -> None:
         self._metadata = metadata
@@ -53,7 +50,7 @@ class TransactionItems:
 
     async def read(self, transactional_id: str) -> Known:
         """Return the item as it is now."""
-        if not is_id(transactional_id):
+        if not is_name(transactional_id):
             return Known(None, None)
         item = await self._metadata.get(keys.transaction(transactional_id))
         return self._keep(transactional_id, self._known(transactional_id, item))
@@ -69,7 +66,7 @@ class TransactionItems:
                 else await self._time_out(transactional_id, known)
             )
 
-        return await repeat(self._world, f"transactional id {transactional_id!r}", attempt)
+        return await self.retry(transactional_id, attempt)
 
     async def hopeful(self, ref: Ref) -> Known:
         """Return the cached item if the transaction is open in it, else the item as it is now.
@@ -104,26 +101,19 @@ class TransactionItems:
         now_ms = self._world.now_ms()
         return state.end(txn, Outcome.COMMITTED, next_id, now_ms, results=results, digest=digest)
 
-    async def changing(
-        self, transactional_id: str, change: Callable[[Known, bool], Awaitable[T]]
+    async def changing(self, transactional_id: str, change: Callable[[Known], Awaitable[T]]) -> T:
+        """Call `change` with the current item; retry it after conflicts and lost replies."""
+
+        async def attempt(_: bool) -> T:
+            return await change(await self.current(transactional_id))
+
+        return await self.retry(transactional_id, attempt)
+
+    async def retry(
+        self, transactional_id: str, attempt: Callable[[bool], Awaitable[T | Again | Undecided]]
     ) -> T:
-        """Call `change` with the current item; retry it after conflicts and lost replies.
-
-        Its second argument is whether an earlier attempt may have been applied, its reply being
-        lost. If `change` then cannot decide, it raises `Undecided`; the caller gets an
-        `OutcomeUnknown`.
-        """
-
-        async def attempt(is_in_doubt: bool) -> T:
-            return await change(await self.current(transactional_id), is_in_doubt)
-
-        return await self.repeating(transactional_id, attempt)
-
-    async def repeating(self, transactional_id: str, attempt: Callable[[bool], Awaitable[T]]) -> T:
-        try:
-            return await repeat(self._world, f"transactional id {transactional_id!r}", attempt)
-        except Undecided as error:
-            raise OutcomeUnknown(f"this may have been done: {error}") from error
+        what = f"transactional id {transactional_id!r}"
+        return await retry(what, attempt, self._world.patience)
 
     async def write(self, transactional_id: str, known: Known, new: Transaction) -> Known:
         """Replace `known` by `new`, or raise what `transact` raises."""
@@ -150,9 +140,9 @@ class TransactionItems:
     async def all(self) -> list[tuple[str, Known]]:
         """Return every transactional id."""
         found: list[tuple[str, Known]] = []
-        async for page in pages(self._metadata, "txn/"):
+        async for page in pages(self._metadata, keys.TRANSACTIONS):
             for key, item in page:
-                transactional_id = key.removeprefix("txn/")
+                transactional_id = key.removeprefix(keys.TRANSACTIONS)
                 found.append((transactional_id, self._known(transactional_id, item)))
         return found
 

@@ -6,7 +6,6 @@ item in the order in which the requests came, because the order of records in a 
 order of their runs in the item.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ import pyarrow as pa
 
 from service.log.gateway import Gateway, Wanted
 from service.log.numbering import Numbered, sequences_of
+from service.log.sequences import past_gap
 from service.transactions import state
-from service.transactions.items import Known, TransactionItems, Undecided
+from service.transactions.items import Known, TransactionItems
 from service.transactions.state import Outcome, Ref, Sequences
+from storage.cas import Undecided
 from storage.errors import (
     Conflict,
     InvalidRequest,
@@ -29,6 +30,7 @@ from storage.lanes.atomic import LaneRuns
 from storage.lanes.commits import too_late
 from storage.lanes.rolls import FLIGHT_MAX_S
 from storage.stores.metadata import TRANSACT_OPS_MAX
+from storage.tasks import Arrival, Arrivals
 from storage.topics.topics import Topic
 
 ITEM_BYTES_MAX: Final = 128 * 1024
@@ -38,10 +40,6 @@ OTHER_OPS: Final = 10
 """Reserved for the other items of a commit: the transaction, a group and its offsets."""
 
 LANES_MAX: Final = TRANSACT_OPS_MAX - OTHER_OPS
-
-GAP_WAIT_S: Final = 0.2
-"""Maximum wait for a missing predecessor; polled `GAP_LOOKS` times."""
-GAP_LOOKS: Final = 10
 
 _RUN_BYTES: Final = 64
 _SLICE_BYTES: Final = 32
@@ -64,8 +62,8 @@ class Staging:
     def __init__(self, gateway: Gateway, items: TransactionItems) -> None:
         self._gateway = gateway
         self._items = items
-        self._last: dict[str, asyncio.Future[None]] = {}
-        """By transactional id: done when the latest request has given back its turn."""
+        self._arrivals = Arrivals[str]()
+        """By transactional id: the requests that are not staged yet."""
 
     async def stage(
         self,
@@ -106,7 +104,7 @@ class Staging:
             written = _Written(
                 topic=topic, runs=runs, numbers=numbers, counts=counts, born_s=born_s
             )
-            await self._add(turn, ref, written)
+            await self._add(arrival, ref, written)
             name = state.name_of(runs[0].runs[0]) if sequences is None else None
             return Receipt(counts=counts, name=name)
 
@@ -114,49 +112,50 @@ class Staging:
         if sequences is not None:
             # Records without a key must go to the same partition as in a copy of the request.
             sender = Numbered(producer_id=ref.producer_id, epoch=ref.epoch, sequence=sequences)
-        turn = _Turn(self._last, ref.transactional_id)
+        arrival = self._arrivals.join(ref.transactional_id)
         try:
             return await self._gateway.with_topic(topic_name, attempt)
         finally:
-            turn.give_back()
+            arrival.leave()
 
-    async def _add(self, turn: "_Turn", ref: Ref, written: "_Written") -> None:
+    async def _add(self, arrival: Arrival[str], ref: Ref, written: "_Written") -> None:
         """Add what was written to the transaction, in order of arrival."""
 
-        async def attempt(is_in_doubt: bool) -> None:
-            await self._try(ref, written, is_in_doubt)
+        async def attempt(is_in_doubt: bool) -> Undecided | None:
+            return await self._try(ref, written, is_in_doubt)
 
-        await turn.reached()
-        for look in range(GAP_LOOKS + 1):
+        async def add(is_retry: bool) -> None:
+            if is_retry:
+                self._items.forget(ref.transactional_id)
             try:
-                return await self._items.repeating(ref.transactional_id, attempt)
+                await self._items.retry(ref.transactional_id, attempt)
             except OutOfOrderSequence:
-                if look == GAP_LOOKS:
-                    raise
-            # The missing request may be the next in turn, or at another gateway.
-            turn.give_back()
-            await self._gateway.world.sleep(GAP_WAIT_S / GAP_LOOKS)
-            self._items.forget(ref.transactional_id)
-        return None
+                # The missing request may be the next in turn, or at another gateway.
+                arrival.leave()
+                raise
 
-    async def _try(self, ref: Ref, written: "_Written", is_in_doubt: bool) -> None:
+        await arrival.turn()
+        await past_gap(self._gateway.world, add)
+
+    async def _try(self, ref: Ref, written: "_Written", is_in_doubt: bool) -> Undecided | None:
         known = await self._items.hopeful(ref)
         try:
             opened = state.find_open(known.txn, ref)
         except Conflict as error:
             if is_in_doubt and _may_hold(known, ref):
-                raise Undecided(str(error)) from error
+                return Undecided(error)
             raise
         if state.holds_object(opened, written.runs):
-            return  # An earlier attempt did it; its reply was lost.
+            return None  # An earlier attempt did it; its reply was lost.
         topic, numbers, counts = written.topic, written.numbers, written.counts
         if state.is_staged(opened, topic.name, numbers, counts):
-            return  # A copy of this request was faster.
+            return None  # A copy of this request was faster.
         if self._gateway.world.monotonic_s() - written.born_s > FLIGHT_MAX_S:
             raise too_late()
         assert known.txn is not None, ref
         new = state.stage(known.txn, topic, written.runs, numbers, counts)
         await self._items.write(ref.transactional_id, known, new)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,33 +167,6 @@ class _Written:
     numbers: Sequences
     counts: Mapping[int, int]
     born_s: float
-
-
-class _Turn:
-    """A place in the order of arrival."""
-
-    def __init__(self, last: dict[str, "asyncio.Future[None]"], transactional_id: str) -> None:
-        self._last = last
-        self._transactional_id = transactional_id
-        self._before = last.get(transactional_id)
-        self._mine = last[transactional_id] = asyncio.get_running_loop().create_future()
-
-    async def reached(self) -> None:
-        if self._before is not None:
-            await asyncio.shield(self._before)
-
-    def give_back(self) -> None:
-        """Let the next request proceed, once all those before this one have."""
-        if self._before is None:
-            self._done()
-        else:
-            self._before.add_done_callback(lambda _: self._done())
-
-    def _done(self) -> None:
-        if not self._mine.done():
-            self._mine.set_result(None)
-        if self._last.get(self._transactional_id) is self._mine:
-            del self._last[self._transactional_id]
 
 
 def _may_hold(known: Known, ref: Ref) -> bool:

@@ -26,6 +26,7 @@ from storage.errors import (
     UnknownTransaction,
 )
 from storage.formats import frames
+from storage.formats.entries import LanePartition
 from storage.head.head import Run
 from storage.head.producers import EPOCH_MAX, SEQUENCES
 from storage.lanes.atomic import Bases, LaneRuns
@@ -364,13 +365,14 @@ def results_of(staged: Iterable[Staged], bases: Bases) -> Results:
     """Return the offsets of every partition written to, given those of each run."""
     found: dict[str, dict[int, tuple[int, int, int]]] = {}
     for lane in staged:
-        firsts: dict[int, int] = {}
+        firsts: dict[LanePartition, int] = {}
         for base in bases[lane.topic_id, lane.lane]:
             # All runs of a lane are appended together, so the later ones follow the first.
             firsts = {**base, **firsts}
         of_topic = found.setdefault(lane.topic, {})
         for partition, count in lane.counts().items():
-            of_topic[partition] = (partition, firsts[partition - lane.first_partition], count)
+            local = LanePartition(partition - lane.first_partition)
+            of_topic[partition] = (partition, firsts[local], count)
     return {t: tuple(rows[p] for p in sorted(rows)) for t, rows in sorted(found.items())}
 
 

@@ -14,10 +14,11 @@ from service.groups.offsets import Commit, Committer, Offsets, Planned
 from service.log.gateway import Gateway
 from service.transactions import state
 from service.transactions.ids import ProducerIds, parse_transactional_id
-from service.transactions.items import Known, TransactionItems, Undecided
+from service.transactions.items import Known, TransactionItems
 from service.transactions.state import End, Open, Outcome, Ref, Results, Staged, Transaction
 from service.transactions.views import View, latest, view
 from storage import keys
+from storage.cas import Again, Undecided
 from storage.errors import (
     HeadGone,
     HeadMissing,
@@ -67,10 +68,6 @@ class Ended:
     """None: it committed, but there was another commit since, and older results are not kept."""
 
 
-class Moved(Exception):
-    """The transaction changed after its commit was prepared: prepare it again."""
-
-
 class Transactions:
     def __init__(
         self, gateway: Gateway, offsets: Offsets, ids: ProducerIds, items: TransactionItems
@@ -88,7 +85,7 @@ class Transactions:
         """
         parse_transactional_id(transactional_id)
 
-        async def change(known: Known, _: bool) -> Instance:
+        async def change(known: Known) -> Instance:
             new = await self._renewed(known)
             await self._items.write(transactional_id, known, new)
             return Instance(producer_id=new.producer_id, epoch=new.epoch)
@@ -109,7 +106,7 @@ class Transactions:
                 f"timeout_ms: must be from 1 to {TIMEOUT_MS_MAX}, not {timeout_ms}"
             )
 
-        async def change(known: Known, _: bool) -> View:
+        async def change(known: Known) -> View:
             txn = known.txn
             if instance is None:
                 txn = await self._renewed(known)
@@ -143,7 +140,7 @@ class Transactions:
         raises. Except after the first two the transaction is still open, and can be aborted.
         """
 
-        async def attempt(is_in_doubt: bool) -> Ended:
+        async def attempt(is_in_doubt: bool) -> Ended | Again | Undecided:
             known = await self._items.hopeful(ref)
             try:
                 found = state.find(known.txn, ref)
@@ -155,13 +152,13 @@ class Transactions:
             except RiachoError as error:
                 if (await self._items.current(ref.transactional_id)).version != known.version:
                     # The item changed since it was read: retry, the transaction may have ended.
-                    raise MetadataConflict({}) from error
+                    return Again()
                 if is_in_doubt:
-                    raise Undecided(str(error)) from error
+                    return Undecided(error)
                 raise
             return answer(known.txn, ref, found, Outcome.COMMITTED)
 
-        return await self._items.repeating(ref.transactional_id, attempt)
+        return await self._items.retry(ref.transactional_id, attempt)
 
     async def _commit(
         self,
@@ -170,7 +167,8 @@ class Transactions:
         opened: Open,
         offsets: GroupCommit | None,
         names: Sequence[str] | None,
-    ) -> Ended:
+    ) -> Ended | Again:
+        """Commit what is staged; `Again` if the transaction has changed since `known`."""
         chosen = state.chosen(opened, names)
         planned = None
         if offsets is not None:
@@ -183,12 +181,14 @@ class Transactions:
             bases = await self._gateway.atomic.commit(
                 await self._staged(opened, chosen), finish.plan
             )
-        except Moved as moved:
-            raise MetadataConflict({}) from moved
         except UnknownTopicOrPartition as error:
-            raise await self._deleted(ref, opened, error) from error
+            if state.is_open((await self._items.read(ref.transactional_id)).txn, ref):
+                raise await self._deleted(ref, opened, error) from error
+            # An earlier attempt, whose reply was lost, may have committed before the topic was
+            # deleted.
+            bases = None
         self._items.forget(ref.transactional_id)
-        return finish.ended(bases)
+        return Again() if bases is None else finish.ended(bases)
 
     async def _staged(self, opened: Open, chosen: Sequence[Staged]) -> list[LaneRuns]:
         """Return the runs to commit, with the requirements of their topics."""
@@ -201,11 +201,6 @@ class Transactions:
 
     async def _deleted(self, ref: Ref, opened: Open, error: RiachoError) -> RiachoError:
         """Return the error for a commit that found a head missing."""
-        known = await self._items.read(ref.transactional_id)
-        if not state.is_open(known.txn, ref):
-            # An earlier attempt, whose reply was lost, may have committed before the topic was
-            # deleted.
-            return MetadataConflict({})
         gone = []
         for lane in {each.topic_id: each for each in opened.staged}.values():
             try:
@@ -227,7 +222,7 @@ class Transactions:
     async def abort(self, ref: Ref) -> Ended:
         """End the transaction; nothing of it was or will be in the log."""
 
-        async def change(known: Known, _: bool) -> Ended:
+        async def change(known: Known) -> Ended:
             found = state.find(known.txn, ref)
             if isinstance(found, Open):
                 assert known.txn is not None, ref
@@ -281,18 +276,19 @@ class _Finish:
         self._next_id: int | None = None
         self.op_count = 1 + known.txn.is_last_epoch + (planned.op_count if planned else 0)
 
-    async def plan(self, bases: Bases) -> list[Op]:
+    async def plan(self, bases: Bases) -> list[Op] | None:
+        """Return the operations of the commit; None if the transaction has changed."""
         ref = self._ref
         # Use the item read before for the first attempt: if it has changed, the next one reads it.
         known = self._known or await self._items.read(ref.transactional_id)
         self._known = None
         if not state.is_open(known.txn, ref):
-            raise Moved
+            return None
         txn = known.txn
         assert txn is not None, ref
         assert txn.open is not None, ref
         if self._items.is_overdue(txn) or txn.open.staged != self._staged:
-            raise Moved
+            return None
         if self._next_id is None:
             self._next_id = await self._items.next_id(txn)
         results = state.results_of(self._chosen, bases)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from service.clock import World
+from service.process.upkeep import Upkeep
 from service.settings import Settings
 from service.transactions.guards import decode_kept, decode_window
 from service.transactions.ids import decode_owner
@@ -16,43 +17,28 @@ from storage.stores.metadata import Delete, MetadataStore, Versioned, pages
 
 log = logging.getLogger("riacho")
 
-EXPIRY_EVERY_S: Final = 3600.0
-
 TRANSACTIONAL_ID_EXPIRATION_MS: Final = 7 * 86_400_000
 """Kafka's transactional.id.expiration.ms."""
 
 IDEMPOTENCY_KEY_EXPIRATION_MS: Final = 86_400_000
 
 
-class TransactionUpkeep:
+class TransactionUpkeep(Upkeep):
     def __init__(
         self, metadata: MetadataStore, items: TransactionItems, settings: Settings, world: World
     ) -> None:
+        super().__init__(settings, world)
         self._metadata = metadata
         self._items = items
-        self._settings = settings
-        self._world = world
-        self._expired_s = world.monotonic_s()
 
-    async def run(self) -> None:
-        """Call `tick` periodically until cancelled; what fails is retried the next time."""
-        while self._settings.group_upkeep_s:
-            # Jitter, so that gateways do not all run at the same moment.
-            await self._world.sleep(self._settings.group_upkeep_s * (0.5 + self._world.random()))
-            with suppress(RiachoError):
-                await self.tick()
-
-    async def tick(self) -> None:
-        """End transactions that are overdue and, once an hour, delete expired items."""
+    async def end_overdue(self) -> None:
+        """Abort the transactions that are open for longer than their timeout."""
         for transactional_id, known in await self._items.all():
             if self._items.is_overdue(known.txn):
                 # An error in one transaction must not stop the others from being checked.
                 with suppress(RiachoError):
                     await self._items.current(transactional_id)
                     log.info("a transaction of %r timed out and was aborted", transactional_id)
-        if self._world.monotonic_s() - self._expired_s >= EXPIRY_EVERY_S:
-            self._expired_s = self._world.monotonic_s()
-            await self.expire()
 
     async def expire(self) -> None:
         """Delete transactional ids, atomic producers and idempotency keys that have expired."""
@@ -61,15 +47,15 @@ class TransactionUpkeep:
             if _is_idle(known, now_ms - TRANSACTIONAL_ID_EXPIRATION_MS):
                 await self._delete(keys.transaction(transactional_id), known.version)
                 self._items.forget(transactional_id)
-        async for key, item in self._listed("producer/"):
+        async for key, item in self._listed(keys.PRODUCERS):
             await self._forget_producer(key, item)
         oldest_ms = now_ms - self._settings.producer_id_expiration_ms
-        async for key, item in self._listed("atomic/"):
+        async for key, item in self._listed(keys.ATOMIC_PRODUCERS):
             window = decode_window(item)
             if window is not None and window.changed_ms < oldest_ms:
                 await self._delete(key, item.version)
         oldest_ms = now_ms - IDEMPOTENCY_KEY_EXPIRATION_MS
-        async for key, item in self._listed("idempotency/"):
+        async for key, item in self._listed(keys.IDEMPOTENCY_KEYS):
             if decode_kept(item).created_ms < oldest_ms:
                 await self._delete(key, item.version)
 
@@ -79,7 +65,7 @@ class TransactionUpkeep:
         A producer id is written together with the transaction item that refers to it, and is never
         used again once dropped. So the transaction item, read after the list, decides.
         """
-        producer_id = int(key.removeprefix("producer/"))
+        producer_id = int(key.removeprefix(keys.PRODUCERS))
         txn = (await self._items.read(decode_owner(item.value))).txn
         known = set()
         if txn is not None:

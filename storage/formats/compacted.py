@@ -52,9 +52,9 @@ from storage.stores.ranges import Range
 __all__ = [
     "ROW_GROUP_BYTES",
     "SCHEMA",
+    "CompactedWriter",
     "Footer",
     "RowGroup",
-    "SegmentWriter",
     "WrittenSegment",
     "check_row_group",
     "column_ranges",
@@ -125,7 +125,7 @@ class WrittenSegment:
         )
 
 
-class SegmentWriter:
+class CompactedWriter:
     """Writes one segment to a local file; buffers about one row group."""
 
     def __init__(

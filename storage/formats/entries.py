@@ -1,9 +1,12 @@
 """Index entries: where the records of one stretch of a partition are."""
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NewType
 
 from storage.formats.segment_list import Segment
+
+LanePartition = NewType("LanePartition", int)
+"""A partition by its number within its lane. Elsewhere `int` is its number in the topic."""
 
 
 class Kind(IntEnum):
@@ -26,7 +29,7 @@ class Entry(NamedTuple):
     have no record.
     """
 
-    partition: int
+    partition: LanePartition
     """Within the lane."""
     end_offset: int
     record_count: int

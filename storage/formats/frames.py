@@ -15,7 +15,6 @@ from crc32c import crc32c
 from storage.errors import Corrupt
 
 _HEADER: Final = struct.Struct("<4sI")
-HEADER_BYTES: Final = _HEADER.size
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec may raise on invalid input."""

@@ -168,7 +168,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else Page.of([])._batch
 
 
-class Ref(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class IndexRef(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A reference to a page or node, with what a reader needs to decide whether to open it."""
 
     object_id: bytes
@@ -190,7 +190,7 @@ class Ref(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class Members(msgspec.Struct, array_like=True, frozen=True):
     """What a root or a node lists: members by level, each level oldest first."""
 
-    levels: tuple[tuple[Ref, ...], ...] = ()
+    levels: tuple[tuple[IndexRef, ...], ...] = ()
     covers: tuple[int, ...] = ()
     """Only of a root; by partition: entries of members before this offset are ignored."""
     compacted: tuple[bytes, ...] = ()
@@ -208,11 +208,11 @@ class Members(msgspec.Struct, array_like=True, frozen=True):
         """Return the floor of each partition: an entry is live only if it ends after it."""
         return [max(start, self.covered(p)) for p, start in enumerate(log_starts)]
 
-    def in_order(self) -> list[Ref]:
+    def in_order(self) -> list[IndexRef]:
         """Return all members, oldest first: higher levels are older."""
         return [ref for level in reversed(self.levels) for ref in level]
 
-    def level(self, number: int) -> tuple[Ref, ...]:
+    def level(self, number: int) -> tuple[IndexRef, ...]:
         return self.levels[number] if number < len(self.levels) else ()
 
 
@@ -228,12 +228,12 @@ def decode_members(data: bytes) -> Members:
     return frames.unpack(_LIST_MAGIC, data, _MEMBERS, "a root or node of an index")
 
 
-def ref_of_page(object_id: bytes, page: Page, ends: Sequence[int]) -> Ref:
+def ref_of_page(object_id: bytes, page: Page, ends: Sequence[int]) -> IndexRef:
     """Return the reference to a page, made when the lane's partitions ended at `ends`."""
     newest = [-1] * len(ends)
     for entry in page.entries():
         newest[entry.partition] = max(newest[entry.partition], entry.max_ms)
-    return Ref(
+    return IndexRef(
         object_id=object_id,
         is_page=True,
         entry_count=len(page),
@@ -242,10 +242,10 @@ def ref_of_page(object_id: bytes, page: Page, ends: Sequence[int]) -> Ref:
     )
 
 
-def ref_of_members(object_id: bytes, members: Sequence[Ref], *, is_page: bool) -> Ref:
+def ref_of_members(object_id: bytes, members: Sequence[IndexRef], *, is_page: bool) -> IndexRef:
     """Return the reference to one object that takes the place of `members`."""
     width = len(members[-1].ends)
-    return Ref(
+    return IndexRef(
         object_id=object_id,
         is_page=is_page,
         entry_count=sum(ref.entry_count for ref in members),
@@ -254,7 +254,7 @@ def ref_of_members(object_id: bytes, members: Sequence[Ref], *, is_page: bool) -
     )
 
 
-def replace_level(members: Members, number: int, level: tuple[Ref, ...]) -> Members:
+def replace_level(members: Members, number: int, level: tuple[IndexRef, ...]) -> Members:
     levels = list(members.levels) + [()] * (number + 1 - len(members.levels))
     levels[number] = level
     return msgspec.structs.replace(members, levels=tuple(levels))
@@ -294,6 +294,6 @@ def with_covered(members: Members, partition: int, offset: int) -> Members:
     return msgspec.structs.replace(members, covers=tuple(covers))
 
 
-def first_behind(refs: Sequence[Ref], partition: int, offset: int) -> int:
+def first_behind(refs: Sequence[IndexRef], partition: int, offset: int) -> int:
     """Return the position of the first member that ends after `offset` in the partition."""
     return bisect_right(refs, offset, key=lambda ref: ref.end(partition))

@@ -148,11 +148,6 @@ def _span(timestamps: pa.Array) -> tuple[int, int]:
     return span["min"].as_py(), span["max"].as_py()
 
 
-def encode_one(batch: pa.RecordBatch) -> bytes:
-    """Return `batch` as an uncompressed slice, for sending a part of a slice once."""
-    return bytes(encode([batch], "none")[0].data)
-
-
 def decode(data: bytes | memoryview, crc: int) -> pa.RecordBatch:
     """Return the records of a slice, or raise `Corrupt` if the bytes are not what was stored."""
     if crc32c(data) != crc:

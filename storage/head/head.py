@@ -26,7 +26,7 @@ import msgspec
 from storage import keys
 from storage.errors import Corrupt
 from storage.formats import frames
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry, Kind, LanePartition
 from storage.head.producers import Key, Window
 
 _MAGIC: Final = b"RHD1"
@@ -40,7 +40,7 @@ _SLICE_BYTES: Final = 17
 
 
 class RunSlice(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    partition: int
+    partition: LanePartition
     count: int
     length: int
     after_ms: int
@@ -143,12 +143,12 @@ def append(head: Head, runs: Sequence[Run]) -> Head:
     )
 
 
-def base_offsets(head: Head, runs: Sequence[Run]) -> list[dict[int, int]]:
+def base_offsets(head: Head, runs: Sequence[Run]) -> list[dict[LanePartition, int]]:
     """Return, for each of `runs`, the first offset each partition gets if appended to `head`."""
     next_offsets = list(head.next_offsets)
-    bases: list[dict[int, int]] = []
+    bases: list[dict[LanePartition, int]] = []
     for run in runs:
-        first: dict[int, int] = {}
+        first: dict[LanePartition, int] = {}
         for piece in run.slices:
             first.setdefault(piece.partition, next_offsets[piece.partition])
             next_offsets[piece.partition] += piece.count
@@ -187,14 +187,14 @@ def inline_bytes(head: Head) -> int:
     return len(head.runs) * _RUN_BYTES + _SLICE_BYTES * sum([len(r.slices) for r in head.runs])
 
 
-def inline_start(head: Head, partition: int) -> int:
+def inline_start(head: Head, partition: LanePartition) -> int:
     """Return the offset from which the inline runs list all records of the partition."""
     return head.next_offsets[partition] - sum(
         piece.count for run in head.runs for piece in run.slices if piece.partition == partition
     )
 
 
-def inline_entries(head: Head, partition: int) -> list[Entry]:
+def inline_entries(head: Head, partition: LanePartition) -> list[Entry]:
     """Return the index entries of the partition's inline slices, oldest first."""
     return _entries(head, partition)
 

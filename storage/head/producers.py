@@ -26,6 +26,7 @@ from storage.errors import (
     OutOfOrderSequence,
     RiachoError,
 )
+from storage.formats.entries import LanePartition
 
 REMEMBERED_MAX: Final = 5
 """Maximum number of batches in flight for each producer and partition, as in Kafka."""
@@ -47,8 +48,7 @@ Verdict: TypeAlias = int | RiachoError
 class Claim(NamedTuple):
     """What a batch says of itself: these records of this producer, with these numbers."""
 
-    partition: int
-    """Within the lane."""
+    partition: LanePartition
     producer_id: int
     epoch: int
     sequence: int
@@ -65,7 +65,7 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The remembered state of a producer in one partition."""
 
     producer_id: int
-    partition: int
+    partition: LanePartition
     epoch: int
     used_minute: int
     """When it last wrote, in minutes since 1970."""
@@ -147,7 +147,7 @@ def advance(window: Window | None, claim: Claim, base_offset: int, minute: int) 
 def settle(
     windows: Mapping[Key, Window],
     claims: Sequence[Sequence[Claim]],
-    bases: Sequence[Mapping[int, int]],
+    bases: Sequence[Mapping[LanePartition, int]],
     minute: int,
 ) -> tuple[list[dict[int, Verdict]], dict[Key, Window]]:
     """Judge the claims of several runs that are appended one after the other.

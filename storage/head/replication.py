@@ -9,7 +9,8 @@ leads its partitions again as soon as it is back in the ISR.
 
 - A zone leaves the ISR when it fails, and `leader_epoch` is incremented. The last zones never
   leave: any of them that recovers still holds everything.
-- A zone enters the ISR again only if it is known to hold all that the head mentions (`Held`).
+- A zone enters the ISR again only if it is known to hold all that the head mentions
+  (`VerifiedObjects`).
 - Replicas are reassigned by putting the new set in front; the replicas after it are removed once
   the new set is in sync.
 - An unclean election lets a zone lead that lacks some records. Nothing is truncated: the order of
@@ -27,7 +28,7 @@ from typing import Any
 import msgspec
 
 from storage.errors import NotEnoughReplicas
-from storage.formats.entries import Kind
+from storage.formats.entries import Kind, LanePartition
 from storage.head.head import Head, Run, all_entries
 from storage.keys import ID_BYTES
 
@@ -43,7 +44,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class VerifiedObjects:
     """Objects that were verified to be completely in a zone."""
 
     indexes: Container[bytes]
@@ -101,14 +102,14 @@ def turned(head: Head, partition: int) -> list[int]:
     return [*head.replicas[turn:], *head.replicas[:turn]]
 
 
-def leader(head: Head, partition: int) -> int | None:
+def leader(head: Head, partition: LanePartition) -> int | None:
     """Return the zone that leads the partition of the lane, if any can."""
     return next((number for number in turned(head, partition) if head.isr >> number & 1), None)
 
 
 def leaders(head: Head) -> list[int | None]:
     """Return the leader of every partition of the lane."""
-    by_turn = [leader(head, turn) for turn in range(len(head.replicas))]
+    by_turn = [leader(head, LanePartition(turn)) for turn in range(len(head.replicas))]
     return [by_turn[p % len(by_turn)] for p in range(head.partition_count)]
 
 
@@ -123,10 +124,6 @@ def read_names(head: Head, mask: int, partition: int = 0) -> list[str]:
     # Sorting is stable, so among equals the leader and the next leaders come first.
     order.sort(key=lambda n: (not mask >> n & 1, not head.isr >> n & 1))
     return [head.zones[number] for number in order]
-
-
-def in_sync_count(mask: int) -> int:
-    return mask.bit_count()
 
 
 def check_in_sync(mask: int, in_sync_min: int) -> None:
@@ -162,7 +159,7 @@ def without_zones(head: Head, mask: int) -> Head:
     return _changed(head, isr=head.isr & ~leaving, leader_epoch=head.leader_epoch + 1)
 
 
-def lacks(head: Head, zone: int, held: Held) -> bool:
+def lacks(head: Head, zone: int, held: VerifiedObjects) -> bool:
     """Whether something that the head mentions is not known to be in the zone."""
     indexes = [*([head.root] if head.root else []), *_producer_pages(head)]
     if not all(each in held.indexes for each in indexes):
@@ -203,7 +200,7 @@ def visible_objects(head: Head) -> frozenset[bytes]:
     )
 
 
-def with_zone(head: Head, zone: int, held: Held) -> Head:
+def with_zone(head: Head, zone: int, held: VerifiedObjects) -> Head:
     """Return the head with a replica back in the ISR; it must be known to lack nothing.
 
     Runs that can no longer be read are recorded as if the zone held them. The epoch is incremented

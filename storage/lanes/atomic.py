@@ -38,7 +38,7 @@ LaneKey: TypeAlias = tuple[bytes, int]
 Bases: TypeAlias = Mapping[LaneKey, list[RunBases]]
 """By topic id and lane: for each run, the first offset of each partition within the lane."""
 
-Plan: TypeAlias = Callable[[Bases], Awaitable[Sequence[Op]]]
+Plan: TypeAlias = Callable[[Bases], Awaitable[Sequence[Op] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class AtomicCommits:
         self._lanes = lanes
         self._runtime = runtime
 
-    async def commit(self, staged: Sequence[LaneRuns], plan: Plan) -> Bases:
+    async def commit(self, staged: Sequence[LaneRuns], plan: Plan) -> Bases | None:
         """Append everything in `staged` and apply the ops that `plan` returns, all or nothing.
 
         `plan` is called in every attempt, after the heads were read. It reads its own items and
-        returns the ops for them. It raises to abort the commit, because the commit is not
-        allowed or was applied already.
+        returns the ops for them. It returns None to withdraw the commit, which then returns None,
+        and raises to abort it, because the commit is not allowed or was applied already.
 
         Raises `TransactionTooLarge`, `Contended`, `UnknownTopicOrPartition` if a topic was
         deleted, any error of `plan` and the stores, and `OutcomeUnknown`.
@@ -102,7 +102,9 @@ class AtomicCommits:
             for turn in turns:
                 turn.give_back()
 
-    async def _commit(self, lanes: Sequence[Lane], parts: list[LaneRuns], plan: Plan) -> Bases:
+    async def _commit(
+        self, lanes: Sequence[Lane], parts: list[LaneRuns], plan: Plan
+    ) -> Bases | None:
         doubt: list[LaneView] | None = None
         try:
             give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
@@ -112,7 +114,7 @@ class AtomicCommits:
                     return await self._try(lanes, views, parts, plan)
                 except DatedConflict as conflict:
                     pairs = zip(lanes, views, strict=True)
-                    views = [lane.adopted(view, conflict) for lane, view in pairs]
+                    views = [lane.watched.adopted(view, conflict) for lane, view in pairs]
                 except MetadataConflict:
                     pass  # Raised by `plan` for its own items.
                 except OutcomeUnknown:
@@ -137,7 +139,7 @@ class AtomicCommits:
         views: Sequence[LaneView],
         parts: list[LaneRuns],
         plan: Plan,
-    ) -> Bases:
+    ) -> Bases | None:
         before = []
         for number, (lane, view) in enumerate(zip(lanes, views, strict=True)):
             head, parts[number] = await self._covering(lane, view, parts[number])
@@ -151,15 +153,18 @@ class AtomicCommits:
                     f"these are {len(new.runs)} writes to one lane, more than can be committed at"
                     " once; use fewer and larger requests, or smaller transactions"
                 )
-            puts.append(Put(lane.key, value, view.version))
+            puts.append(Put(lane.watched.key, value, view.version))
         bases = _bases(parts, before)
-        ops = [*puts, *await plan(bases)]
+        others = await plan(bases)
+        if others is None:
+            return None
+        ops = [*puts, *others]
         check_ops_count(len(puts), len(ops))
         if not ops:
             return bases
         versions, began_s = await self._runtime.dated.transact(ops)
         for lane, old, new in zip(lanes, before, news, strict=True):
-            lane.committed(old, LaneView(new, versions[lane.key], began_s))
+            lane.upkeep.committed(old, LaneView(new, versions[lane.watched.key], began_s))
         return bases
 
     async def _covering(self, lane: Lane, view: LaneView, part: LaneRuns) -> tuple[Head, LaneRuns]:
@@ -168,15 +173,15 @@ class AtomicCommits:
         A zone that fails to store a run leaves the ISR. Raises `NotEnoughReplicas` if too few
         zones remain.
         """
-        head = await lane.ready(view.head)
+        head = await lane.upkeep.ready(view.head)
         runs = []
         for run in part.runs:
-            whole, missing = await lane.covered(head, run, is_old=part.is_old)
+            whole, missing = await lane.commits.covered(head, run, is_old=part.is_old)
             if missing:
-                lane.distrust(missing, view.head.leader_epoch)
+                lane.upkeep.distrust(missing, view.head.leader_epoch)
                 head = replication.without_zones(head, missing)
             runs.append(whole)
-        await lane.check_in_sync(view, head, part.in_sync_min)
+        await lane.commits.check_in_sync(view, head, part.in_sync_min)
         return head, replace(part, runs=tuple(runs))
 
 
@@ -201,7 +206,7 @@ async def _has_landed(
     """
     for lane, part, old, now in zip(lanes, parts, doubt, views, strict=True):
         if old.version != now.version:
-            return await lane.landed(old.head, part.runs, now.head)
+            return await lane.commits.landed(old.head, part.runs, now.head)
     return None
 
 

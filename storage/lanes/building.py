@@ -7,6 +7,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from storage.formats import segments, slices
+from storage.formats.entries import LanePartition
 from storage.formats.slices import Codec, Sent, Slice
 from storage.head.head import Run, RunSlice
 from storage.stores.objects import Piece
@@ -21,7 +22,7 @@ class LanePart:
     """The topic's number of the lane's first partition."""
     codec: Codec
     zones: int
-    batches: "Sequence[tuple[int, Sequence[pa.RecordBatch | Sent], int]]"
+    batches: "Sequence[tuple[LanePartition, Sequence[pa.RecordBatch | Sent], int]]"
     """Partition (within the lane), its record batches in order, and their approximate size."""
 
 
@@ -50,9 +51,9 @@ def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
     return BuiltSegment(pieces=segments.encode(rows), runs=runs, stored=stored)
 
 
-def _encode(part: LanePart) -> list[tuple[int, Slice]]:
+def _encode(part: LanePart) -> list[tuple[LanePartition, Slice]]:
     """Return the slices of each partition in order; batches sent as a slice are kept as is."""
-    found: list[tuple[int, Slice | None]] = []
+    found: list[tuple[LanePartition, Slice | None]] = []
     batches: list[pa.RecordBatch] = []
     for partition, waiting, size_bytes in part.batches:
         for is_sent, group in groupby(waiting, lambda each: _is_slice(each, part.codec)):
@@ -74,7 +75,7 @@ def _is_slice(each: "pa.RecordBatch | Sent", codec: Codec) -> bool:
 
 
 def _run(
-    object_id: bytes, position: int, part: LanePart, encoded: Sequence[tuple[int, Slice]]
+    object_id: bytes, position: int, part: LanePart, encoded: Sequence[tuple[LanePartition, Slice]]
 ) -> Run:
     base_ms = min(piece.min_ms for _, piece in encoded)
     return Run(

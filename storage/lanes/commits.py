@@ -11,11 +11,19 @@ Failures and how they are handled:
 - *The head does not exist.* The topic was deleted; nothing can be appended to it any more.
 - *Some batches must not be appended.* Batches of idempotent producers are checked against the
   head they would be appended to. The records of a duplicate, or of a batch that is too early,
-  share slices with others, so the rest is written again without them. This is rare.
+  share slices with others, so the commit returns `WriteAgain`, and the writer offers
+  the rest, written again. This is rare.
+
+An attempt has one of four outcomes:
+
+    Won       appended: done
+    LostRace  another process committed first: try again with its head
+    Unknown   no answer: read the head, look whether it was applied, else as after `LostRace`
+    Fenced    a check did not hold: done, unless an earlier attempt is found to be applied
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -35,40 +43,34 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.formats import segments
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry, Kind, LanePartition
 from storage.head import head as heads
 from storage.head import producers, replication
 from storage.head.head import Head, Run
 from storage.head.producers import Claim, Key, Verdict, Window
-from storage.lanes.replica_news import ReplicaNews
-from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S, Rolls
+from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S
 from storage.lanes.turns import Turns
+from storage.lanes.upkeep import LaneUpkeep
 from storage.lanes.watch import LaneRuntime, LaneView, WatchedHead
-from storage.lanes.windows import Spills
 from storage.stores.dated import DatedConflict
 from storage.stores.metadata import Check, Put
+from storage.tasks import begin
 
 COPY_S_MAX: Final = 10.0
 """Maximum time a commit waits to copy an object to a zone that has just come in sync."""
 
-Bases: TypeAlias = dict[int, int]
+Bases: TypeAlias = dict[LanePartition, int]
 """The first offset of every partition (within the lane) of a run."""
-
-_Doubt: TypeAlias = tuple[LaneView, list[Run]]
-"""The view and the runs of an attempt that was not answered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
     """A run whose object is durable, and the claims of the idempotent batches in it."""
 
-    run: Run | None
-    """None: nothing is left to append."""
+    run: Run
     claims: tuple[Claim, ...] = ()
-    without: "Callable[[Mapping[int, Verdict]], Awaitable[Offer]] | None" = None
-    """Reports why these claims are not appended; returns the rest, written again without them."""
     checks: tuple[Check, ...] = ()
-    """Further conditions of the commit; `Fenced` is raised if one does not hold."""
+    """Further conditions of the commit; it is `Fenced` if one does not hold."""
     failed: int = 0
     """Zones that did not store the object in time: they leave the ISR."""
     awaited: int = 0
@@ -77,103 +79,128 @@ class Offer:
     """Minimum number of zones in sync."""
 
 
-class Fenced(Exception):
-    """A check of an offer did not hold. Nothing was committed."""
+@dataclass(frozen=True, slots=True)
+class Won:
+    """The runs are appended."""
 
-    def __init__(self, failed: frozenset[str]) -> None:
-        super().__init__(f"changed: {', '.join(sorted(failed))}")
-        self.keys = failed
+    bases: list[Bases]
+    """One for each offer."""
 
 
-class CommittingHead(WatchedHead):
-    """The head of one lane, and the commits of this process to it."""
+@dataclass(frozen=True, slots=True)
+class LostRace:
+    """Another process committed first. Nothing was appended."""
 
-    def __init__(self, key: str, runtime: LaneRuntime) -> None:
-        super().__init__(key, runtime)
-        self._rolls = Rolls(runtime, self._commit_idle, self.distrust)
-        self._spills = Spills(runtime, runtime.window_pages, self._commit_idle, self.distrust)
-        self._replica_news = ReplicaNews(runtime, self._commit_idle)
+    view: LaneView
+    """Its head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The attempt was not answered: it may have been applied, or may still be."""
+
+    view: LaneView
+    """The head that it was conditional on."""
+    runs: list[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Checks of an offer did not hold. Nothing was appended."""
+
+    view: LaneView
+    keys: frozenset[str]
+    """The keys of these checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedClaims:
+    """Claims of an offer that must not be appended. The rest of its run has to be offered."""
+
+    verdicts: Mapping[int, Verdict]
+    """By the number of the claim in the offer: why, or the offset that its batch has already."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAgain:
+    """Some offers have claims that must not be appended. Nothing was appended."""
+
+    rejected: list[RejectedClaims | None]
+    """One for each offer; None: all of it is acceptable."""
+
+
+class HeadCommits:
+    """The commits of this process to the head of one lane, one at a time."""
+
+    def __init__(self, watched: WatchedHead, upkeep: LaneUpkeep, runtime: LaneRuntime) -> None:
+        self._watched = watched
+        self._upkeep = upkeep
+        self._runtime = runtime
         self._turns = Turns(runtime)
 
-    @property
-    def is_committing(self) -> bool:
-        raise NotImplementedError
+    async def commit(self, offers: Sequence[Offer], born_s: float) -> Won | Fenced | WriteAgain:
+        """Append all runs of `offers`, or none.
 
-    async def commit(self, runs: Sequence[Run], born_s: float) -> list[Bases]:
-        """Append `runs`, as `commit_offers` does."""
-        return await self.commit_offers([Offer(run) for run in runs], born_s)
-
-    async def commit_offers(self, offers: list[Offer], born_s: float) -> list[Bases]:
-        """Append the acceptable parts of `offers`; return the first offsets of each.
-
-        An offer with rejected claims is replaced in the list by the rest of it. `born_s` is when
-        the oldest of the objects was begun. Raises `Contended` if other processes always
-        committed first, `UnknownTopicOrPartition` if the topic was deleted, `Fenced` if a check
-        of an offer did not hold, any error of the stores, or `OutcomeUnknown` if an attempt was
-        not answered and may still be applied.
+        `born_s` is when the oldest of the objects was begun. Raises `Contended` if other
+        processes always committed first, `UnknownTopicOrPartition` if the topic was deleted, any
+        error of the stores, or `OutcomeUnknown` if an attempt was not answered and may still be
+        applied.
         """
+        doubt = _Doubt(self)
+        try:
+            return await self._commit(offers, born_s, doubt)
+        except RiachoError as error:
+            raise told(error, is_in_doubt=doubt.unknown is not None) from error
+
+    async def _commit(
+        self, offers: Sequence[Offer], born_s: float, doubt: "_Doubt"
+    ) -> Won | Fenced | WriteAgain:
         # The same time in all attempts, so that the same head admits the same claims again.
         minute = producers.minute_of(self._runtime.now_ms())
-        doubt: _Doubt | None = None
-        try:
-            view = self._view or await self._fresh()
-            began_s = self._runtime.monotonic_s()
-            if await self._turns.queue():
-                view = await self._fresh()
-            for attempt in count():
-                view, changed = await self._admitted(view, offers, minute)
-                fenced: frozenset[str] = frozenset()
-                try:
-                    return _by_offer(offers, await self._try(view, offers, changed, born_s))
-                except DatedConflict as conflict:
-                    fenced = _failed_checks(offers, conflict)
-                    view = self.adopted(view, conflict)
-                except OutcomeUnknown:
-                    doubt = view, _runs(offers)
-                    view = await self._fresh()
-                doubt, bases = await self._cleared(doubt, view)
-                if bases is None and not fenced and await self._turns.lost(attempt, began_s):
-                    view = await self._fresh()
-                    doubt, bases = await self._cleared(doubt, view)
-                if bases is not None:
-                    return _by_offer(offers, bases)
-                if fenced:
-                    # An unanswered attempt had the same check, so it can no longer be applied.
-                    raise Fenced(fenced)
-            raise AssertionError("attempts end by an error")
-        except RiachoError as error:
-            raise told(error, is_in_doubt=doubt is not None) from error
-
-    async def _cleared(
-        self, doubt: "_Doubt | None", view: LaneView
-    ) -> "tuple[_Doubt | None, list[Bases] | None]":
-        """Return `doubt` unless resolved, and the first offsets if its attempt was applied."""
-        if doubt is None or doubt[0].version == view.version:
-            return doubt, None
-        if await self.landed(doubt[0].head, doubt[1], view.head):
-            return doubt, heads.base_offsets(doubt[0].head, doubt[1])
-        # The head has changed since that version, so the attempt can no longer be applied.
-        return None, None
+        view = self._watched.latest or await self._watched.fresh()
+        began_s = self._runtime.monotonic_s()
+        if await self._turns.queue():
+            view = await self._watched.fresh()
+        for attempt in count():
+            admitted = await self._admitted(view, offers, minute)
+            if isinstance(admitted, WriteAgain):
+                # After an unanswered attempt, the same head would have admitted all claims.
+                assert doubt.unknown is None, doubt
+                return admitted
+            outcome = await self._attempt(admitted, offers, born_s)
+            match outcome:
+                case Won():
+                    return outcome
+                case Unknown():
+                    doubt.unknown = outcome
+                    view = await self._watched.fresh()
+                case _:
+                    view = outcome.view
+            won = await doubt.resolved(view)
+            # A fence ends it: an unanswered attempt had the same check and can not be applied.
+            if won is None and isinstance(outcome, Fenced):
+                return outcome
+            if won is None and await self._turns.lost(attempt, began_s):
+                view = await self._watched.fresh()
+                won = await doubt.resolved(view)
+            if won is not None:
+                return won
+        raise AssertionError("attempts end by an error")
 
     async def _admitted(
-        self, view: LaneView, offers: list[Offer], minute: int
-    ) -> tuple[LaneView, dict[Key, Window]]:
-        """Rewrite offers in place until all claims are in sequence; return the changed windows."""
-        is_fresh = False
-        while any(offer.claims for offer in offers):
+        self, view: LaneView, offers: Sequence[Offer], minute: int
+    ) -> "_Admitted | WriteAgain":
+        """Return the windows that change if all claims are in sequence."""
+        if not any(offer.claims for offer in offers):
+            return _Admitted(view, {})
+        verdicts, changed = await self._judged(view, offers, minute)
+        if _has_gap(verdicts):
+            # Another process may have filled the gap since the head was last read.
+            view = await self._watched.fresh()
             verdicts, changed = await self._judged(view, offers, minute)
-            if not any(verdicts):
-                return view, changed
-            if not is_fresh and _has_gap(verdicts):
-                # Another process may have filled the gap since the head was last read.
-                view, is_fresh = await self._fresh(), True
-                continue
-            for number, rejected in enumerate(verdicts):
-                if rejected:
-                    without = offers[number].without
-                    assert without is not None, "claims need someone who can do without them"
-                    offers[number] = await without(rejected)
-        return view, {}
+        if any(verdicts):
+            return WriteAgain([RejectedClaims(each) if each else None for each in verdicts])
+        return _Admitted(view, changed)
 
     async def _judged(
         self, view: LaneView, offers: Sequence[Offer], minute: int
@@ -185,30 +212,39 @@ class CommittingHead(WatchedHead):
             elsewhere = wanted - known.keys()
             known |= await self._runtime.window_pages.find(head, elsewhere)
         kept = producers.unexpired(known.values(), minute, self._runtime.producer_expiration_ms)
-        bases = _by_offer(offers, heads.base_offsets(head, _runs(offers)))
+        bases = heads.base_offsets(head, _runs(offers))
         return producers.settle(kept, [offer.claims for offer in offers], bases, minute)
 
-    async def _try(
-        self, view: LaneView, offers: Sequence[Offer], changed: Mapping[Key, Window], born_s: float
-    ) -> list[Bases]:
-        runs = _runs(offers)
-        if not runs:
-            return []
-        head = await self.ready(view.head)
+    async def _attempt(
+        self, admitted: "_Admitted", offers: Sequence[Offer], born_s: float
+    ) -> Won | LostRace | Unknown | Fenced:
+        view = admitted.view
+        try:
+            return await self._append(admitted, offers, born_s)
+        except DatedConflict as conflict:
+            fenced = _failed_checks(offers, conflict)
+            view = self._watched.adopted(view, conflict)
+            return Fenced(view, fenced) if fenced else LostRace(view)
+        except OutcomeUnknown:
+            return Unknown(view, _runs(offers))
+
+    async def _append(self, admitted: "_Admitted", offers: Sequence[Offer], born_s: float) -> Won:
+        view = admitted.view
+        head = await self._upkeep.ready(view.head)
         began_s = self._runtime.monotonic_s()
         if began_s - born_s > FLIGHT_MAX_S:
             raise too_late()
         is_old = began_s - born_s > TRUSTED_S
         head, runs = await self._replicated(head, view, offers, is_old=is_old)
         new = heads.append(head, runs)
-        if changed:
-            new = heads.with_windows(new, changed)
+        if admitted.windows:
+            new = heads.with_windows(new, admitted.windows)
         checks = {check.key: check for offer in offers for check in offer.checks}
-        put = Put(self.key, heads.encode(new), view.version)
+        put = Put(self._watched.key, heads.encode(new), view.version)
         versions, sent_s = await self._runtime.dated.transact([put, *checks.values()])
         self._turns.won()
-        self.committed(head, LaneView(new, versions[self.key], sent_s))
-        return heads.base_offsets(head, runs)
+        self._upkeep.committed(head, LaneView(new, versions[self._watched.key], sent_s))
+        return Won(heads.base_offsets(head, runs))
 
     async def _replicated(
         self, head: Head, view: LaneView, offers: Sequence[Offer], *, is_old: bool
@@ -221,8 +257,6 @@ class CommittingHead(WatchedHead):
         in_sync_min = 1
         for offer in offers:
             run = offer.run
-            if run is None:
-                continue
             if head.isr & ~run.zones & offer.failed:
                 head = replication.without_zones(head, ~run.zones & offer.failed)
             run, missing = await self.covered(head, run, offer.awaited, is_old=is_old)
@@ -242,7 +276,7 @@ class CommittingHead(WatchedHead):
         """
         if head.isr.bit_count() < in_sync_min and head.isr != view.head.isr:
             with suppress(RiachoError):
-                await self._put(view, head)
+                await self._upkeep.put(view, head)
         replication.check_in_sync(head.isr, in_sync_min)
 
     async def covered(
@@ -272,7 +306,7 @@ class CommittingHead(WatchedHead):
         """Return `run` with only the zones in sync that have not lost its object."""
         key = keys.hot_segment(run.object_id)
         names = replication.zone_names(head, run.zones & head.isr)
-        looks = [asyncio.create_task(self._runtime.zones.store(n).size(key)) for n in names]
+        looks = [begin(self._runtime.zones.store(n).size(key)) for n in names]
         _, slow = await asyncio.wait(looks, timeout=COPY_S_MAX) if looks else ((), ())
         for look in slow:
             look.cancel()
@@ -309,50 +343,32 @@ class CommittingHead(WatchedHead):
         # A batch is removed only by the process that moved it.
         return True
 
-    async def ready(self, head: Head) -> Head:
-        """Return `head` ready for an append, with space freed if it was far too large."""
-        # First remove zones from the ISR: these need not hold what is rolled.
-        head = await self._rolls.ready(self._replica_news.applied(head))
-        return self._replica_news.applied(await self._spills.ready(head))
 
-    def committed(self, before: Head, view: LaneView) -> None:
-        """Record a commit by this process."""
-        self._know(view)
-        self._replica_news.committed(view.head)
-        self._rolls.committed(view.head)
-        self._rolls.begin_if_large(before, view.head)
-        self._spills.begin_if_large(before, view.head)
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A head that all claims are in sequence with, and the windows that they change."""
 
-    async def _commit_idle(self) -> bool:
-        """Commit finished background work without an append; False: the caller must retry."""
-        view = self._view
-        if view is None or self.is_committing:
-            return True  # The commit under way includes it, or is refused because of it.
-        head = self._rolls.applied(self._replica_news.applied(view.head))
-        head = self._spills.applied(head)
-        if head is not view.head:
-            try:
-                await self._put(view, head)
-            except RiachoError:
-                return False
-        return True
+    view: LaneView
+    windows: Mapping[Key, Window]
 
-    async def _put(self, view: LaneView, head: Head) -> None:
-        """Replace `view` by `head`, with nothing appended."""
-        new = heads.append(head, [])
-        put = Put(self.key, heads.encode(new), view.version)
-        versions, began_s = await self._runtime.dated.transact([put])
-        self._know(LaneView(new, versions[self.key], began_s))
-        self._replica_news.committed(new)
-        self._rolls.committed(new)
 
-    def learn(self, object_id: bytes, held: int, failed: int) -> None:
-        """Record which zones hold a run's object, of those its commit did not wait for."""
-        self._replica_news.learn(object_id, held, failed)
+@dataclass(slots=True)
+class _Doubt:
+    """The last attempt that was not answered, until its outcome is known."""
 
-    def distrust(self, failed: int, leader_epoch: int) -> None:
-        """Record zones in sync that failed to store uncommitted objects; see `ReplicaNews`."""
-        self._replica_news.distrust(failed, leader_epoch)
+    commits: HeadCommits
+    unknown: Unknown | None = None
+
+    async def resolved(self, view: LaneView) -> Won | None:
+        """Return what it appended if `view` shows that it was applied."""
+        tried = self.unknown
+        if tried is None or tried.view.version == view.version:
+            return None
+        if await self.commits.landed(tried.view.head, tried.runs, view.head):
+            return Won(heads.base_offsets(tried.view.head, tried.runs))
+        # The head has changed since that version, so the attempt can no longer be applied.
+        self.unknown = None
+        return None
 
 
 def _is_missing(look: "asyncio.Task[int]") -> bool:
@@ -362,7 +378,7 @@ def _is_missing(look: "asyncio.Task[int]") -> bool:
 
 
 def _runs(offers: Sequence[Offer]) -> list[Run]:
-    return [offer.run for offer in offers if offer.run is not None]
+    return [offer.run for offer in offers]
 
 
 def _failed_checks(offers: Sequence[Offer], conflict: MetadataConflict) -> frozenset[str]:
@@ -382,12 +398,6 @@ def _has_gap(verdicts: Sequence[Mapping[int, Verdict]]) -> bool:
         for rejected in verdicts
         for verdict in rejected.values()
     )
-
-
-def _by_offer(offers: Sequence[Offer], bases: Sequence[Bases]) -> list[Bases]:
-    """Return the bases of every offer; none for offers with nothing left."""
-    given = iter(bases)
-    return [{} if offer.run is None else next(given) for offer in offers]
 
 
 def told(error: RiachoError, *, is_in_doubt: bool) -> RiachoError:

@@ -1,7 +1,7 @@
 """Lanes: the order of commits.
 
-Commits of this process to one lane happen in the order in which they were enqueued, which is
-the order of arrival. Commits that are ready together share one compare-and-set. A commit to
+HeadCommits of this process to one lane happen in the order in which they were enqueued, which is
+the order of arrival. HeadCommits that are ready together share one compare-and-set. A commit to
 several lanes at once takes a *turn* in each: from the moment it has reached all turns until it
 gives them back, nothing else in this process commits to these lanes.
 """
@@ -22,9 +22,19 @@ from storage.errors import (
     ShuttingDown,
 )
 from storage.head.head import Run
-from storage.lanes.commits import Bases, CommittingHead, Fenced, Offer, too_late
+from storage.lanes.commits import (
+    Bases,
+    Fenced,
+    HeadCommits,
+    Offer,
+    RejectedClaims,
+    Won,
+    WriteAgain,
+    too_late,
+)
 from storage.lanes.rolls import FLIGHT_MAX_S
-from storage.lanes.watch import LaneRuntime, LaneView
+from storage.lanes.upkeep import LaneUpkeep
+from storage.lanes.watch import LaneRuntime, LaneView, WatchedHead
 from storage.tasks import drop_error
 
 __all__ = ["Lane", "LaneRuntime", "LaneView", "Lanes", "Ticket", "Turn"]
@@ -41,28 +51,47 @@ LANES_KEPT_MAX: Final = 16_384
 """Maximum number of lanes kept, the most recently used ones, in addition to those in use."""
 
 
+def _new_future() -> "asyncio.Future[Bases | RejectedClaims]":
+    return asyncio.get_running_loop().create_future()
+
+
 @dataclass(slots=True, eq=False)
 class Ticket:
     """A place in a lane's queue. Settle it with `ready` or `withdraw`."""
 
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    born_s: float
     offer: Offer | None = None
-    born_s: float = 0.0
-    committed: "asyncio.Future[Bases]" = field(init=False)
-    """The first offset of every partition (within the lane) of the run."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    committed: "asyncio.Future[Bases | RejectedClaims]" = field(default_factory=_new_future)
+    """The first offset of every partition (within the lane) of the run; or why some of its claims
+    must not be appended. Then the ticket keeps its place, and must be settled again: with the
+    rest, or by withdrawing it. Its answer is a new future."""
 
-    def __post_init__(self) -> None:
-        self.committed = asyncio.get_running_loop().create_future()
+    def ready(self, run: "Run | Offer") -> "asyncio.Future[Bases | RejectedClaims]":
+        """Report that the run's object is durable; it is committed in its turn.
 
-    def ready(self, run: "Run | Offer") -> None:
-        """Report that the run's object is durable; it is committed in its turn."""
+        Returns `committed`, which is the answer for this run.
+        """
         self.offer = run if isinstance(run, Offer) else Offer(run)
         self.settled.set()
+        return self.committed
 
     def withdraw(self) -> None:
         """Leave the queue with nothing to commit; later tickets no longer wait for this one."""
+        self.offer = None
         self.committed.cancel()
         self.settled.set()
+
+    def reject(self, rejected: RejectedClaims) -> None:
+        """Ask the writer for the rest of the run, without the rejected claims."""
+        asked, self.committed = self.committed, _new_future()
+        self.offer = None
+        if asked.done():
+            # The writer is gone, and will not write the rest.
+            self.committed.cancel()
+        else:
+            self.settled.clear()
+            asked.set_result(rejected)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,13 +108,24 @@ class Turn:
         self.given_back.set()
 
 
-class Lane(CommittingHead):
-    """One lane: its head and this process's queue of commits to it."""
+class Lane:
+    """One lane in this process: its head, and the queue of commits to it."""
 
     def __init__(self, topic_id: bytes, lane: int, runtime: LaneRuntime) -> None:
-        super().__init__(keys.head(topic_id, lane), runtime)
+        self._runtime = runtime
+        self.watched = WatchedHead(keys.head(topic_id, lane), runtime)
+        self.upkeep = LaneUpkeep(self.watched, runtime, lambda: self.is_committing)
+        self.commits = HeadCommits(self.watched, self.upkeep, runtime)
         self._queue: deque[Ticket | Turn] = deque()
         self._committer: asyncio.Task[None] | None = None
+
+    async def view(self, age_max_s: float) -> LaneView:
+        """Return the head as it was at most `age_max_s` ago; 0: after this call began."""
+        return await self.watched.view(age_max_s)
+
+    def known(self, age_max_s: float) -> LaneView | None:
+        """Return the known view if it is at most `age_max_s` old, without a read."""
+        return self.watched.known(age_max_s)
 
     @property
     def is_committing(self) -> bool:
@@ -146,14 +186,11 @@ class Lane(CommittingHead):
 
     async def _commit_tickets(self, tickets: list[Ticket]) -> None:
         while tickets:
-            offers = [ticket.offer for ticket in tickets if ticket.offer is not None]
             try:
-                bases = await self.commit_offers(offers, min(t.born_s for t in tickets))
-            except Fenced as fenced:
-                tickets = _unfenced(_left(tickets, offers), fenced)
+                tickets = await self._commit_once(tickets)
             except NotEnoughReplicas as error:
                 # Some tickets may need fewer zones than others, or be in other zones.
-                await self._commit_each(_left(tickets, offers), error)
+                await self._commit_each(tickets, error)
                 return
             except BaseException as error:
                 for ticket in tickets:
@@ -161,12 +198,28 @@ class Lane(CommittingHead):
                 if not isinstance(error, Exception):
                     raise
                 if not isinstance(error, RiachoError):
-                    # A bug. Commits queued behind this one must not be stuck because of it.
-                    log.exception("a commit to %s failed", self.key)
+                    # A bug. HeadCommits queued behind this one must not be stuck because of it.
+                    log.exception("a commit to %s failed", self.watched.key)
                 return
-            else:
-                _land(tickets, bases)
-                return
+
+    async def _commit_once(self, tickets: list[Ticket]) -> list[Ticket]:
+        """Commit the offers of `tickets`; return those that must be committed again."""
+        offers = [ticket.offer for ticket in tickets if ticket.offer is not None]
+        outcome = await self.commits.commit(offers, min(t.born_s for t in tickets))
+        match outcome:
+            case Won():
+                _land(tickets, outcome.bases)
+                return []
+            case Fenced():
+                return _unfenced(tickets, outcome.keys)
+            case WriteAgain():
+                for ticket, rejected in zip(tickets, outcome.rejected, strict=True):
+                    if rejected is not None:
+                        ticket.reject(rejected)
+                # HeadCommits behind these wait, too: they keep the order of arrival.
+                for ticket in tickets:
+                    await ticket.settled.wait()
+                return [ticket for ticket in tickets if ticket.offer is not None]
 
     async def _commit_each(self, tickets: list[Ticket], error: NotEnoughReplicas) -> None:
         if len(tickets) == 1:
@@ -199,19 +252,12 @@ class _Together:
         return True
 
 
-def _left(tickets: list[Ticket], offers: list[Offer]) -> list[Ticket]:
-    """Return the tickets with the rest of their offers; rejected claims stay rejected."""
-    for ticket, left in zip(tickets, offers, strict=True):
-        ticket.offer = left
-    return tickets
-
-
-def _unfenced(tickets: list[Ticket], fenced: Fenced) -> list[Ticket]:
+def _unfenced(tickets: list[Ticket], failed: frozenset[str]) -> list[Ticket]:
     """Fail the tickets whose checks did not hold; return the others."""
     left = []
     for ticket in tickets:
         checks = () if ticket.offer is None else ticket.offer.checks
-        if any(check.key in fenced.keys for check in checks):
+        if any(check.key in failed for check in checks):
             _fail(ticket, Contended("the producer changed while this was written; send it again"))
         else:
             left.append(ticket)
@@ -269,7 +315,7 @@ class Lanes:
 
     def wake_all(self) -> None:
         for lane in list(self._alive.values()):
-            lane.wake()
+            lane.watched.wake()
 
     def forget(self, topic_id: bytes) -> None:
         """Drop the lanes of a deleted topic."""

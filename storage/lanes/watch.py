@@ -6,12 +6,13 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from storage.errors import Contended, HeadGone, RiachoError
+from storage.formats.entries import LanePartition
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.head.producers import Key, Window
@@ -19,7 +20,7 @@ from storage.lanes.releases import Releases
 from storage.reading.catalog import Catalog
 from storage.stores.dated import CallBegan, DatedConflict, DatedMetadata
 from storage.stores.metadata import MetadataStore, Versioned
-from storage.tasks import shared
+from storage.tasks import begin, detached, shared
 from storage.zones.zones import Zones
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ BACK_OFF_S_MAX: Final = 0.05
 
 NEWS_S: Final = 0.5
 """How long news of zones that catch up waits for a commit to be written with."""
-
-POLLER: Final = "riacho.poller"
-"""Name of the tasks that only poll for commits of other processes."""
 
 COMMIT_S_MAX: Final = 15.0
 """Maximum time a commit retries after lost races. One of n writers wins each round, so callers
@@ -82,8 +80,12 @@ class LaneRuntime:
         """The metadata table, with the time at which each call began."""
         return DatedMetadata(self.metadata, self.monotonic_s)
 
-    def spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
+    def spawn(
+        self,
+        work: Coroutine[Any, Any, None],
+        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = begin,
+    ) -> asyncio.Task[None]:
+        task = start(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -106,25 +108,26 @@ class LaneRuntime:
 
 
 class WatchedHead:
-    """The head of one lane."""
+    """The head of one lane as this process knows it."""
 
     def __init__(self, key: str, runtime: LaneRuntime) -> None:
         self.key = key
         self._runtime = runtime
-        self._view: LaneView | None = None
+        self.latest: LaneView | None = None
+        """The newest view that this process knows, however old."""
         self._reading: asyncio.Task[LaneView] | None = None
         self._read_next: asyncio.Task[LaneView] | None = None
-        self._waiters: dict[int | None, dict[asyncio.Future[None], None]] = {}
+        self._waiters: dict[LanePartition | None, dict[asyncio.Future[None], None]] = {}
         """By partition; None: any partition."""
         self._poller: asyncio.Task[None] | None = None
 
     async def view(self, age_max_s: float) -> LaneView:
         """Return the head as it was at most `age_max_s` ago; 0: after this call began."""
-        return self.known(age_max_s) or await self._fresh()
+        return self.known(age_max_s) or await self.fresh()
 
     def known(self, age_max_s: float) -> LaneView | None:
         """Return the known view if it is at most `age_max_s` old, without a read."""
-        view = self._view
+        view = self.latest
         if view and 0 < age_max_s >= self._runtime.monotonic_s() - view.read_began_s:
             return view
         return None
@@ -134,7 +137,8 @@ class WatchedHead:
         age_s = self._runtime.monotonic_s() - view.read_began_s
         return self._poller is not None and 0 < age_s <= self._runtime.poll_interval_s
 
-    async def _fresh(self) -> LaneView:
+    async def fresh(self) -> LaneView:
+        """Return the head as it is read after this call began."""
         # A read that is under way began before this call did, so it may be too old. The next
         # read is recent enough, and all callers until then share it.
         if self._read_next is None:
@@ -149,12 +153,12 @@ class WatchedHead:
 
     def adopt(self, item: Versioned | None, began_s: CallBegan) -> LaneView:
         if item is None:
-            self._view = None
+            self.latest = None
             self.wake()
             raise HeadGone(self.key)
-        if self._view and self._view.version == item.version:
-            return self._know(LaneView(self._view.head, item.version, began_s))
-        return self._know(LaneView(heads.decode(item.value, self.key), item.version, began_s))
+        if self.latest and self.latest.version == item.version:
+            return self.know(LaneView(self.latest.head, item.version, began_s))
+        return self.know(LaneView(heads.decode(item.value, self.key), item.version, began_s))
 
     def adopted(self, view: LaneView, conflict: DatedConflict) -> LaneView:
         """Return the head from `conflict`, or `view` if the conflict was not about the head."""
@@ -162,16 +166,17 @@ class WatchedHead:
             return view
         return self.adopt(conflict.current[self.key], conflict.began_s)
 
-    def _know(self, view: LaneView) -> LaneView:
+    def know(self, view: LaneView) -> LaneView:
+        """Take over `view` unless a newer one is known; return the newer of both."""
         # Answers may overtake each other. The known head never goes back, and neither does its
         # date: a call that found an older head began before the newer one was written.
-        known = self._view
+        known = self.latest
         if known is not None:
             view.read_began_s = max(view.read_began_s, known.read_began_s)
             if view.head.commits < known.head.commits:
                 known.read_began_s = view.read_began_s
                 return known
-        self._view = view
+        self.latest = view
         if known is None:
             self.wake()
         elif view.head.commits > known.head.commits:
@@ -179,7 +184,7 @@ class WatchedHead:
         return view
 
     async def changed(
-        self, since: LaneView, timeout_s: float | None, partition: int | None = None
+        self, since: LaneView, timeout_s: float | None, partition: LanePartition | None = None
     ) -> None:
         """Return when the head is known to differ from `since`, or after `timeout_s`.
 
@@ -195,20 +200,21 @@ class WatchedHead:
         finally:
             self.unwatch(waiter, partition)
 
-    def watch(self, waiter: "asyncio.Future[None]", since: LaneView, partition: int | None) -> bool:
+    def watch(
+        self, waiter: "asyncio.Future[None]", since: LaneView, partition: LanePartition | None
+    ) -> bool:
         """Complete `waiter` when `changed` would return, until `unwatch`.
 
         False: the head has changed already, and `waiter` was not registered.
         """
-        if self._view is None or _has_moved(since.head, self._view.head, partition):
+        if self.latest is None or _has_moved(since.head, self.latest.head, partition):
             return False
         self._waiters.setdefault(partition, {})[waiter] = None
         if self._poller is None:
-            self._poller = self._runtime.spawn(self._poll())
-            self._poller.set_name(POLLER)
+            self._poller = self._runtime.spawn(self._poll(), detached)
         return True
 
-    def unwatch(self, waiter: "asyncio.Future[None]", partition: int | None) -> None:
+    def unwatch(self, waiter: "asyncio.Future[None]", partition: LanePartition | None) -> None:
         waiters = self._waiters.get(partition, {})
         waiters.pop(waiter, None)
         if not waiters:
@@ -232,12 +238,12 @@ class WatchedHead:
                 await self._runtime.sleep(self._runtime.poll_interval_s)
                 # If the store stays unavailable, each waiter ends by its own timeout.
                 with suppress(RiachoError):
-                    await self._fresh()
+                    await self.fresh()
         finally:
             self._poller = None
 
 
-def _has_moved(before: Head, now: Head, partition: int | None) -> bool:
+def _has_moved(before: Head, now: Head, partition: LanePartition | None) -> bool:
     """Whether waiters for `partition` must be woken; None: waiters for the whole lane."""
     if partition is None or partition >= min(before.partition_count, now.partition_count):
         return before.commits != now.commits

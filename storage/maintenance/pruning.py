@@ -10,17 +10,19 @@ from typing import Final
 
 import msgspec
 
+from storage.cas import Transact
 from storage.formats import index
+from storage.formats.entries import LanePartition
 from storage.formats.index import Members
 from storage.formats.segment_list import SegmentList
 from storage.head import head as heads
-from storage.head.changes import Transact, change_head
+from storage.head.changes import change_head
 from storage.head.head import Head
 from storage.head.roots import SavedRoot
 from storage.reading.catalog import Catalog
 from storage.stores.metadata import MetadataStore
 
-ATTEMPTS_MAX: Final = 5
+PRUNE_ATTEMPTS_MAX: Final = 5
 """Maximum number of attempts overtaken by a roll; then wait for the next run."""
 
 
@@ -36,7 +38,7 @@ async def prune(
     metadata: MetadataStore, catalog: Catalog, key: str, transact: Transact | None = None
 ) -> Pruned:
     """Make the root of a lane list only what may be live; return what was removed."""
-    for _ in range(ATTEMPTS_MAX):
+    for _ in range(PRUNE_ATTEMPTS_MAX):
         item = await metadata.get(key)
         if item is None:
             break
@@ -63,7 +65,7 @@ async def _live_lists(
     for partition, start in enumerate(head.log_starts):
         if not root.segment_list(partition):
             continue
-        found = await catalog.segment_list(head, partition)
+        found = await catalog.segment_list(head, LanePartition(partition))
         live = SegmentList(
             tuple(each for each in found.segments if each.end_offset > start),
             tuple(each for each in found.cleaned if each.end_offset > start),

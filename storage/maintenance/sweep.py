@@ -18,14 +18,14 @@ candidates are divided by the last digits of their names, and the sweep is done 
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import Final
 
 from storage import keys
 from storage.errors import Corrupt, RiachoError, StoreUnavailable
 from storage.head.head import Head
+from storage.keys import ObjectKey, ObjectKind, objects_ending_with, parse_key
 from storage.resync import inventory
 from storage.stores.objects import ObjectInfo, ObjectStore
 from storage.zones.zones import Zones
@@ -41,48 +41,10 @@ LANES_AT_ONCE: Final = 16
 REMOVED_AT_ONCE: Final = 1000
 """Maximum number of objects that a bucket deletes with one request."""
 
-Kind = Literal[
-    "hot", "page", "node", "root", "segments", "producers", "parquet", "probe", "marker", "unknown"
-]
-KINDS: Final[tuple[Kind, ...]] = (
-    "hot",
-    "page",
-    "node",
-    "root",
-    "segments",
-    "producers",
-    "parquet",
-    "probe",
-    "marker",
-    "unknown",
-)
 
-_KEY: Final = re.compile(
-    r"(?P<digit>[0-9a-f])/"
-    r"(?:hot/(?P<hot>[0-9a-f]{32})\.seg"
-    r"|index/[0-9a-f]{32}/[0-9]{5}/(?P<index>[0-9a-f]{32})"
-    r"\.(?P<index_kind>page|node|root|segments|producers)"
-    r"|log/[0-9a-f]{32}/[0-9]{5}/[0-9]{20}-(?P<parquet>[0-9a-f]{32})\.parquet"
-    r"|zone/(?P<zone>[0-9a-f]{32})\.(?P<zone_kind>probe|marker))"
-)
-
-
-def parse_key(key: str) -> tuple[Kind, str]:
-    """Return the kind of object and its identifier; "unknown": not one of our keys."""
-    found = _KEY.fullmatch(key)
-    if found is None:
-        return "unknown", ""
-    kind = found["index_kind"] or found["zone_kind"]
-    kind = kind or ("hot" if found["hot"] else "parquet")
-    object_id = found["hot"] or found["index"] or found["parquet"] or found["zone"]
-    if object_id[-1] != found["digit"]:
-        return "unknown", ""
-    return cast(Kind, kind), object_id
-
-
-def age_of(info: ObjectInfo, object_id: str) -> int:
+def age_of(info: ObjectInfo, key: ObjectKey) -> int:
     """Return the time of the object in ms: the later one of its name's and the store's."""
-    return max(int(object_id[:12], 16), info.modified_ms)
+    return max(key.named_ms, info.modified_ms)
 
 
 async def clock_of(store: ObjectStore, probe: str) -> int | None:
@@ -117,7 +79,7 @@ class ZoneTally:
 
     seen: Count = field(default_factory=Count)
     """All objects, ours or not."""
-    orphans: dict[Kind, Count] = field(default_factory=dict)
+    orphans: dict[ObjectKind, Count] = field(default_factory=dict)
     """Unreferenced objects."""
     removed: Count = field(default_factory=Count)
     unknown: Count = field(default_factory=Count)
@@ -135,7 +97,7 @@ class Candidate:
     """An object that is old enough to be removed if it is unreferenced."""
 
     key: str
-    kind: Kind
+    kind: ObjectKind
     size_bytes: int
 
 
@@ -155,15 +117,15 @@ async def candidates(
     async for batch in store.list(prefix):
         found = []
         for info in batch:
-            kind, object_id = parse_key(info.key)
-            if kind == "unknown":
+            key = parse_key(info.key)
+            if key is None:
                 if counts_unknown:
                     tally.seen.add(1, info.size_bytes)
                     tally.unknown.add(1, info.size_bytes)
-            elif object_id.endswith(suffix):
+            elif key.object_id.endswith(suffix):
                 tally.seen.add(1, info.size_bytes)
-                if kind != "marker" and age_of(info, object_id) <= cutoff_ms:
-                    found.append(Candidate(info.key, kind, info.size_bytes))
+                if key.kind != "marker" and age_of(info, key) <= cutoff_ms:
+                    found.append(Candidate(info.key, key.kind, info.size_bytes))
         yield found
 
 
@@ -238,7 +200,7 @@ async def _listed(
     store: ObjectStore, suffix: str, cutoff_ms: int, tally: ZoneTally, room: int
 ) -> dict[str, Candidate]:
     found: dict[str, Candidate] = {}
-    prefix = f"{suffix[-1]}/" if suffix else ""
+    prefix = objects_ending_with(suffix)
     async for batch in candidates(store, prefix, suffix, cutoff_ms, tally):
         found.update({each.key: each for each in batch})
         if len(found) > room and len(suffix) < DIGITS_MAX:

@@ -15,9 +15,11 @@ from typing import Final
 
 import msgspec
 
+from storage.cas import Transact
 from storage.errors import Contended, OffsetOutOfRange
+from storage.formats.entries import LanePartition
 from storage.head import head as heads
-from storage.head.changes import Transact, change_head
+from storage.head.changes import change_head
 from storage.head.head import Head
 from storage.maintenance import retention
 from storage.maintenance.retention import Going, Policy
@@ -94,7 +96,7 @@ class Trimming:
             trims: list[Trim] = []
             left = STEP_ENTRIES_MAX
             for partition in range(head.partition_count):
-                going = await self._expired(head, partition, policy, now_ms, left)
+                going = await self._expired(head, LanePartition(partition), policy, now_ms, left)
                 if going:
                     trims.append(Trim(partition, going[-1].end_offset, going))
                     left -= len(going)
@@ -105,7 +107,7 @@ class Trimming:
         return plan
 
     async def _expired(
-        self, head: Head, partition: int, policy: Policy, now_ms: int, entries_max: int
+        self, head: Head, partition: LanePartition, policy: Policy, now_ms: int, entries_max: int
     ) -> list[Going]:
         going: list[Going] = []
         position = head.log_starts[partition]
@@ -143,13 +145,15 @@ class Trimming:
             left = STEP_ENTRIES_MAX
             for partition, wanted in targets.items():
                 if wanted > head.log_starts[partition] and left > 0:
-                    trims.append(await self._before(head, partition, wanted, left))
+                    trims.append(await self._before(head, LanePartition(partition), wanted, left))
                     left -= len(trims[-1].going)
             return trims
 
         return plan
 
-    async def _before(self, head: Head, partition: int, offset: int, entries_max: int) -> Trim:
+    async def _before(
+        self, head: Head, partition: LanePartition, offset: int, entries_max: int
+    ) -> Trim:
         if offset == head.next_offsets[partition]:
             # All records are hidden, so there is nothing to count and one step is enough.
             return Trim(partition, offset, [Going(offset, head.sizes[partition])])

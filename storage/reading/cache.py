@@ -1,11 +1,10 @@
 """A cache of immutable values, bounded by their size in bytes."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-from storage.tasks import shared
+from storage.tasks import SingleFlight
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -21,7 +20,7 @@ class ByteCache(Generic[K, V]):
         self._bytes_max = bytes_max
         self._size_of = size_of
         self._values: OrderedDict[K, V] = OrderedDict()
-        self._loading: dict[K, asyncio.Task[V]] = {}
+        self._loading = SingleFlight[K, V]()
         self.size_bytes = 0
         self.hits = 0
         self.misses = 0
@@ -50,13 +49,7 @@ class ByteCache(Generic[K, V]):
         value = self.get(key)
         if value is not None:
             return value
-        task = self._loading.get(key)
-        if task is None:
-            task = shared(self._load(key, load))
-            self._loading[key] = task
-            task.add_done_callback(lambda _: self._loading.pop(key, None))
-        # Shielded, because the other callers of this load still wait for it.
-        return await asyncio.shield(task)
+        return await self._loading.do(key, lambda: self._load(key, load))
 
     async def _load(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
         value = await load()

@@ -24,8 +24,8 @@ from storage import keys
 from storage.errors import Corrupt, NotEnoughReplicas
 from storage.formats import compacted, index, segment_list
 from storage.formats.compacted import Footer, RowGroup
-from storage.formats.entries import Entry, Kind
-from storage.formats.index import FANOUT, Members, Page, Ref
+from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats.index import FANOUT, IndexRef, Members, Page
 from storage.formats.segment_list import Segment, SegmentList
 from storage.head import head as heads
 from storage.head.head import Head
@@ -75,7 +75,7 @@ class Catalog:
         self._footers = ByteCache[bytes, tuple[Footer, int]](part, lambda found: found[1])
 
     async def after(
-        self, head: Head, partition: int, offset: int, limit: int = ENTRIES_MAX
+        self, head: Head, partition: LanePartition, offset: int, limit: int = ENTRIES_MAX
     ) -> list[Entry]:
         """Return entries of the partition that end after `offset`, in order.
 
@@ -90,7 +90,7 @@ class Catalog:
         return [entry for entry in entries if entry.end_offset > offset][:limit]
 
     async def _listed_after(
-        self, head: Head, partition: int, offset: int, limit: int
+        self, head: Head, partition: LanePartition, offset: int, limit: int
     ) -> list[Entry]:
         """Return entries that the root lists, which ends where the inline runs begin."""
         root = await self.root(head)
@@ -102,7 +102,7 @@ class Catalog:
         return await self._after_in(head, root, partition, max(offset, covered), limit)
 
     async def _after_in(
-        self, head: Head, members: Members, partition: int, offset: int, limit: int
+        self, head: Head, members: Members, partition: LanePartition, offset: int, limit: int
     ) -> list[Entry]:
         while True:
             refs = members.in_order()
@@ -116,7 +116,7 @@ class Catalog:
             members = await self._members(head, ref.object_id, "node")
 
     async def since(
-        self, head: Head, partition: int, timestamp_ms: int, offset: int
+        self, head: Head, partition: LanePartition, timestamp_ms: int, offset: int
     ) -> Entry | None:
         """Return the first entry after `offset` with a record at `timestamp_ms` or later.
 
@@ -132,7 +132,7 @@ class Catalog:
         return None
 
     async def _listed_since(
-        self, head: Head, partition: int, timestamp_ms: int, offset: int
+        self, head: Head, partition: LanePartition, timestamp_ms: int, offset: int
     ) -> Entry | None:
         root = await self.root(head)
         covered = root.covered(partition)
@@ -146,7 +146,7 @@ class Catalog:
         """Return the members of the head's root; empty if it has no root."""
         return await self._members(head, head.root, "root") if head.root else Members()
 
-    async def segment_list(self, head: Head, partition: int) -> SegmentList:
+    async def segment_list(self, head: Head, partition: LanePartition) -> SegmentList:
         """Return the compacted segments of a partition of the lane; an empty list if none."""
         object_id = (await self.root(head)).segment_list(partition)
         if not object_id:
@@ -179,7 +179,7 @@ class Catalog:
         return footer
 
     async def _row_groups_after(
-        self, head: Head, partition: int, offset: int, limit: int
+        self, head: Head, partition: LanePartition, offset: int, limit: int
     ) -> list[Entry]:
         """Return row groups of the first segment that ends after `offset`."""
         segments = (await self.segment_list(head, partition)).segments
@@ -193,7 +193,7 @@ class Catalog:
         return [_row_group(partition, segment, group) for group in groups]
 
     async def _row_group_since(
-        self, head: Head, partition: int, timestamp_ms: int, offset: int
+        self, head: Head, partition: LanePartition, timestamp_ms: int, offset: int
     ) -> Entry | None:
         for segment in (await self.segment_list(head, partition)).segments:
             if segment.end_offset <= offset or segment.max_ms < timestamp_ms:
@@ -204,7 +204,7 @@ class Catalog:
         return None
 
     async def _since_in(
-        self, head: Head, members: Members, partition: int, timestamp_ms: int, offset: int
+        self, head: Head, members: Members, partition: LanePartition, timestamp_ms: int, offset: int
     ) -> Entry | None:
         refs = members.in_order()
         for ref in refs[index.first_behind(refs, partition, offset) :]:
@@ -283,7 +283,7 @@ class Catalog:
         writes: list[Write] = []
         zones = EVERYWHERE
         for partition, found in lists.items():
-            zones &= await self._holders_of_new(head, partition, found)
+            zones &= await self._holders_of_new(head, LanePartition(partition), found)
             object_id = b""
             if found.segments or found.cleaned:
                 object_id = self._new_id()
@@ -294,7 +294,9 @@ class Catalog:
         zones &= await self._write(head, writes)
         return SavedRoot(head.root, root_id, zones, head.leader_epoch)
 
-    async def _holders_of_new(self, head: Head, partition: int, found: SegmentList) -> int:
+    async def _holders_of_new(
+        self, head: Head, partition: LanePartition, found: SegmentList
+    ) -> int:
         """Return the zones that hold all segments missing from the partition's present list.
 
         A zone that comes in sync with the present root has only the objects that this root
@@ -304,7 +306,9 @@ class Catalog:
         new = [segment.zones for segment in found.segments if segment.object_id not in old]
         return reduce(and_, new, EVERYWHERE)
 
-    def _with_member(self, members: Members, number: int, ref: Ref, writes: list[Write]) -> Members:
+    def _with_member(
+        self, members: Members, number: int, ref: IndexRef, writes: list[Write]
+    ) -> Members:
         """Return `members` with `ref` added to a level; a full level is turned into a node."""
         refs = (*members.level(number), ref)
         if len(refs) < FANOUT:
@@ -368,7 +372,7 @@ class Catalog:
         return await self._pages.get_or_load(object_id, load)
 
 
-def _row_group(partition: int, segment: Segment, group: RowGroup) -> Entry:
+def _row_group(partition: LanePartition, segment: Segment, group: RowGroup) -> Entry:
     return Entry(
         partition=partition,
         end_offset=group.end_offset,

@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 from storage import keys
 from storage.errors import Corrupt, OffsetOutOfRange, StoreUnavailable
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry, Kind, LanePartition
 from storage.head.head import Head
 from storage.head.replication import read_names
 from storage.reading import row_groups
@@ -63,7 +63,6 @@ class LogReader:
         self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
         self._decoding = asyncio.Semaphore(ROW_GROUPS_AT_ONCE_MAX)
         self.store_reads = 0
-        self.table_reads = 0
 
     @property
     def batches(self) -> TableBatches | None:
@@ -75,7 +74,9 @@ class LogReader:
         # A copy: a view would keep the whole buffer of the segment, with its spare capacity.
         self.cache.put((object_id, position), bytes(data))
 
-    async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
+    async def fetch(
+        self, head: Head, partition: LanePartition, offset: int, budget: Budget
+    ) -> Fetched:
         """Return records from `offset` on, at least one if the head has any there.
 
         The result ends before the first data that cannot be read from any zone. Raises
@@ -96,7 +97,7 @@ class LogReader:
                 raise
         return Fetched(start_offset=offset, end_offset=taken.position, slices=taken.slices)
 
-    async def _take(self, head: Head, partition: int, taken: "_Taken", end: int) -> None:
+    async def _take(self, head: Head, partition: LanePartition, taken: "_Taken", end: int) -> None:
         """Take row groups, one after the other, and then slices, until the budget is used up."""
         while taken.position < end and not taken.is_full:
             entries = await self._catalog.after(head, partition, taken.position, FIRST_ENTRIES)
@@ -111,7 +112,7 @@ class LogReader:
                     taken.take(await self._row_group(head, entry))
 
     async def _take_slices(
-        self, head: Head, partition: int, taken: "_Taken", first: Sequence[Entry]
+        self, head: Head, partition: LanePartition, taken: "_Taken", first: Sequence[Entry]
     ) -> None:
         entries = await self._entries(head, partition, first, taken)
         try:
@@ -124,7 +125,7 @@ class LogReader:
         taken.take([StoredSlice(e.base_offset, e.end_offset, piece) for e, piece in found])
 
     async def _entries(
-        self, head: Head, partition: int, first: Sequence[Entry], taken: "_Taken"
+        self, head: Head, partition: LanePartition, first: Sequence[Entry], taken: "_Taken"
     ) -> list[Entry]:
         """Return the entries from `first` on that the budget allows, at least one."""
         found = list(first)
@@ -142,7 +143,9 @@ class LogReader:
             limit = min(4 * limit, ENTRIES_MAX)
             found += await self._catalog.after(head, partition, position, limit)
 
-    async def offset_at(self, head: Head, partition: int, timestamp_ms: int) -> tuple[int, int]:
+    async def offset_at(
+        self, head: Head, partition: LanePartition, timestamp_ms: int
+    ) -> tuple[int, int]:
         """Return the first offset stamped `timestamp_ms` or later, and its timestamp.
 
         If there is none: the end of the log, and -1.
@@ -165,7 +168,7 @@ class LogReader:
         return head.next_offsets[partition], -1
 
     async def locate(
-        self, head: Head, partition: int, offset: int, end: int, limit: int = ENTRIES_MAX
+        self, head: Head, partition: LanePartition, offset: int, end: int, limit: int = ENTRIES_MAX
     ) -> tuple[list[Entry], int]:
         """Return where the records from `offset` to `end` are stored, and where to continue.
 
@@ -278,7 +281,6 @@ class LogReader:
             return await self._get(head, keys.hot_segment(entries[0].object_id), entries)
         assert self.batches is not None, "who reads such a head must be able to read the table"
         async with self._gate:
-            self.table_reads += 1
             return await self.batches.read(entries)
 
     async def _get(self, head: Head, key: str, entries: Sequence[Entry]) -> list[bytes]:

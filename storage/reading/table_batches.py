@@ -16,7 +16,7 @@ anyway.
 A roll copies the batches of a head into one segment in the zones; after its commit the batches
 are removed (`Catalog.roll`, `Rolls`). A reader with an older head finds them missing and reads
 the head again. Batches left over, because the process died or its commit failed, are swept
-(`old`, `mentioned`; service/jobs/sweep_batches.py).
+(`old`, `mentioned`; service/jobs/sweep/batches.py).
 """
 
 import asyncio
@@ -66,7 +66,6 @@ WRITES_MAX: Final = 5
 
 REMOVED_AT_ONCE: Final = 16
 _LISTED_AT_ONCE: Final = 100
-_DIGITS: Final = "0123456789abcdef"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +208,8 @@ async def old(metadata: MetadataStore, cutoff_ms: int) -> AsyncIterator[list[Old
 
     Its age is known only by the writer's clock: the table keeps no time.
     """
-    for digit in _DIGITS:
-        async for page in pages(metadata, f"batch/{digit}/", _LISTED_AT_ONCE):
+    for digit in keys.DIGITS:
+        async for page in pages(metadata, keys.table_batches(digit), _LISTED_AT_ONCE):
             found = [_old(key, item) for key, item in page]
             yield [batch for batch in found if int.from_bytes(batch.object_id[:6]) <= cutoff_ms]
 

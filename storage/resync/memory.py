@@ -8,7 +8,7 @@ from collections import OrderedDict
 from typing import Final
 
 from storage.head.head import Head
-from storage.head.replication import Held
+from storage.head.replication import VerifiedObjects
 from storage.resync.inventory import Reference
 
 OBJECTS_REMEMBERED_MAX: Final = 200_000
@@ -89,9 +89,9 @@ class ResyncMemory:
         self._compared[head.topic_id, head.lane] = head.isr
         self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
 
-    def held(self, head: Head) -> Held:
+    def held(self, head: Head) -> VerifiedObjects:
         """Return what can be trusted of heads after `head`, which was walked completely."""
         default = head.run_count, head.next_offsets
         believed_from, _ = self._believed.get((head.topic_id, head.lane), default)
         trusted_from = 0 if self.trusts_masks else believed_from
-        return Held(self.indexes, self.objects, trusted_from, self.out_of_reach)
+        return VerifiedObjects(self.indexes, self.objects, trusted_from, self.out_of_reach)

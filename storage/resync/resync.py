@@ -59,7 +59,7 @@ _BYTES_PER_S_MIN: Final = 2 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Progress:
+class ResyncProgress:
     objects_checked: int = 0
     objects_copied: int = 0
     bytes_copied: int = 0
@@ -115,7 +115,7 @@ class Resync:
         self._monotonic_s = monotonic_s
 
     async def lane(
-        self, head: Head, zone: str, known: ResyncMemory, progress: Progress, until_s: float
+        self, head: Head, zone: str, known: ResyncMemory, progress: ResyncProgress, until_s: float
     ) -> bool:
         """Copy to `zone` the objects of the lane that it lacks; return whether it has all.
 
@@ -140,7 +140,7 @@ class Resync:
         shelf: Shelf,
         zone: str,
         known: ResyncMemory,
-        progress: Progress,
+        progress: ResyncProgress,
         until_s: float,
     ) -> bool:
         missing = [r for r in shelf.references if not self._is_done(head, r, zone, known)]
@@ -159,7 +159,7 @@ class Resync:
         return ref.object_id in known.objects or _is_said_to_be_there(head, ref, zone, known)
 
     async def _bring(
-        self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: Progress
+        self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: ResyncProgress
     ) -> None:
         """Copy the object to the zone, and to the zones in sync if none of them held it."""
         if not _is_stranded(head, ref):
@@ -175,7 +175,7 @@ class Resync:
         known.objects.add(ref.object_id, head.isr)
 
     async def _share(
-        self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: Progress
+        self, head: Head, ref: Reference, zone: str, known: ResyncMemory, progress: ResyncProgress
     ) -> bool:
         """Copy a stranded object to all; False if it is out of reach and none of them has it.
 
@@ -203,7 +203,13 @@ class Resync:
         return True
 
     async def copy(
-        self, head: Head, ref: Reference, zone: str, progress: Progress, *, is_bad: bool = False
+        self,
+        head: Head,
+        ref: Reference,
+        zone: str,
+        progress: ResyncProgress,
+        *,
+        is_bad: bool = False,
     ) -> None:
         """Copy the object to the zone, if any zone holds it; `is_bad`: its copy is damaged."""
         async with self._gate:
@@ -221,7 +227,7 @@ class Resync:
             progress.objects_copied += 1
             progress.bytes_copied += size_bytes
 
-    async def _move(self, head: Head, ref: Reference, zone: str, progress: Progress) -> int:
+    async def _move(self, head: Head, ref: Reference, zone: str, progress: ResyncProgress) -> int:
         """Copy the object from another zone; return its size."""
         names = [name for name in read_names(head, ref.zones) if name != zone]
         body = await self._zones.get_as(ref.key, names, lambda body: _verified(ref, body))
@@ -229,7 +235,9 @@ class Resync:
         await _within(self._put(ref, zone, lambda store: store.put(ref.key, [body]), progress))
         return len(body)
 
-    async def _move_large(self, head: Head, ref: Reference, zone: str, progress: Progress) -> int:
+    async def _move_large(
+        self, head: Head, ref: Reference, zone: str, progress: ResyncProgress
+    ) -> int:
         segment = ref.compacted
         assert segment is not None, ref
         names = [name for name in read_names(head, ref.zones) if name != zone]
@@ -248,7 +256,7 @@ class Resync:
         ref: Reference,
         zone: str,
         put: Callable[[ObjectStore], Awaitable[None]],
-        progress: Progress,
+        progress: ResyncProgress,
     ) -> None:
         store = self._zones.store(zone)
         try:

@@ -20,14 +20,13 @@ from storage.head import replication
 from storage.head.head import Head
 from storage.resync import inventory
 from storage.resync.inventory import INLINE, Reference
-from storage.resync.resync import Progress, Resync
+from storage.resync.resync import Resync, ResyncProgress
 from storage.tasks import finish_all
 from storage.zones.zones import Zones
 
 SIZE_S_MAX: Final = 10.0
 """A zone that takes longer to return a size is unavailable."""
 
-NAMED_MAX: Final = 20
 _CHUNK: Final = 16
 
 Sizes = Mapping[str, int | None]
@@ -135,7 +134,7 @@ class Verifier:
         is_there = size_bytes is not None
         if is_there and ref.size_bytes is None and await self._resync.is_whole(ref, name):
             return True
-        progress = Progress()
+        progress = ResyncProgress()
         await self._resync.copy(head, ref, name, progress, is_bad=is_there)
         if progress.objects_copied:
             found.repaired.append(f"{name}: {ref.key}")

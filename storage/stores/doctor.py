@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from storage import keys
 from storage.errors import (
     Corrupt,
     MetadataConflict,
@@ -32,7 +33,7 @@ ROUNDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """What one check found: `detail` says what was seen, and when not `ok` what it means."""
 
     name: str
@@ -49,7 +50,7 @@ class _Broken(Exception):
     """A promise that did not hold. The message says which, and what that would mean."""
 
 
-async def check_objects(store: ObjectStore) -> list[Finding]:
+async def check_objects(store: ObjectStore) -> list[Diagnosis]:
     """Return what was found, one entry per promise; a store out of reach ends the list."""
     probes = _ObjectProbes(store)
     try:
@@ -69,7 +70,7 @@ async def check_objects(store: ObjectStore) -> list[Finding]:
             await store.delete(sorted(probes.keys))
 
 
-async def check_metadata(store: MetadataStore) -> list[Finding]:
+async def check_metadata(store: MetadataStore) -> list[Diagnosis]:
     """Return what was found, one entry per promise; a store out of reach ends the list."""
     probes = _MetadataProbes(store)
     try:
@@ -88,8 +89,8 @@ async def check_metadata(store: MetadataStore) -> list[Finding]:
             await probes.clean_up()
 
 
-async def _run(probes: Mapping[str, Probe]) -> list[Finding]:
-    findings: list[Finding] = []
+async def _run(probes: Mapping[str, Probe]) -> list[Diagnosis]:
+    findings: list[Diagnosis] = []
     for name, probe in probes.items():
         began_s = time.perf_counter()
         ok, reachable = True, True
@@ -98,7 +99,7 @@ async def _run(probes: Mapping[str, Probe]) -> list[Finding]:
         except (_Broken, RiachoError) as error:
             ok, reachable, detail = False, not isinstance(error, Unavailable), str(error)
         took_ms = (time.perf_counter() - began_s) * 1000
-        findings.append(Finding(name=name, ok=ok, detail=detail, took_ms=took_ms))
+        findings.append(Diagnosis(name=name, ok=ok, detail=detail, took_ms=took_ms))
         if not reachable:  # The others would only time out as well.
             break
     return findings
@@ -107,7 +108,7 @@ async def _run(probes: Mapping[str, Probe]) -> list[Finding]:
 class _ObjectProbes:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._folder = f"doctor/{secrets.token_hex(8)}"
+        self._folder = keys.doctor_folder(secrets.token_hex(8))
         self.keys: set[str] = set()
 
     async def conditional_write(self) -> str:
@@ -199,7 +200,7 @@ class _ObjectProbes:
 class _MetadataProbes:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._folder = f"doctor/{secrets.token_hex(8)}"
+        self._folder = keys.doctor_folder(secrets.token_hex(8))
 
     async def conditional_write(self) -> str:
         key = f"{self._folder}/conditional"

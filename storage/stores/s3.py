@@ -51,7 +51,7 @@ CLOSE_S: Final = 0.05
 CONNECTIONS_MAX: Final = 64
 """Maximum number of concurrent requests; more wait here rather than in sockets."""
 
-ATTEMPTS_MAX: Final = 4
+REQUEST_ATTEMPTS_MAX: Final = 4
 ATTEMPT_S: Final = 10.0
 LOOKS_MAX: Final = 2
 """Reads before an object counts as another writer's: a single answer may be damaged."""
@@ -250,7 +250,7 @@ class S3Objects:
     async def _repeat(self, what: str, attempt: Callable[[], Awaitable[bool]]) -> None:
         """Call `attempt` until it returns True. Repeating it must be harmless."""
         failure = StoreUnavailable(f"{what}: S3 refused it as existing, yet it is not there")
-        for number in range(ATTEMPTS_MAX):
+        for number in range(REQUEST_ATTEMPTS_MAX):
             if number:
                 await self._sleep(_BACKOFF_S * 2**number * self._jitter())
             try:

@@ -74,7 +74,7 @@ class _Seen:
         if kind == "gone":
             self.gone.add(gone_topics.decode(item.value, key).topic_id)
         elif kind == "topic":
-            self.topics.append(topic_items.decode(key.removeprefix("topic/"), item))
+            self.topics.append(topic_items.decode(key.removeprefix(keys.TOPICS), item))
         elif kind == "head":
             self.heads.add(key)
             head = heads.decode(item.value, key)
@@ -117,17 +117,19 @@ async def sound_topics(metadata: MetadataStore) -> list[Topic]:
     if not isinstance(metadata, Scannable):
         return await _topics(metadata)
     return [
-        topic_items.decode(scanned.key.removeprefix("topic/"), scanned.item)
+        topic_items.decode(scanned.key.removeprefix(keys.TOPICS), scanned.item)
         async for some in metadata.every_item()
         for scanned in some
-        if scanned.item is not None and scanned.key.startswith("topic/") and not problem_of(scanned)
+        if scanned.item is not None
+        and scanned.key.startswith(keys.TOPICS)
+        and not problem_of(scanned)
     ]
 
 
 async def _topics(metadata: MetadataStore) -> list[Topic]:
     return [
-        topic_items.decode(key.removeprefix("topic/"), item)
-        async for page in pages(metadata, "topic/")
+        topic_items.decode(key.removeprefix(keys.TOPICS), item)
+        async for page in pages(metadata, keys.TOPICS)
         for key, item in page
     ]
 
@@ -181,7 +183,7 @@ def problem_of(scanned: Scanned) -> str:
         elif kind == "gone":
             gone_topics.decode(scanned.item.value, scanned.key)
         elif kind == "topic":
-            topic_items.decode(scanned.key.removeprefix("topic/"), scanned.item)
+            topic_items.decode(scanned.key.removeprefix(keys.TOPICS), scanned.item)
     except Corrupt as error:
         return f"{scanned.key}: {error}"
     return ""

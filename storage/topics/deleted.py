@@ -17,15 +17,15 @@ from typing import Final
 import msgspec
 
 from storage import keys
+from storage.cas import Transact
 from storage.errors import Corrupt, MetadataConflict
 from storage.formats import frames
-from storage.head.changes import Transact
 from storage.stores.metadata import Check, Delete, MetadataStore, Op, Put, Versioned, pages
 
 _MAGIC: Final = b"RGN1"
 
 HEADS_AT_ONCE: Final = 50
-ATTEMPTS_MAX: Final = 10
+REMOVAL_ATTEMPTS_MAX: Final = 10
 
 
 class GoneTopic(msgspec.Struct, array_like=True, frozen=True):
@@ -55,7 +55,9 @@ def decode(value: bytes, key: str | None = None) -> GoneTopic:
 async def left_behind(metadata: MetadataStore, cutoff_ms: int) -> list[GoneTopic]:
     """Return the topics whose heads may have been left behind at `cutoff_ms` or before."""
     found = [
-        decode(item.value, key) async for page in pages(metadata, "gone/") for key, item in page
+        decode(item.value, key)
+        async for page in pages(metadata, keys.GONE_TOPICS)
+        for key, item in page
     ]
     return [gone for gone in found if gone.at_ms <= cutoff_ms]
 
@@ -91,7 +93,7 @@ async def _remove(
     metadata: MetadataStore, ours: Check, names: Sequence[str], transact: Transact
 ) -> int:
     """Remove heads while the item is `ours`; otherwise they may belong to an existing topic."""
-    for attempt in range(ATTEMPTS_MAX):
+    for attempt in range(REMOVAL_ATTEMPTS_MAX):
         items: Mapping[str, Versioned] = await metadata.get_many(names)
         ops: list[Op] = [Delete(key, item.version) for key, item in items.items()]
         try:
@@ -101,6 +103,6 @@ async def _remove(
         except MetadataConflict:
             # A gateway that does not know of the deletion still commits, or the item changed.
             now = await metadata.get(ours.key)
-            if now is None or now.version != ours.expected or attempt + 1 == ATTEMPTS_MAX:
+            if now is None or now.version != ours.expected or attempt + 1 == REMOVAL_ATTEMPTS_MAX:
                 raise
     return 0

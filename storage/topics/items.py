@@ -7,13 +7,20 @@ import msgspec
 
 from storage.errors import Corrupt, InvalidTopic, UnknownTopicOrPartition
 from storage.formats import frames
+from storage.formats.entries import LanePartition
 from storage.stores.metadata import Versioned
 from storage.topics.config import TopicConfig
 
 NAME_CHARS_MAX: Final = 249
+"""Maximum length of all that clients name: topics, groups, members, transactional ids."""
 
 _MAGIC: Final = b"RTP1"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can name a group, a member or a producer; topics have one rule more."""
+    return len(text) <= NAME_CHARS_MAX and _NAME.fullmatch(text) is not None
 
 
 def parse_topic_name(text: str) -> str:
@@ -56,10 +63,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     lane_partitions: int
 
-    def lane_of(self, partition: int) -> tuple[int, int]:
+    def lane_of(self, partition: int) -> tuple[int, LanePartition]:
         """Return the lane of the partition and its number within the lane."""
         self.check_partition(partition)
-        return divmod(partition, self.lane_partitions)
+        # Each append asks several times; to call `LanePartition` takes longer than to divide.
+        return divmod(partition, self.lane_partitions)  # type: ignore[return-value]
 
     def check_partition(self, partition: int) -> None:
         if not 0 <= partition < self.partition_count:

@@ -6,14 +6,14 @@ also stops a gateway that does not know of the deletion yet: it has no head to c
 Heads that a crash leaves behind are found by `storage/topics/deleted.py`.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from storage import keys
+from storage.cas import Again, BackOff, Patience, retry
 from storage.errors import (
-    Contended,
     HeadGone,
     HeadMissing,
     InvalidConfig,
@@ -40,7 +40,7 @@ from storage.stores.metadata import (
     Versioned,
     pages,
 )
-from storage.tasks import shared
+from storage.tasks import SingleFlight
 from storage.topics import deleted as gone_topics
 from storage.topics.config import SETTINGS, TopicConfig, parse_config
 from storage.topics.deleted import GoneTopic
@@ -60,7 +60,8 @@ __all__ = ["NAME_CHARS_MAX", "PARTITIONS_MAX", "Topic", "Topics", "parse_topic_n
 log = logging.getLogger("riacho")
 
 PARTITIONS_MAX: Final = 10_000
-CHANGE_ATTEMPTS_MAX: Final = 10
+TOPIC_ATTEMPTS_MAX: Final = 10
+HEAD_DELETION_ATTEMPTS_MAX: Final = 10
 DELETE_WHOLE_ATTEMPTS_MAX: Final = 3
 """Maximum attempts to delete a topic and its heads in one transaction. If commits conflict with
 all of them, the topic is deleted first, then its heads one by one."""
@@ -78,7 +79,7 @@ class Topics:
         monotonic_s: Callable[[], float],
         age_max_s: float = 1.0,
         *,
-        back_off: Callable[[int], Awaitable[None]] | None = None,
+        back_off: BackOff | None = None,
     ) -> None:
         self._metadata = metadata
         self._dated = DatedMetadata(metadata, monotonic_s)
@@ -87,10 +88,9 @@ class Topics:
         self._now_ms = now_ms
         self._monotonic_s = monotonic_s
         self._age_max_s = age_max_s
-        self._back_off = back_off
-        """Waits before the next attempt; takes the number of attempts that failed so far."""
+        self._patience = Patience(TOPIC_ATTEMPTS_MAX, back_off)
         self._known: dict[str, tuple[Topic, CallBegan]] = {}
-        self._reading: dict[str, tuple[asyncio.Task[Topic], float]] = {}
+        self._reading = SingleFlight[str, Topic]()
 
     async def get(self, name: str) -> Topic:
         """Return the topic as it was at most `age_max_s` ago.
@@ -101,15 +101,9 @@ class Topics:
         if known is not None and self._monotonic_s() - known[1] <= self._age_max_s:
             return known[0]
         # Concurrent callers share one read, and continue in the order in which they called.
-        reading = self._reading.get(name)
-        if reading is None or self._monotonic_s() - reading[1] > self._age_max_s:
-            reading = self._reading[name] = (shared(self.read(name)), self._monotonic_s())
-            reading[0].add_done_callback(lambda task: self._read(name, task))
-        return await asyncio.shield(reading[0])
-
-    def _read(self, name: str, task: "asyncio.Task[Topic]") -> None:
-        if name in self._reading and self._reading[name][0] is task:
-            del self._reading[name]
+        read = partial(self.read, name)
+        now_s = self._monotonic_s()
+        return await self._reading.do(name, read, now_s=now_s, age_max_s=self._age_max_s)
 
     async def read(self, name: str) -> Topic:
         """Return the topic as it is now."""
@@ -131,8 +125,8 @@ class Topics:
 
     async def all(self) -> list[Topic]:
         return [
-            decode(key.removeprefix("topic/"), item)
-            async for page in pages(self._metadata, "topic/")
+            decode(key.removeprefix(keys.TOPICS), item)
+            async for page in pages(self._metadata, keys.TOPICS)
             for key, item in page
         ]
 
@@ -152,7 +146,7 @@ class Topics:
             self._new_id(), partitions, replication_factor, dict(settings.given), self._now_ms()
         )
 
-        async def attempt() -> Topic:
+        async def attempt(_: bool) -> Topic:
             item, began_s = await self._dated.get(keys.topic(name))
             if item is None:
                 return await self._write(name, stored, None)
@@ -162,7 +156,7 @@ class Topics:
             # An earlier attempt whose reply was lost created it.
             return self._know(topic, began_s)
 
-        return await self._repeat(name, attempt)
+        return await retry(f"topic {name!r}", attempt, self._patience)
 
     async def alter(
         self,
@@ -182,7 +176,7 @@ class Topics:
             self._check_replicas(replicas, replication_factor)
             replication_factor = len(replicas)
 
-        async def attempt() -> Topic:
+        async def attempt(_: bool) -> Topic | Again:
             # Repeating this is harmless: it requests the same state again.
             topic = await self.read(name)
             factor = replication_factor or topic.replication_factor
@@ -194,12 +188,12 @@ class Topics:
             except HeadGone as error:
                 if (await self.read(name)).topic_id == topic.topic_id:
                     raise HeadMissing(name, error.key) from error
-                raise MetadataConflict({}) from error
+                return Again()
             if replicas is not None or factor != topic.replication_factor:
                 await self._reassign(altered, replicas)
             return altered
 
-        return await self._repeat(name, attempt)
+        return await retry(f"topic {name!r}", attempt, self._patience)
 
     async def _reassign(self, topic: Topic, replicas: Sequence[str] | None) -> None:
         for lane in topic.lanes:
@@ -217,7 +211,7 @@ class Topics:
         topic: Topic | None = None
         attempts = 0
 
-        async def attempt() -> Topic:
+        async def attempt(_: bool) -> Topic:
             nonlocal topic, attempts
             try:
                 found = await self.read(name)
@@ -235,27 +229,7 @@ class Topics:
             await self._delete_heads(topic)
             return topic
 
-        return await self._repeat(name, attempt)
-
-    async def _repeat(self, name: str, attempt: Callable[[], Awaitable[Topic]]) -> Topic:
-        """Return what `attempt` returns; retry after conflicts and unknown outcomes."""
-        is_in_doubt = False
-        for number in range(CHANGE_ATTEMPTS_MAX):
-            if number and self._back_off is not None:
-                await self._back_off(number)
-            try:
-                return await attempt()
-            except MetadataConflict:
-                continue
-            except OutcomeUnknown:
-                is_in_doubt = True
-            except StoreUnavailable as error:
-                if is_in_doubt:
-                    raise OutcomeUnknown(f"topic {name!r} may have changed: {error}") from error
-                raise
-        if is_in_doubt:
-            raise OutcomeUnknown(f"topic {name!r} may have changed; look before trying again")
-        raise Contended(f"topic {name!r} was changed by others all the time; try again")
+        return await retry(f"topic {name!r}", attempt, self._patience)
 
     async def _write(self, name: str, stored: StoredTopic, old: Topic | None) -> Topic:
         """Write the heads that the topic needs, then the topic itself in place of `old`."""
@@ -378,7 +352,7 @@ class Topics:
             log.warning("heads of the deleted topic %r were left behind: %s", topic.name, error)
 
     async def _delete_head(self, topic: Topic, lane: int) -> bool:
-        for _ in range(CHANGE_ATTEMPTS_MAX):
+        for _ in range(HEAD_DELETION_ATTEMPTS_MAX):
             if await self._tried_to_delete(topic, range(lane, lane + 1)):
                 return True
         return False

@@ -21,14 +21,11 @@ from storage.errors import (
     StoreUnavailable,
 )
 from storage.stores.objects import Body, ObjectStore
-from storage.tasks import drop_error
+from storage.tasks import begin, drop_error
 from storage.zones.health import ZoneHealth
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-PUT_S_MAX: Final = 60.0
-"""Maximum time `put` waits for all zones. Stores have own timeouts, but a disk may hang."""
 
 STRAGGLER_S_MAX: Final = 5.0
 """Maximum time `put_widely` waits for slow zones."""
@@ -77,12 +74,6 @@ class Puts:
             await asyncio.wait(waiting, timeout=timeout_s)
         return all(task.done() for task in tasks)
 
-    async def wait_any(self) -> None:
-        """Return when one more zone has settled, or all have."""
-        waiting = [task for task in self._tasks.values() if not task.done()]
-        if waiting:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-
     def cancel(self) -> None:
         """Cancel the running writes. The complete object may still appear."""
         for task in self._tasks.values():
@@ -121,7 +112,7 @@ class Zones:
 
     def start(self, key: str, body: Body, names: Sequence[str]) -> Puts:
         """Begin to store the object in every named zone."""
-        tasks = {name: asyncio.create_task(self._put(name, key, body)) for name in names}
+        tasks = {name: begin(self.put(key, body, name)) for name in names}
         puts = Puts(tasks, sum(map(len, body)) * len(names))
         for task in tasks.values():
             task.add_done_callback(drop_error)
@@ -138,47 +129,8 @@ class Zones:
             held_bytes -= each.size_bytes
             each.cancel()
 
-    async def put(self, key: str, body: Body, names: Sequence[str]) -> None:
-        """Store the object in every named zone, or raise the error of the first that fails."""
-        if len(names) == 1:
-            await self._put(names[0], key, body)
-            return
-        puts = self.start(key, body, names)
-        try:
-            async with asyncio.timeout(PUT_S_MAX):
-                while puts.running and not puts.failed:
-                    await puts.wait_any()
-        except TimeoutError:
-            slow = ", ".join(puts.running)
-            raise StoreUnavailable(f"{key}: zone {slow} took more than {PUT_S_MAX:g} s") from None
-        finally:
-            puts.cancel()
-        for error in puts.failed.values():
-            raise error
-
-    async def put_widely(
-        self, key: str, body: Body, required: Sequence[str], hopeful: Sequence[str] = ()
-    ) -> list[str]:
-        """Store the object in all these zones; return those that hold it.
-
-        Waits at most `STRAGGLER_S_MAX` for the required zones, and not for the hopeful ones.
-        Raises the error of a required zone if none of the required zones holds it.
-        """
-        if len(required) == 1 and not hopeful:
-            await self._put(required[0], key, body)
-            return list(required)
-        puts = self.start(key, body, [*required, *hopeful])
-        await puts.wait(required, timeout_s=STRAGGLER_S_MAX)
-        self.leave_behind(puts)
-        held = puts.done
-        if any(name in held for name in required):
-            return held
-        for name, error in puts.failed.items():
-            if name in required:
-                raise error
-        raise StoreUnavailable(f"{key}: no zone took it within {STRAGGLER_S_MAX:g} s")
-
-    async def _put(self, name: str, key: str, body: Body) -> None:
+    async def put(self, key: str, body: Body, name: str) -> None:
+        """Store the object in one zone."""
         store = self.store(name)
         health, began_s = self.health[name], _now_s()
         try:
@@ -191,9 +143,27 @@ class Zones:
             raise
         health.was_written(_now_s() - began_s)
 
-    async def get(self, key: str, names: Sequence[str]) -> bytes:
-        """Return the object from the first of the named zones that returns it."""
-        return await self.get_as(key, names, _as_it_is)
+    async def put_widely(
+        self, key: str, body: Body, required: Sequence[str], hopeful: Sequence[str] = ()
+    ) -> list[str]:
+        """Store the object in all these zones; return those that hold it.
+
+        Waits at most `STRAGGLER_S_MAX` for the required zones, and not for the hopeful ones.
+        Raises the error of a required zone if none of the required zones holds it.
+        """
+        if len(required) == 1 and not hopeful:
+            await self.put(key, body, required[0])
+            return list(required)
+        puts = self.start(key, body, [*required, *hopeful])
+        await puts.wait(required, timeout_s=STRAGGLER_S_MAX)
+        self.leave_behind(puts)
+        held = puts.done
+        if any(name in held for name in required):
+            return held
+        for name, error in puts.failed.items():
+            if name in required:
+                raise error
+        raise StoreUnavailable(f"{key}: no zone took it within {STRAGGLER_S_MAX:g} s")
 
     async def get_as(self, key: str, names: Sequence[str], decode: Callable[[bytes], T]) -> T:
         """Return the decoded object; if `decode` raises `Corrupt`, read it from another zone."""
@@ -235,7 +205,7 @@ class Zones:
             while waiting or reading:
                 if waiting:
                     name = waiting.popleft()
-                    reading[asyncio.create_task(self._read(name, read, decode))] = name
+                    reading[begin(self._read(name, read, decode))] = name
                 found, errors = await self._next_answer(reading, bool(waiting), give_up_s)
                 failures += errors
                 if found is not None:
@@ -333,7 +303,3 @@ def _worst(failures: Sequence[RiachoError]) -> RiachoError | None:
             if isinstance(failure, kind) and not isinstance(failure, ObjectMissing):
                 return failure
     return failures[-1] if failures else None
-
-
-def _as_it_is(body: bytes) -> bytes:
-    return body

@@ -1,4 +1,4 @@
-"""The arithmetic of rounds: what tables claim follows from what was measured."""
+"""The arithmetic of rounds: figures in tables follow from measurements."""
 
 import pytest
 
@@ -31,7 +31,7 @@ from benchmarks.side_by_side.targets import (
 PRODUCE = Workload(section="produce", size=100, batch=1000, in_flight=4)
 
 
-def test_a_spread_is_the_median_and_its_ends() -> None:
+def test_a_spread_has_the_median_the_minimum_and_the_maximum() -> None:
     spread = Spread((3.0, 1.0, 2.0))
 
     assert (spread.median, spread.least, spread.most) == (2.0, 1.0, 3.0)
@@ -46,12 +46,12 @@ def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:
 
     ratio = results.ratio(PRODUCE, ARROW_PEER, KAFKA, RATE)
 
-    # Of the medians it would be 90 / 30; the busy round counts for both or for none.
+    # The ratio of the medians would be 90 / 30; a busy round affects both peers or neither.
     assert ratio == Spread((2.0, 10.0, 3.0))
     assert ratio.median == 3.0
 
 
-def test_a_round_that_one_of_both_missed_has_no_ratio() -> None:
+def test_a_round_that_one_peer_missed_has_no_ratio() -> None:
     results = Results()
     results.add(PRODUCE, ARROW_PEER, 0, {RATE: 100.0})
     results.add(PRODUCE, ARROW_PEER, 1, {RATE: 100.0})
@@ -62,12 +62,12 @@ def test_a_round_that_one_of_both_missed_has_no_ratio() -> None:
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 500), (99, 990), (99.9, 999), (100, 1000)])
-def test_percentiles_are_values_that_were_there(percent: float, expected: int) -> None:
+def test_percentiles_are_measured_values(percent: float, expected: int) -> None:
     assert percentile(range(1000, 0, -1), percent) == expected
     assert percentile([7.0], percent) == 7.0
 
 
-def test_everybody_is_first_once() -> None:
+def test_each_peer_is_first_in_turn() -> None:
     peers = ["a", "b", "c"]
 
     orders = [rotated(peers, round_) for round_ in range(4)]
@@ -80,19 +80,19 @@ def test_everybody_is_first_once() -> None:
     ("value", "expected"),
     [(0, "0"), (0.012345, "0.0123"), (9.87, "9.87"), (412.6, "413"), (1_234_567, "1,230,000")],
 )
-def test_three_digits_count(value: float, expected: str) -> None:
+def test_numbers_are_shown_with_three_significant_digits(value: float, expected: str) -> None:
     assert number(value) == expected
 
 
-def test_a_span_names_its_ends() -> None:
+def test_a_span_shows_its_minimum_and_maximum() -> None:
     assert span(Spread((2000.0, 1000.0))) == "1,000 to 2,000"
 
 
-def test_loads_are_parts_of_each_ones_capacity() -> None:
+def test_loads_are_fractions_of_the_capacity_of_each_peer() -> None:
     capacities = {JSON_PEER: 1000.0, KAFKA: 4000.0, "slow": 300.0}
 
     assert rates_of("50 %", capacities) == {JSON_PEER: 500.0, KAFKA: 2000.0, "slow": 150.0}
-    # What one cannot do at all says nothing of its latency.
+    # A peer that cannot reach the rate is left out: its latency would mean nothing.
     assert rates_of(SAME, capacities) == {JSON_PEER: 500.0, KAFKA: 500.0}
 
 
@@ -115,7 +115,7 @@ def test_the_median_decides_on_a_target(
     assert target.row()[-1] == verdict
 
 
-def test_targets_are_told_whether_or_not_they_are_met_or_measured() -> None:
+def test_every_target_has_a_verdict_also_if_missed_or_not_measured() -> None:
     results = Results()
     _, workload = of_batches("produce")[0]
     results.add(workload, ARROW_PEER, 0, {RATE: 50.0, CPU: 0.003})

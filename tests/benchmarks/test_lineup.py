@@ -1,4 +1,4 @@
-"""Turns: whoever fails is named and stopped, and everybody else goes on."""
+"""Peers take turns: one that fails is reported and stopped, and the others continue."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ WORKLOAD = Workload(section="produce", size=10, batch=5, in_flight=1)
 
 
 class Exact:
-    """A peer that writes 100 records a second, by its own account, and remembers."""
+    """A peer that claims to write 100 records a second, and logs its calls."""
 
     durability = SYNCED
 
@@ -60,7 +60,7 @@ class Exact:
 
 
 class ExactEntry(Entry):
-    """Takes a peer that is there already."""
+    """An entry whose peer exists already."""
 
     def make(self) -> Peer:
         peer: Peer = self.options["peer"]
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def test_peers_take_turns_and_a_failed_one_has_no_more(folder: Path) -> None:
+def test_peers_take_turns_and_a_failed_one_gets_no_more(folder: Path) -> None:
     log: list[str] = []
     peers = [
         Exact("a", log),
@@ -103,7 +103,7 @@ def test_peers_take_turns_and_a_failed_one_has_no_more(folder: Path) -> None:
     assert broken.rounds == (100.0,)
 
 
-def test_a_fetch_turn_reads_as_much_as_fits() -> None:
+def test_a_fetch_turn_reads_as_many_records_as_fit_into_its_time() -> None:
     large, small = Exact("large", []), Exact("small", [])
     workload = Workload(section="fetch", size=10, batch=100)
 
@@ -115,14 +115,14 @@ def test_a_fetch_turn_reads_as_much_as_fits() -> None:
     assert measures[RATE] == 1000.0
 
 
-def test_ours_are_always_chosen() -> None:
+def test_our_own_peers_are_always_chosen() -> None:
     assert chosen(["floors"]) == (*OURS, *FLOORS)
     assert {"kafka", "nats"} <= {entry.key for entry in chosen([])}
     with pytest.raises(ValueError, match="nobody"):
         chosen(["nobody"])
 
 
-def test_a_client_that_is_not_installed_is_named() -> None:
+def test_a_client_that_is_not_installed_is_reported_by_name() -> None:
     standing = Stand({})
 
     standing.start(Entry("missing", "no_such_module", "Missing"))
@@ -131,7 +131,7 @@ def test_a_client_that_is_not_installed_is_named() -> None:
     assert "no_such_module" in standing.absent["missing"]
 
 
-def test_a_whole_section_prints_a_table_and_writes_lines(
+def test_a_section_prints_a_table_and_writes_json_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.side_by_side.throughput.PARTITIONS", (1, 2))
@@ -150,14 +150,14 @@ def test_a_whole_section_prints_a_table_and_writes_lines(
     assert all(line["measures"]["records_per_s"]["median"] > 0 for line in documents)
 
 
-def test_a_section_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["profit"])
 
     assert "no section is called profit" in capsys.readouterr().err
 
 
-def test_everybody_is_stopped_also_when_that_is_interrupted(folder: Path) -> None:
+def test_every_peer_is_stopped_even_if_stopping_is_interrupted(folder: Path) -> None:
     log: list[str] = []
 
     class Interrupted(Exact):

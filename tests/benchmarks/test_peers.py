@@ -1,4 +1,4 @@
-"""Ourselves as a peer, against a real gateway: what it counts is what is there."""
+"""Our own peer on a real gateway: its counts equal the records in the log."""
 
 import json
 import urllib.request
@@ -32,7 +32,7 @@ def ends(peer: Riacho, topic: str) -> list[int]:
         return [partition["high_watermark"] for partition in json.load(answer)["partitions"]]
 
 
-def test_what_it_counts_was_written_and_can_be_read(peer: Riacho) -> None:
+def test_the_peers_counts_equal_the_records_written_and_read(peer: Riacho) -> None:
     for topic, partitions in (("one", 1), ("several", 3)):
         peer.make(topic, partitions)
 
@@ -45,7 +45,7 @@ def test_what_it_counts_was_written_and_can_be_read(peer: Riacho) -> None:
     assert peer.durability == SYNCED
 
 
-def test_more_than_there_is_cannot_be_read(peer: Riacho) -> None:
+def test_fetching_more_records_than_were_written_is_an_error(peer: Riacho) -> None:
     peer.make("few")
     written = peer.produce("few", VALUES, batch=10, in_flight=1, seconds=0.05)
 
@@ -53,7 +53,7 @@ def test_more_than_there_is_cannot_be_read(peer: Riacho) -> None:
         peer.fetch("few", written.records + 1, batch=100)
 
 
-def test_each_record_has_a_delay_but_for_the_warm_up(peer: Riacho) -> None:
+def test_every_record_after_the_warm_up_has_a_delay(peer: Riacho) -> None:
     peer.make("tailed")
 
     delays = peer.delays("tailed", VALUES[0], rate=100, seconds=0.5)
@@ -63,7 +63,7 @@ def test_each_record_has_a_delay_but_for_the_warm_up(peer: Riacho) -> None:
     assert ends(peer, "tailed") == [50]
 
 
-def test_a_topic_that_exists_is_an_error(peer: Riacho) -> None:
+def test_making_an_existing_topic_is_an_error(peer: Riacho) -> None:
     peer.make("twice")
 
     with pytest.raises(RuntimeError, match="409"):
@@ -71,14 +71,17 @@ def test_a_topic_that_exists_is_an_error(peer: Riacho) -> None:
 
 
 @pytest.mark.parametrize("kind", FLOORS, ids=lambda kind: kind.__name__)
-def test_floors_write_and_do_nothing_else(kind: type[Floor], tmp_path: Path) -> None:
+def test_floors_only_write_and_leave_no_files(kind: type[Floor], tmp_path: Path) -> None:
     floor = kind()
     floor.start(tmp_path)
     floor.make("t")
 
-    rate = floor.produce("t", VALUES, batch=10, in_flight=2, seconds=0.05)
+    # A disk that is busy may take longer than that for the first batch.
+    rates = (
+        floor.produce("t", VALUES, batch=10, in_flight=2, seconds=s) for s in (0.05, 1, 10, 60)
+    )
+    rate = next(rate for rate in rates if rate.records)
 
-    assert rate.records > 0
     assert rate.records % 10 == 0
     assert floor.cpu_s() > 0
     assert list((tmp_path / "t").iterdir()) == []
@@ -91,12 +94,12 @@ def test_readers_of_one_gateway_share_its_reads(apart: bool) -> None:
     assert reads_per_slice(readers=5, slices=10, apart=apart) <= 1.2
 
 
-def test_batches_go_round_and_round() -> None:
+def test_batches_wrap_around_the_values() -> None:
     assert chunks([b"a", b"b", b"c"], 2) == [[b"a", b"b"], [b"c", b"a"], [b"b", b"c"]]
     assert chunks([b"a", b"b"], 4) == [[b"a", b"b", b"a", b"b"]]
 
 
-def test_chunks_may_come_in_pieces() -> None:
+def test_chunks_can_arrive_in_pieces() -> None:
     chunked = Chunks()
 
     assert chunked.fed(b"3\r\nab") == b""

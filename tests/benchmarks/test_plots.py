@@ -1,4 +1,4 @@
-"""Plots are drawn from lines of JSON, and are the same whenever they are."""
+"""Plots are drawn from lines of JSON, and equal lines give equal plots."""
 
 import json
 from pathlib import Path
@@ -51,12 +51,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_there_is_a_plot_for_everything_measured(file: Path, tmp_path: Path) -> None:
+def test_every_measured_section_gets_a_plot(file: Path, tmp_path: Path) -> None:
     assert plots.main([str(file), "--into", str(tmp_path / "plots")]) == 0
 
     drawn = {path.name: path.read_text() for path in (tmp_path / "plots").iterdir()}
     assert set(drawn) == {"produce.svg", "fetch.svg", "latency.svg", "cost.svg"}
-    # Text is text: it can be searched, and read aloud.
+    # Labels are text elements, which can be searched and read by screen readers.
     assert ">Riacho, JSON (synced)</text>" in drawn["produce.svg"]
     assert ">records of 1,024 B</text>" in drawn["produce.svg"]
     assert ">records/s</text>" in drawn["fetch.svg"]
@@ -65,7 +65,7 @@ def test_there_is_a_plot_for_everything_measured(file: Path, tmp_path: Path) -> 
     assert ">lookup</text>" in drawn["cost.svg"]
 
 
-def test_what_was_not_measured_is_not_drawn(tmp_path: Path) -> None:
+def test_sections_without_measurements_are_not_drawn(tmp_path: Path) -> None:
     assert plots.draw_all(plots.read([]), tmp_path) == []
 
 

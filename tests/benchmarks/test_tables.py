@@ -1,4 +1,4 @@
-"""Tables are made of the same lines as plots."""
+"""Tables are made from the same lines as plots."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def line(peer: str, batch: int, value: float, **more: Any) -> dict[str, Any]:
     return beside("produce", peer, batch=batch, measures={"records_per_s": spread(value)}, **more)
 
 
-def test_a_row_for_each_peer_and_a_column_for_each_workload() -> None:
+def test_a_table_has_a_row_for_each_peer_and_a_column_for_each_workload() -> None:
     lines = [
         line("Riacho, JSON", 1, 900),
         line("Riacho, JSON", 1000, 440_000),
@@ -32,7 +32,7 @@ def test_a_row_for_each_peer_and_a_column_for_each_workload() -> None:
     ]
 
 
-def test_delays_and_targets() -> None:
+def test_tables_of_delays_and_targets_are_printed() -> None:
     measured = {"p50_ms": spread(0.5), "p99_ms": spread(12.3)}
     target = {"section": "targets", "what": "x", "against": "y", "wanted": "≥ 5"}
     lines = [

@@ -1,8 +1,8 @@
-"""Judge histories that were written down.
+"""Check recorded histories against every rule.
 
 python -m tests.checker FILE...              read and merge them, print every broken rule
 python -m tests.checker --smallest FILE...   and the smallest history that shows the first
-python -m tests.checker --bench              how many operations are judged in a second
+python -m tests.checker --bench              measure how many operations are checked in a second
 
 The exit code is 0 if nothing is wrong, 1 if a rule is broken, 2 if a file is no history.
 """
@@ -19,7 +19,7 @@ from tests.checker.sample import sample
 from tests.checker.smallest import lines, smallest
 
 SHOWN_MAX = 10
-"""Of one rule. Who breaks it a thousand times is seen by then."""
+"""At most this many violations of one rule are printed."""
 BENCH_SIZES = (10_000, 100_000)
 
 

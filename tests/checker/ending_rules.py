@@ -1,6 +1,6 @@
-"""The rules of how transactions end: what is answered, how often, and to whom not any more.
+"""Rules of how transactions end: which answers repeated and outdated requests get.
 
-Rules return what is wrong.
+Rules yield violations in words.
 """
 
 from bisect import bisect_left, bisect_right
@@ -57,10 +57,10 @@ def _disagreements(name: str, endings: Sequence[Ending]) -> Iterator[str]:
 
 
 def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
-    """A repeat is told what the first one was told, unless what it belongs to is over.
+    """A repeated request gets the answer of the first one, while that is remembered.
 
-    A transaction is remembered as long as ten others of its id have not ended since; a numbered
-    call until its caller raises the epoch; a call under a key for as long as any history lasts.
+    A transaction is remembered until ten others of its id have ended; a numbered call until its
+    caller raises the epoch; a call under a key for as long as any history lasts.
     """
     settled_s: dict[str, float] = {}
     for ending in history.endings:
@@ -85,9 +85,9 @@ def ends_are_remembered(history: TransactionHistory) -> Iterator[str]:
 
 
 def _epochs_from(history: TransactionHistory) -> Mapping[str, tuple[list[float], list[int]]]:
-    """Return by transactional id: moments, and the lowest epoch that was current then or later.
+    """Return by transactional id: times, and the lowest epoch that was current then or later.
 
-    Epochs only ever grow, so one that was current later says how far they were at most.
+    Epochs only grow, so an epoch that was current later is an upper bound of earlier ones.
     """
     current: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for instance in history.instances:
@@ -106,7 +106,7 @@ def _epochs_from(history: TransactionHistory) -> Mapping[str, tuple[list[float],
 
 
 def _raised_s(history: TransactionHistory) -> Mapping[tuple[str, int], float]:
-    """Return by writer and epoch when the writer first made a call of a higher epoch."""
+    """Return by writer and epoch when the writer first made a call with a higher epoch."""
     began_s: dict[str, dict[int, float]] = defaultdict(dict)
     for ending in history.endings:
         if ending.name.startswith(WRITER):
@@ -155,12 +155,12 @@ def all_partitions_have_one_order_of_transactions(history: TransactionHistory) -
 
 
 def _circle(orders: Sequence[tuple[Place, Sequence[str]]]) -> Iterator[str]:
-    """Say which follow each other in a circle, if any do."""
+    """Describe a cycle of transactions that follow each other, if there is one."""
     following: dict[str, dict[str, Place]] = defaultdict(dict)
     for place, names in orders:
         for one, other in pairwise(names):
             following[one].setdefault(other, place)
-    # Take away those that are behind nobody, again and again: only circles stay, and who is behind.
+    # Repeatedly remove those that follow no other: only cycles, and what follows them, remain.
     ahead = Counter(other for others in following.values() for other in others)
     free = [name for name in following if not ahead[name]]
     while free:
@@ -187,7 +187,7 @@ def _circle(orders: Sequence[tuple[Place, Sequence[str]]]) -> Iterator[str]:
 
 
 def transactions_keep_the_order_of_time(history: TransactionHistory) -> Iterator[str]:
-    """What was asked for after something else was committed comes behind it."""
+    """A transaction requested after another one was committed comes after it."""
     asked_s, acked_s = asked_to_commit_s(history), _acked_s(history)
     for place, names in _orders(history):
         latest_s, before = -inf, ""
@@ -213,7 +213,7 @@ def _acked_s(history: TransactionHistory) -> Mapping[str, float]:
 
 
 def every_instance_has_an_epoch_of_its_own(history: TransactionHistory) -> Iterator[str]:
-    """Else neither of two that have the same could be told from the other, or fenced."""
+    """Two instances with the same epoch could not be distinguished or fenced."""
     seen: dict[tuple[str, int, int], Instance] = {}
     for instance in history.instances:
         key = instance.transactional_id, instance.producer_id, instance.epoch
@@ -223,12 +223,12 @@ def every_instance_has_an_epoch_of_its_own(history: TransactionHistory) -> Itera
 
 
 def zombies_commit_nothing(history: TransactionHistory) -> Iterator[str]:
-    """A commit that nobody asked for before a newer instance was announced does not happen."""
+    """A commit first requested after a newer instance was announced never takes effect."""
     asked_s = asked_to_commit_s(history)
     instances: dict[tuple[str, int], list[Instance]] = defaultdict(list)
     for instance in sorted(history.instances, key=lambda instance: instance.epoch):
         instances[instance.transactional_id, instance.producer_id].append(instance)
-    # The earliest of each and all newer ones.
+    # For each epoch the earliest announcement of that epoch and all newer ones.
     first = {key: list(accumulate(reversed(of), _earlier))[::-1] for key, of in instances.items()}
     epochs = {key: [instance.epoch for instance in of] for key, of in instances.items()}
     happened = [(e.name, str(e)) for e in history.endings if e.answer == COMMITTED]

@@ -1,6 +1,6 @@
-"""The rules of those who copy exactly once, and of those who number what they write at once.
+"""Rules of clients that copy exactly once, and of clients that number their atomic calls.
 
-A copy is named `source:number@attempt`. Rules return what is wrong.
+A copy is named `source:number@attempt`. Rules yield violations in words.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What is said of a whole run: facts, and complaints in words."""
+"""Statements about a whole run: facts, and complaints in words."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that holds of the whole run; it is not written if it is as usual."""
+    """A property of the whole run; it is not written if it has its default."""
 
     name: str
     value: float | int | str | bool | None
@@ -15,7 +15,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Complaint:
-    """What somebody found wrong, in words."""
+    """A problem that a client or a check reported, in words."""
 
     about: str
     text: str
@@ -26,13 +26,13 @@ def _sum(values: list[Any]) -> Any:
 
 
 def _all(values: list[Any]) -> Any:
-    """None is said by those who know of none."""
+    """Return whether all known values are true; None if no value is known."""
     known = [value for value in values if value is not None]
     return all(known) if known else None
 
 
 def _the_one(values: list[Any]) -> Any:
-    """Return what those say who say anything. Raises `ValueError` if they disagree."""
+    """Return the only value that was given. Raises `ValueError` if values differ."""
     said = {value for value in values if value}
     if len(said) > 1:
         raise ValueError(f"there are {sorted(said)}")
@@ -52,7 +52,7 @@ FACTS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "keyed.killed": _sum,
     "keyed.tombstone_s": _the_one,
 }
-"""What holds of a whole run, and how one is made of what several say."""
+"""Facts about a whole run, and how those of several histories are combined."""
 
 COMPLAINTS: Final = (
     "damage",
@@ -65,7 +65,7 @@ COMPLAINTS: Final = (
 
 
 def paths_of(history: Any, before: str = "") -> Iterator[str]:
-    """Yield where a history holds anything, in dots."""
+    """Yield the dotted path of every field of a history."""
     for each in fields(history):
         value = getattr(history, each.name)
         if is_dataclass(value):

@@ -1,6 +1,6 @@
-"""The rules of consumer groups, each a function over what members saw. They return what is wrong.
+"""Rules of consumer groups, each a function over what members saw. They yield violations in words.
 
-`log` is what was written to and read from the topic that the group reads.
+`log` holds the writes and reads of the topic that the group reads.
 """
 
 from bisect import bisect_right
@@ -14,8 +14,8 @@ from tests.checker.read_back import Highest
 
 
 @dataclass(frozen=True)
-class Told:
-    """An answer that a member got. `name` stays the same when a static member restarts."""
+class Assigned:
+    """An assignment that a member received. A static member keeps its `name` over restarts."""
 
     name: str
     generation: int
@@ -26,10 +26,10 @@ class Told:
 
 @dataclass(frozen=True)
 class Read:
-    """A member reads a partition from one moment to another.
+    """The time during which a member reads a partition.
 
-    `beaten_s` is when its last heartbeat that was answered had begun, by the end of the time.
-    `ended_s` is when it stopped, as it was told to or because it had to join again.
+    `beaten_s` is when its last answered heartbeat had begun, at the end of that time.
+    `ended_s` is when it stopped, because it had to give the partition up or to join again.
     """
 
     name: str
@@ -60,17 +60,17 @@ class Committing:
     began_s: float
     acked: bool
     ended_s: float | None = None
-    """None: not noted, so it is held against nobody but who looks last."""
+    """None: not recorded, so only the last look must show this commit."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What someone who only looks found committed."""
+    """The committed offsets that an observer outside the group read."""
 
     at_s: float
     offsets: Mapping[Partition, int]
     began_s: float | None = None
-    """When it was asked for; None: nobody else looked meanwhile."""
+    """When the request began; None: no other observer looked at the same time."""
 
     @property
     def since_s(self) -> float:
@@ -80,15 +80,15 @@ class Seen:
 @dataclass
 class GroupHistory:
     session_s: float = 0.0
-    told: list[Told] = field(default_factory=list)
+    told: list[Assigned] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
     commits: list[Committing] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    """What no member should ever be answered."""
+    """Errors that no member should ever receive."""
     is_drained: bool | None = None
-    """Whether all was read and committed in the end; None: there was no group."""
+    """Whether everything was read and committed in the end; None: there was no group."""
 
 
 def one_owner_per_partition_per_generation(group: GroupHistory, _: LogHistory) -> Iterator[str]:
@@ -103,12 +103,12 @@ def one_owner_per_partition_per_generation(group: GroupHistory, _: LogHistory) -
 def a_partition_moves_only_when_it_was_given_up(
     group: GroupHistory, _: LogHistory
 ) -> Iterator[str]:
-    """Two may read one partition only if the session of one had ended, though it did not know."""
+    """Two members may read one partition only if the session of one had expired unnoticed."""
     by_partition: dict[Partition, list[Read]] = defaultdict(list)
     for read in sorted(group.reads, key=lambda read: read.began_s):
         by_partition[read.partition].append(read)
     for reads in by_partition.values():
-        # Until when somebody owns it: the longest, and the longest of those with another name.
+        # The read that owns the partition longest, and the longest one of another member.
         owners: list[tuple[float, Read]] = []
         for _, beginners in groupby(reads, key=lambda read: read.began_s):
             together = list(beginners)
@@ -126,7 +126,7 @@ def _owned_until_s(read: Read, session_s: float) -> float:
 
 
 def _two_longest(owners: list[tuple[float, Read]]) -> list[tuple[float, Read]]:
-    """Return the one that owns longest, and then the one of another name that does."""
+    """Return the longest owner, then the longest one with another name."""
     longest = max(owners, key=lambda owner: owner[0])
     others = [owner for owner in owners if owner[1].name != longest[1].name]
     return [longest, max(others, key=lambda owner: owner[0])] if others else [longest]
@@ -138,7 +138,7 @@ def stale_generations_are_refused(group: GroupHistory, _: LogHistory) -> Iterato
         known = told.at_s, told.generation
         first_told[told.generation] = min(known, first_told.get(told.generation, known))
     generations = sorted(first_told)
-    # The earliest of this and all later generations.
+    # For each generation the earliest time of that and all later generations.
     earliest = list(accumulate((first_told[g] for g in reversed(generations)), min))[::-1]
     calls: list[Delivered | Committing] = [*group.delivered, *group.commits]
     for call in calls:
@@ -153,7 +153,7 @@ def stale_generations_are_refused(group: GroupHistory, _: LogHistory) -> Iterato
 def nothing_is_committed_that_was_not_delivered(
     group: GroupHistory, log: LogHistory
 ) -> Iterator[str]:
-    """Each offset is looked at once, when it is first behind what is committed."""
+    """Each offset is checked once, when a committed offset first exceeds it."""
     first_s: dict[tuple[Partition, int], float] = {}
     for one in sorted(group.delivered, key=lambda one: one.at_s):
         for offset in one.offsets:
@@ -171,7 +171,7 @@ def nothing_is_committed_that_was_not_delivered(
 
 
 def a_member_passes_over_nothing(group: GroupHistory, log: LogHistory) -> Iterator[str]:
-    """In one generation it goes on where it was; who comes back begins with what is committed."""
+    """Within a generation a member continues where it was, or at the committed offset."""
     reached: dict[tuple[str, int, Partition], int] = {}
     for one in group.delivered:
         key = one.name, one.generation, one.partition
@@ -196,7 +196,7 @@ def committed_offsets_never_go_back(group: GroupHistory, _: LogHistory) -> Itera
 
 
 def acknowledged_commits_are_kept(group: GroupHistory, _: LogHistory) -> Iterator[str]:
-    """Who looks after a commit was acknowledged sees it, or a later one."""
+    """A look after a commit was acknowledged shows that commit or a later one."""
     if not group.seen:
         return
     last_s = max(seen.since_s for seen in group.seen)

@@ -1,7 +1,7 @@
-"""Everything that was seen in one run, and whether it may have happened.
+"""Everything that was observed in one run, and whether it breaks a rule.
 
-`RULES` has every rule there is, by its name; `tests/checker/RULES.md` says which promise each of
-them holds us to. A rule takes time that grows with the history, and not much faster.
+`RULES` has every rule by its name; `tests/checker/RULES.md` names the promise that each rule
+checks. The time of a rule grows about linearly with the history.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,15 +23,15 @@ class History(LogHistory):
     transactions: TransactionHistory = field(default_factory=TransactionHistory)
     keyed: KeyedHistory = field(default_factory=KeyedHistory)
     damage: list[str] = field(default_factory=list)
-    """What a check of all stores found wrong at the end."""
+    """Problems that a check of all stores found at the end."""
     stuck: list[str] = field(default_factory=list)
-    """What did not move again after the faults had ended."""
+    """Clients and jobs that made no progress after the faults had ended."""
     batches: int = 0
-    """Flushes that went into the table, by gateways that were not killed."""
+    """Flushes written into the table, counted by gateways that were not killed."""
 
 
 def every_referenced_object_exists(history: History) -> Iterator[str]:
-    """With its checksum: what a check of all stores says."""
+    """A check of all stores found every object with its checksum."""
     yield from history.damage
 
 

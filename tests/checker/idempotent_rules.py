@@ -1,7 +1,7 @@
-"""The rules of idempotent producers, each a function over what gateways answered them.
+"""Rules of idempotent producers, each a function over the answers that they got from gateways.
 
-Every copy of a request is one `Sent`, whether or not its answer arrived. They return what is
-wrong. `log` is what was written to and read from the topic that they write to.
+Every copy of a request is one `Sent`, whether or not its answer arrived. Rules yield violations in
+words. `log` holds the writes and reads of the topic that the producers write to.
 """
 
 import heapq
@@ -21,13 +21,13 @@ OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 STALE = "INVALID_PRODUCER_EPOCH"
 DUPLICATE = "DUPLICATE_SEQUENCE_NUMBER"
 UNAVAILABLE = "unavailable"
-"""Nothing was written by this copy, for reasons that pass."""
+"""This copy wrote nothing, for a temporary reason."""
 UNKNOWN = "unknown"
 ACKED = "acked"
 
 
 class Line(NamedTuple):
-    """Who counts records: one producer, one partition, one epoch."""
+    """What sequence numbers count for: one producer, one partition, one epoch."""
 
     producer: int
     partition: int
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Sent:
-    """A copy of a request, and what the gateway said of it."""
+    """A copy of a request, and the gateway's answer to it."""
 
     line: Line
     sequence: int
@@ -63,9 +63,9 @@ class Sent:
 class IdempotentHistory:
     sent: list[Sent] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    """What no producer should ever be answered."""
+    """Errors that no producer should ever receive."""
     stuck: list[str] = field(default_factory=list)
-    """What could not be written though all was calm."""
+    """Batches that could not be written although no fault was active."""
 
 
 def idempotent_sequences_appear_once(history: IdempotentHistory, log: LogHistory) -> Iterator[str]:
@@ -81,7 +81,7 @@ def idempotent_sequences_appear_once(history: IdempotentHistory, log: LogHistory
 def a_producers_numbers_are_in_order_and_without_gaps(
     history: IdempotentHistory, log: LogHistory
 ) -> Iterator[str]:
-    """What comes first in a log that was cut off may have any number."""
+    """The first record of a log whose start was deleted may have any number."""
     numbers = _numbers(history)
     last: dict[tuple[int, int], tuple[int, int]] = {}
     for partition, records in log.final.items():
@@ -130,7 +130,7 @@ def refused_batches_are_not_written(history: IdempotentHistory, log: LogHistory)
 def what_is_called_a_duplicate_is_in_the_log(
     history: IdempotentHistory, log: LogHistory
 ) -> Iterator[str]:
-    """It must be there, unless the log was cut off: then it may be gone."""
+    """It must be in the log, unless the start of the log was deleted."""
     back = ReadBack(log.final)
     written = {value for _, _, value in everything_read(log)}
     for sent in history.sent:
@@ -151,7 +151,7 @@ def the_last_five_batches_are_remembered(
     begun = sorted((began_s, line, sequence) for (line, sequence), began_s in first_s.items())
     called = [sent for sent in history.sent if sent.answer == DUPLICATE]
     called.sort(key=lambda sent: sent.ended_s)
-    # Of each line the highest that had begun: if all of those came after a batch, enough did.
+    # The highest batches of each line that had begun: a batch before all of them may be forgotten.
     highest: dict[Line, list[int]] = defaultdict(list)
     place = 0
     for sent in called:
@@ -167,7 +167,7 @@ def the_last_five_batches_are_remembered(
 
 
 def stale_epochs_are_refused(history: IdempotentHistory, _: LogHistory) -> Iterator[str]:
-    """After a newer epoch was acknowledged, nothing of an older one is written any more."""
+    """After a newer epoch was acknowledged, no batch of an older one is written."""
     acks: dict[tuple[int, int], list[Sent]] = defaultdict(list)
     for sent in history.sent:
         if sent.base is not None:
@@ -185,7 +185,7 @@ def stale_epochs_are_refused(history: IdempotentHistory, _: LogHistory) -> Itera
 def _late(
     of_producer: Sequence[Sent], newer_s: dict[int, float], newer_base: dict[int, int]
 ) -> Iterator[str]:
-    """Say which began when a newer epoch was known, and are behind where that began."""
+    """Yield copies that began after a newer epoch was acknowledged and were written after it."""
     epochs = sorted(newer_s, key=lambda epoch: newer_s[epoch])
     known = Stairs()
     place = 0
@@ -193,16 +193,16 @@ def _late(
         while place < len(epochs) and newer_s[epochs[place]] < sent.began_s:
             known.add(epochs[place], newer_base[epochs[place]])
             place += 1
-        # A copy of what was there before is answered with where that is.
+        # A copy of a batch that was written earlier is answered with its old offset.
         epoch, base = known.lowest_above(sent.line.epoch)
         if (sent.base or 0) > base:
             yield f"{sent} after epoch {epoch} at {newer_s[epoch]}"
 
 
 class Stairs:
-    """Pairs of numbers, of which only those matter that none has a higher first and lower second.
+    """Pairs of numbers, without those for which another has a higher first and a lower second.
 
-    So both rise together, and the lowest second of all that have a higher first is the next one.
+    So both numbers rise together, and the lowest second of all with a higher first is the next.
     """
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Stairs:
         self._seconds[start:place] = [second]
 
     def lowest_above(self, first: int) -> tuple[int, float]:
-        """Return the pair with the lowest second of those with a higher first."""
+        """Return the pair with the lowest second among those with a higher first."""
         place = bisect_right(self._firsts, first)
         if place == len(self._firsts):
             return first, float("inf")
@@ -228,7 +228,7 @@ class Stairs:
 
 
 def who_keeps_the_order_is_not_refused(history: IdempotentHistory, _: LogHistory) -> Iterator[str]:
-    """A gap needs something that is missing, and a stale epoch a newer one."""
+    """A refused sequence needs a missing predecessor, and a refused epoch needs a newer one."""
     acked_s: dict[tuple[Line, int], float] = {}
     epochs: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     for sent in history.sent:
@@ -250,7 +250,7 @@ def who_keeps_the_order_is_not_refused(history: IdempotentHistory, _: LogHistory
 
 
 def _began_since(began_s: dict[int, float]) -> dict[int, float]:
-    """Return of each epoch when the first of all that are newer began."""
+    """Return for each epoch when the first of all newer ones began."""
     epochs = sorted(began_s, reverse=True)
     earliest = accumulate((began_s[epoch] for epoch in epochs), min, initial=float("inf"))
     return dict(zip(epochs, earliest, strict=False))
@@ -265,7 +265,7 @@ def producers_meet_no_other_errors(history: IdempotentHistory, _: LogHistory) ->
 
 
 def _numbers(history: IdempotentHistory) -> dict[str, tuple[Line, int]]:
-    """Return by value: who counted it, and its number."""
+    """Return the line and the sequence number of each value."""
     return {
         value: (sent.line, sent.sequence + row)
         for sent in history.sent

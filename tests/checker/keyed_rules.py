@@ -1,4 +1,4 @@
-"""The rules of a compacted topic: what may go, what must stay, and where."""
+"""Rules of a compacted topic: which records may be removed, and which must stay at their offset."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -46,7 +46,7 @@ class Look:
 
     @property
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Yield from where to where it found nothing."""
+        """Yield the ranges of offsets in which the fetch found no record."""
         start = self.asked
         for offset in sorted(record.offset for record in self.records):
             if start < offset:
@@ -57,7 +57,7 @@ class Look:
 
 
 SKEW_S = 120.0
-"""Clocks of janitors are apart, and a look takes time: by less than this together."""
+"""Upper bound of the difference between janitors' clocks plus the time that a look takes."""
 
 
 @dataclass
@@ -65,20 +65,20 @@ class KeyedHistory:
     written: list[Written] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     final: dict[int, list[Record]] = field(default_factory=dict)
-    """After a last compaction, when nothing fails any more."""
+    """The log after a last compaction, when no fault is active."""
     compacted: int = 0
     swept: int = 0
     swept_batches: int = 0
     lost_leases: int = 0
     killed: int = 0
     tombstone_s: float = 0
-    """How long tombstones live at least."""
+    """The minimum time for which tombstones are kept."""
 
 
 def what_is_last_survives(history: KeyedHistory) -> Iterator[str]:
     finals = _by_key(history.final)
     back = ReadBack({p: ((r.offset, r) for r in records) for p, records in history.final.items()})
-    # Nobody knows of these whether they replaced what was there, and went away themselves.
+    # These may have replaced the record before them and been removed themselves.
     removed = {
         (sent.partition, sent.key)
         for sent in history.written
@@ -171,10 +171,10 @@ class Lasting:
         self._latest_s = list(accumulate((one.began_s for one in self._sent), max))
 
     def within(self, start: int, end: int, since_s: float) -> Iterator[Written]:
-        """Yield what is between two offsets, and was begun after a moment.
+        """Yield records between two offsets that were begun after `since_s`.
 
-        Offsets and moments mostly grow together, so it looks from the end on, no further than
-        to where all that is left was begun before.
+        Offsets and times mostly grow together, so the search starts at the end and stops where
+        all remaining records were begun earlier.
         """
         place = bisect_left(self._offsets, end) - 1
         while place >= 0 and self._offsets[place] >= start and self._latest_s[place] > since_s:

@@ -1,10 +1,10 @@
-"""Every kind of operation: which record it is, where in a history it belongs, what it says.
+"""Every kind of operation: its record type, its place in a history, and its fields.
 
-Typed records and flat operations hold the same. A kind names the fields of a record that are its
-client, its start and its end; of the others some are results, the rest arguments. An outcome may
-imply results (what failed has no offset), which are then not written. What is no call is a small
-record of its own here: a partition as it was read in the end, a fact about the whole run, a
-complaint in words.
+Typed records and flat operations hold the same data. A kind names the fields of a record that are
+its client, its start and its end; of the others some are results, the rest are arguments. An
+outcome may imply results (a failed call has no offset), which are then not written. Entries that
+are not calls have small record types here: a partition as it was read in the end, a fact about the
+whole run, a complaint in words.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 from tests.checker import idempotent_rules, transaction_rules
 from tests.checker.facts import COMPLAINTS, FACTS, Complaint, Fact
-from tests.checker.group_rules import Committing, Delivered, Read, Seen, Told
+from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
 from tests.checker.history import History
 from tests.checker.idempotent_rules import Sent
 from tests.checker.keyed_rules import Look, Record, Written
@@ -27,7 +27,7 @@ Outcome = Literal["ok", "failed", "unknown"]
 
 @dataclass(frozen=True)
 class LogRead:
-    """A partition of the log as it was in the end."""
+    """The final state of a partition of the log."""
 
     partition: int
     records: list[tuple[int, str]]
@@ -41,7 +41,7 @@ class LogStart:
 
 @dataclass(frozen=True)
 class SourceRead:
-    """What copiers had to copy of a partition."""
+    """The records of a source partition that copiers had to copy."""
 
     partition: int
     values: list[str]
@@ -49,7 +49,7 @@ class SourceRead:
 
 @dataclass(frozen=True)
 class PlaceRead:
-    """A partition that transactions write to, as it was in the end."""
+    """The final state of a partition that transactions write to."""
 
     place: Place
     records: list[tuple[int, str]]
@@ -57,7 +57,7 @@ class PlaceRead:
 
 @dataclass(frozen=True)
 class KeyedRead:
-    """A compacted partition as it was in the end."""
+    """The final state of a compacted partition."""
 
     partition: int
     records: list[Record]
@@ -100,13 +100,13 @@ class Kind:
     op: str
     type: type
     at: str = ""
-    """The list or mapping of a history that it belongs to."""
+    """The list or mapping of a history that holds its records."""
     client: str = ""
     times: tuple[str, str] = ("", "")
-    """Which fields are its start and its end, if any."""
+    """The fields that are its start and its end, if any."""
     results: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
-    """Of these fields a smaller history may leave out some items."""
+    """Fields of which a smaller history may omit items."""
     outcome_of: Callable[[Any], Outcome] = _always_ok
     implied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class Kind:
     names: list[str] = field(init=False)
     args: tuple[str, ...] = field(init=False)
     by_place: frozenset[str] = field(init=False)
-    """Mappings whose keys no JSON object can have: they are written as pairs."""
+    """Mappings whose keys are not valid in JSON: they are written as pairs."""
     required: set[str] = field(init=False)
 
     @property
@@ -159,7 +159,7 @@ class Kind:
             )
 
     def put(self, history: History, record: Any) -> None:
-        """Add one to `history`. Raises `ValueError` if it has another in its place."""
+        """Add a record to `history`. Raises `ValueError` if its place is taken."""
         if self.type is Fact:
             if record.name not in FACTS:
                 raise ValueError(f"there is no fact {record.name!r}")
@@ -225,7 +225,7 @@ KINDS: Final = (
     ),
     Kind(
         op="hear_assignment",
-        type=Told,
+        type=Assigned,
         at="group.told",
         client="name",
         results=("generation", "assignment"),

@@ -1,8 +1,7 @@
-"""The rules of the log, each a function over a history. They return what is wrong.
+"""Rules of the log, each a function over a history. They yield violations in words.
 
-Values are unique: whoever sends the same again sends another. Calls of one client are in the order
-in which it made them. A log may begin later than at 0, for what came before was deleted; then
-`log_starts` has where.
+Values are unique. Calls of one client are in the order in which it made them. If the start of a log
+was deleted, `log_starts` has its first offset.
 """
 
 from collections import defaultdict
@@ -17,14 +16,14 @@ Partition = int
 Value = str
 
 VIEW_AGE_S = 1.0
-"""So old may a gateway's view be when it answers a fetch that does not reach the end."""
+"""Maximum age of a gateway's view in the answer of a fetch that does not reach the end."""
 
 
 @dataclass(frozen=True)
 class Produced:
     """One call to produce. `base` is None if it failed or its outcome is not known.
 
-    If it was sent several times, it began with the first and ended with the first answer.
+    If it was sent several times, it begins with the first copy and ends with the first answer.
     """
 
     client: int
@@ -37,7 +36,7 @@ class Produced:
 
     @property
     def places(self) -> Iterable[tuple[int, Value]]:
-        """Where its values are, if that was told."""
+        """The offsets of its values, if it was acknowledged."""
         return () if self.base is None else enumerate(self.values, self.base)
 
     @property
@@ -60,7 +59,7 @@ class Fetched:
 
     @property
     def is_at_the_end(self) -> bool:
-        """Whether it says that there is no more, which must be so now."""
+        """Whether the answer claims that there are no more records, which must be current."""
         return self.next_offset >= self.high_watermark
 
     @property
@@ -75,7 +74,7 @@ class LogHistory:
     final: dict[Partition, list[tuple[int, Value]]] = field(default_factory=dict)
     """The log at the end: offset and value of every record."""
     log_starts: dict[Partition, int] = field(default_factory=dict)
-    """Where each partition begins at the end, if not at 0: what came before was expired."""
+    """The first offset of each partition at the end, if not 0: earlier records were deleted."""
 
     def log_start(self, partition: Partition) -> int:
         return self.log_starts.get(partition, 0)
@@ -92,7 +91,7 @@ def acked_records_are_at_their_offset(history: LogHistory) -> Iterator[str]:
 
 
 def one_offset_one_value(history: LogHistory) -> Iterator[str]:
-    """Whoever says what is at an offset says the same, also of what is gone by now."""
+    """All reads and acknowledgements of an offset agree, also if it was deleted later."""
     known: dict[tuple[Partition, int], tuple[Value, str]] = {}
     for partition, offset, value, words in everything_told(history):
         before, by = known.setdefault((partition, offset), (value, words))
@@ -133,7 +132,7 @@ def nothing_appears_twice(history: LogHistory) -> Iterator[str]:
 
 
 def nothing_comes_from_nowhere(history: LogHistory) -> Iterator[str]:
-    """What is read was sent, to where it is, and was not refused."""
+    """Every record that was read was sent to that partition and was not refused."""
     sent: dict[tuple[Partition, Value], bool] = {}
     for call in history.produced:
         may_be = call.base is not None or call.may_have_applied
@@ -162,7 +161,7 @@ def nothing_is_read_before_it_was_sent(history: LogHistory) -> Iterator[str]:
 
 
 def a_producers_order_holds(history: LogHistory) -> Iterator[str]:
-    """Within each call, and behind all that was acked. What was given up may yet be written."""
+    """Order holds within a call, and after all acked calls. Calls given up may be written later."""
     places: dict[tuple[Partition, Value], int] = {}
     for partition, offset, value, _ in everything_told(history):
         places.setdefault((partition, value), offset)
@@ -183,7 +182,7 @@ def a_producers_order_holds(history: LogHistory) -> Iterator[str]:
 
 
 def appends_keep_the_order_of_time(history: LogHistory) -> Iterator[str]:
-    """What was begun after something else was acked comes behind it."""
+    """A call that began after another one was acked comes after it."""
     places: dict[tuple[Partition, Value], int] = {}
     for partition, offset, value, _ in everything_told(history):
         places.setdefault((partition, value), offset)
@@ -204,10 +203,10 @@ def appends_keep_the_order_of_time(history: LogHistory) -> Iterator[str]:
 
 
 def reads_see_what_was_acked_before(history: LogHistory) -> Iterator[str]:
-    """A fetch that says it is at the end has seen all that was acked before it began."""
+    """A fetch that claims to be at the end has seen everything acked before it began."""
     acks = _highest(_acks(history))
     for fetch in history.fetched:
-        # One that finds records may stop early; only one at the end must look again.
+        # A fetch that found records may end early; only one at the end must be current.
         if fetch.values and not fetch.is_at_the_end:
             continue
         seen = max(fetch.high_watermark, fetch.next_offset)
@@ -217,7 +216,7 @@ def reads_see_what_was_acked_before(history: LogHistory) -> Iterator[str]:
 
 
 def high_watermarks_never_go_back(history: LogHistory) -> Iterator[str]:
-    """Nor behind what was acked, nor in the end. Only readers in the middle are told old ones."""
+    """Nor are they below acked offsets or the end. Only reads before the end may get old ones."""
     told = _highest(_watermarks(history))
     back = ReadBack(history.final)
     for fetch in history.fetched:
@@ -262,7 +261,7 @@ def readers_skip_nothing(history: LogHistory) -> Iterator[str]:
     for fetch in history.fetched:
         offsets = [offset for offset, _ in fetch.values]
         steps = [*offsets, fetch.next_offset]
-        # Who asks for what was deleted may be given what there is.
+        # A fetch of deleted offsets may return the first records that are left.
         if steps[0] != fetch.offset and not fetch.offset < steps[0] <= fetch.log_start:
             yield f"{fetch.words} and got {steps[0]} of a log from {fetch.log_start}"
         for one, following in pairwise(steps):
@@ -271,7 +270,7 @@ def readers_skip_nothing(history: LogHistory) -> Iterator[str]:
 
 
 def a_reader_passes_over_nothing(history: LogHistory) -> Iterator[str]:
-    """Who goes on, goes on where it was, or behind what was deleted; it may also go back."""
+    """A reader continues where it was, or after deleted offsets; it may also go back."""
     reached: dict[tuple[int, Partition], int] = {}
     for fetch in history.fetched:
         key = fetch.client, fetch.partition
@@ -291,7 +290,7 @@ def everything_read(history: LogHistory) -> Iterator[tuple[Partition, int, Value
 
 
 def everything_told(history: LogHistory) -> Iterator[tuple[Partition, int, Value, str]]:
-    """Yield every place of a value that anybody was told of, and by whom."""
+    """Yield every place of a value that a client saw, and how it saw it."""
     for partition, records in history.final.items():
         for offset, value in records:
             yield partition, offset, value, "in the end"
@@ -303,26 +302,26 @@ def everything_told(history: LogHistory) -> Iterator[tuple[Partition, int, Value
             yield fetch.partition, offset, value, "fetched"
 
 
-Told = tuple[float, int, Produced | Fetched]
+Observed = tuple[float, int, Produced | Fetched]
 
 
-def _acks(history: LogHistory) -> Iterator[Told]:
+def _acks(history: LogHistory) -> Iterator[Observed]:
     for call in history.produced:
         if call.base is not None:
             yield call.ended_s, call.base + len(call.values), call
 
 
-def _watermarks(history: LogHistory) -> Iterator[Told]:
+def _watermarks(history: LogHistory) -> Iterator[Observed]:
     yield from _acks(history)
     yield from ((fetch.ended_s, fetch.high_watermark, fetch) for fetch in history.fetched)
 
 
-def _starts(history: LogHistory) -> Iterator[Told]:
+def _starts(history: LogHistory) -> Iterator[Observed]:
     yield from ((fetch.ended_s, fetch.log_start, fetch) for fetch in history.fetched)
 
 
-def _highest(told: Iterable[Told]) -> dict[Partition, Highest]:
-    by_partition: dict[Partition, list[Told]] = defaultdict(list)
+def _highest(told: Iterable[Observed]) -> dict[Partition, Highest]:
+    by_partition: dict[Partition, list[Observed]] = defaultdict(list)
     for each in told:
         by_partition[each[2].partition].append(each)
     return defaultdict(lambda: Highest(()), {p: Highest(of) for p, of in by_partition.items()})

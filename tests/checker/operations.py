@@ -1,11 +1,11 @@
-"""Histories as flat operations: JSON lines that any process can write, and this one reads.
+"""Histories as flat operations: JSON lines that any process can write.
 
     {"client": 3, "op": "produce", "start": 1.5, "end": 1.6, "outcome": "ok",
      "args": {"partition": 0, "values": ["a"]}, "result": {"base": 7}}
 
-`tests/checker/kinds.py` has every `op` there is. An outcome is `ok`, `failed` (it did not happen)
-or `unknown` (it may have happened, or may yet). `start` and `end` are seconds of one clock that
-all clients share; null is a moment that is not known. `dump` and `load` lose nothing.
+`tests/checker/kinds.py` has every `op`. An outcome is `ok`, `failed` (it did not happen) or
+`unknown` (it may have happened, or may still happen). `start` and `end` are seconds of one clock
+that all clients share; null is a time that is not known. `dump` and `load` lose nothing.
 """
 
 import heapq
@@ -35,7 +35,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MalformedHistory(ValueError):
-    """What was written down is no history. The message says where, and what is wrong."""
+    """A file is not a history. The message says where, and what is wrong."""
 
 
 class Entry(NamedTuple):
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     record: Any
 
     def at_s(self) -> float:
-        """When it ended; if that is not known, when it began."""
+        """When it ended; when it began if the end is not known."""
         for name in (self.kind.end, self.kind.start):
             at_s = getattr(self.record, name) if name else None
             if at_s is not None and math.isfinite(at_s):
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 def entries(history: History) -> list[Entry]:
-    """Return all there is: facts, then what happened in the order of time, then what was left."""
+    """Return all entries: facts, then operations in the order of time, then final reads."""
     timed = [kind for kind in KINDS if kind.start]
     first, last = KINDS[: KINDS.index(timed[0])], KINDS[KINDS.index(timed[-1]) + 1 :]
     between = [kind for kind in KINDS if kind not in first and kind not in last]
@@ -74,7 +74,7 @@ def operations(history: History) -> list[Operation]:
 
 
 def history_of(operations: Iterable[Operation]) -> History:
-    """Return the history that these make. Raises `MalformedHistory`."""
+    """Return the history of these operations. Raises `MalformedHistory`."""
     return _gathered((f"operation {number}", each) for number, each in enumerate(operations, 1))
 
 
@@ -130,7 +130,7 @@ def record_of(operation: Operation) -> Any:
 
 
 def encode(operation: Operation) -> bytes:
-    """Return the line of an operation, with its end."""
+    """Return an operation as a line, with its newline."""
     return msgspec.json.encode(operation) + b"\n"
 
 
@@ -140,15 +140,15 @@ def dump(history: History, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> History:
-    """Return the history that `dump` wrote, or any number of clients. Raises `MalformedHistory`."""
+    """Return the history that `dump` or any clients wrote. Raises `MalformedHistory`."""
     with Path(path).open("rb") as file:
         return _gathered(_lines(str(path), file))
 
 
 def merge(histories: Sequence[History]) -> History:
-    """Return what several clients saw together. Raises `MalformedHistory` if they contradict.
+    """Merge the histories of several clients. Raises `MalformedHistory` if they contradict.
 
-    Their clocks must be one, and their names must differ. What each saw keeps its order.
+    They must share a clock and have different names. The operations of each keep their order.
     """
     merged = heapq.merge(*map(_without_facts, histories), key=Entry.at_s)
     try:
@@ -201,7 +201,7 @@ def _refuse_others(where: str, given: Iterable[str], known: Sequence[str]) -> No
 
 
 def _moment(record: Any, name: str) -> float | None:
-    """JSON has no infinity: it stands for an end that is not known, and so does null."""
+    """Return the time, or null if it is not known or infinite, which JSON cannot express."""
     if not name:
         return None
     at_s = getattr(record, name)

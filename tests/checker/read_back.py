@@ -1,7 +1,7 @@
-"""What was read in the end, and what was known before: how rules ask, and how they say it.
+"""Final reads, and the highest numbers known before a time: how rules look up and word both.
 
-A rule that misses something rests on what *was* read, so its words say that: the neighbours of a
-gap, or where the log ends. Who takes away the evidence gets other words.
+A rule that misses a record relies on what *was* read, so its words name that: the neighbours of a
+gap, or the end of the log. So a history without this evidence gives other words.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ K = TypeVar("K")
 
 
 class ReadBack(Generic[K]):
-    """Logs as they were in the end: the offset of every record, and what it is."""
+    """Logs in their final state: every record by its offset."""
 
     def __init__(self, final: Mapping[K, Iterable[tuple[int, Any]]]) -> None:
         self.logs: Mapping[K, Mapping[int, Any]] = {key: dict(of) for key, of in final.items()}
@@ -27,7 +27,7 @@ class ReadBack(Generic[K]):
         return self.logs.get(key, {}).get(offset)
 
     def at(self, key: K, offset: int) -> str:
-        """Say what is at an offset, or around it."""
+        """Describe what is at an offset, or around it."""
         if offset in self.logs.get(key, {}):
             return f"there is {self.get(key, offset)!r}"
         offsets = self._offsets.get(key, ())
@@ -39,7 +39,7 @@ class ReadBack(Generic[K]):
         return f"there is nothing: {self.extent(key)}"
 
     def extent(self, key: K) -> str:
-        """Say how far a log was read."""
+        """Describe how far a log was read."""
         if key not in self.logs:
             return f"{key} was not read back"
         offsets = self._offsets[key]
@@ -47,21 +47,21 @@ class ReadBack(Generic[K]):
 
 
 class Highest:
-    """Numbers that were told at some time: the highest that was known before any moment."""
+    """Numbers with the time they became known: gives the highest one known before any time."""
 
     def __init__(self, told: Iterable[tuple[float, int, Any]]) -> None:
-        """Each has its moment, its number, and who was told of it."""
+        """Each item has a time, a number, and the operation that learned it."""
         in_order = sorted(told, key=itemgetter(0))
         self._times = [at_s for at_s, _, _ in in_order]
         self._tops: list[tuple[int, Any]] = []
         top: tuple[int, Any] = (-1, None)
         for _, number, who in in_order:
-            # Of those that are equal the first, which stays the same whoever else is there.
+            # Of equal numbers keep the first, so that later ones do not change the words.
             top = top if number <= top[0] else (number, who)
             self._tops.append(top)
 
     def before(self, at_s: float) -> tuple[int, Any]:
-        """Return the highest that was told before, and to whom; -1: none was."""
+        """Return the highest number known before, and who learned it; -1 if there is none."""
         count = bisect_left(self._times, at_s)
         return self._tops[count - 1] if count else (-1, None)
 

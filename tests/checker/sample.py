@@ -1,7 +1,7 @@
-"""Histories of any size in which all went well: what a service that keeps its promises shows.
+"""Correct histories of any size, as of a service that keeps its promises.
 
-Everybody takes turns on one clock. Outcomes that are not known go both ways, calls fail and are
-repeated, transactions abort, members come back with what is committed, keys are removed.
+All clients take turns on one clock. Unknown outcomes go both ways, calls fail and are retried,
+transactions abort, members return to the committed offset, keys are removed.
 """
 
 import random
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.checker import idempotent_rules as answers
-from tests.checker.group_rules import Committing, Delivered, Read, Seen, Told
+from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
 from tests.checker.history import History
 from tests.checker.idempotent_rules import Line, Sent
 from tests.checker.keyed_rules import Look, Record, Written
@@ -35,7 +35,7 @@ COPIES = "copies"
 
 
 def sample(operations: int, seed: int = 0) -> History:
-    """Return a history of about so many operations, or a few more."""
+    """Return a history of at least about `operations` operations."""
     made = _Sample(random.Random(seed))
     turns = made.turns()
     # Some turns are more than one operation.
@@ -149,9 +149,9 @@ class _Sample:
         )
 
     def _announce(self) -> None:
-        """Begin a generation: partitions change hands, and those who come go on where others were.
+        """Begin a generation: partitions change owners, and each new owner continues.
 
-        What was read and not committed is read again.
+        Records that were read but not committed are read again.
         """
         self._generation += 1
         group = self.history.group
@@ -161,7 +161,7 @@ class _Sample:
         self._polled = dict(self._committed)
         for number, name in enumerate(names):
             owned = tuple(p for p in range(PARTITIONS) if p % 2 == number)
-            group.told.append(Told(name, self._generation, owned, self._tick(), self._tick()))
+            group.told.append(Assigned(name, self._generation, owned, self._tick(), self._tick()))
             self._owners |= dict.fromkeys(owned, (name, self.now_s))
 
     def _poll(self) -> None:
@@ -244,7 +244,7 @@ class _Sample:
         )
 
     def _fetch_keys(self) -> None:
-        """Read what is left of the last ones: of each key the last, or more."""
+        """Read the latest records of the compacted topic: at least the last of each key."""
         end, began_s = len(self._keyed), self._tick()
         asked = max(0, end - self.chance.randint(1, 40))
         last = {record.key: record for record in self._keyed[asked:]}

@@ -1,8 +1,8 @@
-"""The smallest history that still shows what is wrong: the same rule, and the same words.
+"""The smallest history that still shows a violation: the same rule, and the same words.
 
-It leaves out operations, as many at once as it can, and then what those that are left have read,
-as long as the rule still says what it said. Only that rule is asked. What remains may break other
-rules, and often does: a reader that is left alone read what nobody wrote.
+It removes operations, as many at once as possible, and then items that the remaining ones read,
+while the rule still yields the same words. Only that rule is checked. What remains often breaks
+other rules: a reader without its producer read values that were never written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def smallest(history: History, violation: str) -> History:
-    """Return what is left of `history` for `violation`, which is a line of its violations."""
+    """Return the smallest part of `history` that still has `violation`, one of its violations."""
     name, _, problem = violation.partition(": ")
     rule = RULES[name]
 
@@ -39,10 +39,10 @@ def lines(history: History) -> str:
 
 
 def fewest(items: Sequence[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return items of which none can be left out, in their order.
+    """Return a minimal list of items, in their order: none of them can be removed.
 
-    Half of them at once, then quarters, and so on. Where a few matter, each size costs few looks,
-    and the looks get shorter as fast as their number grows.
+    Tries to remove halves, then quarters, and so on. If few items matter, each size takes few
+    checks, and checks get shorter as fast as their number grows.
     """
     kept = list(items)
     size = max(1, len(kept) // 2)
@@ -63,7 +63,7 @@ def fewest(items: Sequence[T], is_enough: Callable[[Sequence[T]], bool]) -> list
 def _with_fewest(
     kept: Sequence[Entry], number: int, part: str, is_shown: Callable[[Sequence[Entry]], bool]
 ) -> Entry:
-    """Return one entry with as little as is needed of one of its parts."""
+    """Return an entry with as few items as possible in one of its fields."""
     kind, record = kept[number]
     whole: Any = getattr(record, part)
     if whole is None:

@@ -1,16 +1,16 @@
-"""Each rule of groups notices what breaks it, and nothing else."""
+"""Each rule of groups reports the histories that break it, and no others."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.checker.group_rules import (
+    Assigned,
     Committing,
     Delivered,
     GroupHistory,
     Read,
     Seen,
-    Told,
     a_partition_moves_only_when_it_was_given_up,
     nothing_is_committed_that_was_not_delivered,
     stale_generations_are_refused,
@@ -22,8 +22,8 @@ SESSION_S = 6.0
 LOG = [(0, "a"), (1, "b")]
 
 
-def told(name: str, generation: int, at_s: float = 1) -> Told:
-    return Told(name, generation, (0,), at_s, at_s)
+def told(name: str, generation: int, at_s: float = 1) -> Assigned:
+    return Assigned(name, generation, (0,), at_s, at_s)
 
 
 def read(name: str, began_s: float, ended_s: float, beaten_s: float) -> Read:
@@ -60,7 +60,7 @@ def grouped(group: GroupHistory, log_start: int = 0) -> History:
 
 
 def members(
-    told: list[Told] | None = None,
+    told: list[Assigned] | None = None,
     reads: list[Read] | None = None,
     got: list[Delivered] | None = None,
     commits: list[Committing] | None = None,
@@ -88,7 +88,7 @@ BROKEN_GROUPS = [
         "a_partition_moves_only_when_it_was_given_up",
         members(reads=[read("m", 0, 9, 2), read("n", 7, 8, 7)]),
     ),
-    # Both at once; and behind the back of one who is not the last to begin.
+    # Both begin at once; or the earlier owner is not the reader that began last.
     (
         "a_partition_moves_only_when_it_was_given_up",
         members(reads=[read("m", 3, 9, 3), read("n", 3, 3.5, 3)]),
@@ -142,7 +142,7 @@ BROKEN = [(rule, grouped(group)) for rule, group in BROKEN_GROUPS]
 
 
 @pytest.mark.parametrize(("rule", "history"), BROKEN)
-def test_a_broken_rule_is_noticed(rule: str, history: History) -> None:
+def test_a_history_that_breaks_a_rule_is_reported(rule: str, history: History) -> None:
     found = violations(history)
 
     assert any(line.startswith(f"{rule}:") for line in found), found
@@ -152,7 +152,7 @@ LIBERTIES = [
     grouped(
         members(
             [told("m", 1), told("n", 2, at_s=9), told("m", 1, at_s=2)],
-            # It had been silent for a session, and did not know that it was over.
+            # Its session had expired without a heartbeat, and it did not know.
             reads=[read("m", 0, 20, 2), read("n", 9, 15, 9), read("m", 15, 16, 15)],
             got=[delivered(2), delivered(2, at_s=10, generation=2)],
             commits=[commit(1), commit(2, at_s=12, acked=False), commit(2, 2, at_s=13)],
@@ -160,23 +160,23 @@ LIBERTIES = [
             is_drained=True,
         )
     ),
-    # A commit of which nothing was heard may have happened, or not.
+    # A commit without an answer may or may not have happened.
     grouped(members(got=[delivered(2)], commits=[commit(2, acked=False)], looks=[seen(9, 2)])),
     grouped(members(got=[delivered(2)], commits=[commit(2, acked=False)], looks=[seen(9, None)])),
-    # It was on its way when somebody looked; of two who look at once neither is the first.
+    # The commit was in progress during the look; two looks at once have no order.
     grouped(members(got=[delivered(2)], commits=[commit(2, took_s=3)], looks=[seen(4, 1)])),
     grouped(members(got=[delivered(2)], commits=[commit(2, at_s=9)], looks=[seen(4, 1)])),
     grouped(members(got=[delivered(2)], looks=[seen(4, 2), seen(5, 1, took_s=2)])),
-    # One that came back goes on with what is committed; the next generation begins anywhere.
+    # A returning member continues at the committed offset; a new generation begins anywhere.
     grouped(members(got=[delivered(2), delivered(1, at_s=2), delivered(2, start=1, at_s=3)])),
     grouped(members(got=[delivered(1), delivered(3, start=2, at_s=2, generation=2)])),
-    # What was deleted before anyone came need not be delivered.
+    # Records deleted before any member joined need not be delivered.
     grouped(members(got=[delivered(2, start=1)], looks=[seen(4, 2)], is_drained=True), log_start=1),
 ]
 
 
 @pytest.mark.parametrize("history", LIBERTIES)
-def test_what_may_happen_is_not_held_against_anyone(history: History) -> None:
+def test_allowed_histories_break_no_rule(history: History) -> None:
     assert violations(history) == []
 
 
@@ -188,7 +188,7 @@ MOMENTS = st.integers(0, 12)
         st.builds(read, st.sampled_from("mno"), MOMENTS, MOMENTS, MOMENTS), max_size=9, unique=True
     )
 )
-def test_two_owners_are_found_as_by_a_look_at_all_pairs(reads: list[Read]) -> None:
+def test_two_owners_are_found_as_by_comparing_all_pairs(reads: list[Read]) -> None:
     group = members(reads=reads)
     problems = list(a_partition_moves_only_when_it_was_given_up(group, History()))
 
@@ -208,8 +208,8 @@ def test_two_owners_are_found_as_by_a_look_at_all_pairs(reads: list[Read]) -> No
     st.lists(st.builds(told, st.just("n"), st.integers(0, 5), MOMENTS), max_size=8),
     st.lists(st.builds(commit, st.just(1), st.integers(0, 5), at_s=MOMENTS), max_size=8),
 )
-def test_stale_commits_are_found_as_by_a_look_at_all_pairs(
-    heard: list[Told], commits: list[Committing]
+def test_stale_commits_are_found_as_by_comparing_all_pairs(
+    heard: list[Assigned], commits: list[Committing]
 ) -> None:
     group = members(heard, commits=commits)
     problems = list(stale_generations_are_refused(group, History()))
@@ -230,10 +230,10 @@ def test_stale_commits_are_found_as_by_a_look_at_all_pairs(
     ),
     st.lists(st.builds(seen, MOMENTS, st.integers(0, 9)), max_size=6),
 )
-def test_undelivered_offsets_are_found_as_by_a_look_at_all_pairs(
+def test_undelivered_offsets_are_found_as_by_comparing_all_pairs(
     got: list[Delivered], looks: list[Seen]
 ) -> None:
-    """Each is blamed once: on the first who saw it committed."""
+    """Each offset is reported once, for the first look that saw it committed."""
     group = members(got=got, looks=looks)
 
     def is_undelivered(offset: int) -> bool:

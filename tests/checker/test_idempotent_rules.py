@@ -1,4 +1,4 @@
-"""Each rule of idempotent producers notices what breaks it, and nothing else."""
+"""Each rule of idempotent producers reports the histories that break it, and no others."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,7 +35,7 @@ def sent(
     at_s: float = 0,
     producer: int = 2,
 ) -> Sent:
-    """Return a copy that was answered with an offset, or otherwise."""
+    """Return a copy of a request with its answer: an offset, or another answer."""
     base = answer if isinstance(answer, int) else None
     said = ACKED if isinstance(answer, int) else answer
     values = tuple(value(sequence + row, epoch, producer) for row in range(count))
@@ -136,13 +136,13 @@ BROKEN_COPIES = [
 
 
 def judged(copies: list[Sent], records: list[tuple[int, str]], log_start: int = 0) -> History:
-    """Return it as everybody sees it: each batch was a call, of a client of its own."""
+    """Return the history in which each batch is also a call, of a client of its own."""
     calls: dict[tuple[str, ...], Produced] = {}
     for number, one in enumerate(copies):
         may_be = one.answer in {UNKNOWN, DUPLICATE}
         before = calls.get(one.values)
         if before is None or (before.base is None and (one.base is not None or may_be)):
-            # Any copy may have written it, so it began with the first.
+            # Any copy may have written the batch, so the call begins with the first one.
             began_s = min(copy.began_s for copy in copies if copy.values == one.values)
             calls[one.values] = Produced(
                 number, 0, one.values, began_s, one.ended_s, one.base, may_be
@@ -157,7 +157,7 @@ def judged(copies: list[Sent], records: list[tuple[int, str]], log_start: int = 
 
 BROKEN = [
     *((rule, judged(copies, records)) for rule, copies, records in BROKEN_COPIES),
-    # Read at two places, of which one is gone by now; and read where it was not said to be.
+    # Read at two offsets, one of them deleted later; and read at an offset other than acked.
     (
         "idempotent_sequences_appear_once",
         replace(
@@ -189,24 +189,24 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("rule", "history"), BROKEN)
-def test_a_broken_rule_is_noticed(rule: str, history: History) -> None:
+def test_a_history_that_breaks_a_rule_is_reported(rule: str, history: History) -> None:
     found = violations(history)
 
     assert any(line.startswith(f"{rule}:") for line in found), found
 
 
-def test_what_may_happen_is_not_held_against_anyone() -> None:
+def test_an_allowed_history_breaks_no_rule() -> None:
     copies = [
         sent(0, UNKNOWN),
         sent(0, 0, at_s=2),
         sent(0, 0, at_s=3),
-        # It overtook the one before it, and was sent again.
+        # This copy overtook the batch before it, and was retried.
         sent(3, OUT_OF_ORDER),
         sent(1, 1, count=2, at_s=1),
         sent(3, 3, at_s=4),
         *(sent(n, n, at_s=n) for n in range(4, 9)),
         sent(0, DUPLICATE, at_s=20),
-        # Given up, but written; then a new epoch, and someone who has not heard of it.
+        # Given up, but written; then a new epoch, and copies of the old one.
         sent(9, UNKNOWN, at_s=21),
         sent(10, UNKNOWN, at_s=21),
         sent(0, 10, epoch=1, at_s=22),
@@ -216,11 +216,11 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
     records = log(*(value(n) for n in range(10)), value(0, epoch=1))
 
     assert violations(judged(copies, records)) == []
-    # The same when some of it was deleted: what is called a duplicate may be gone.
+    # The same with deleted records: the original of a duplicate may be deleted.
     assert violations(judged(copies, records, log_start=5)) == []
 
 
-def test_what_may_have_been_written_is_or_is_not() -> None:
+def test_a_batch_with_an_unknown_outcome_may_or_may_not_be_in_the_log() -> None:
     copies = [sent(0, UNKNOWN), sent(1, OUT_OF_ORDER, at_s=2)]
 
     assert violations(judged(copies, log())) == []
@@ -239,8 +239,8 @@ def test_what_may_have_been_written_is_or_is_not() -> None:
         max_size=25,
     )
 )
-def test_the_quick_rules_notice_what_a_slow_look_at_all_pairs_does(copies: list[Sent]) -> None:
-    """The same copies are blamed as by the definition, which compares all with all."""
+def test_fast_rules_report_the_same_copies_as_comparing_all_pairs(copies: list[Sent]) -> None:
+    """The definition of each rule compares all copies with all others."""
     history = judged(copies, [])
 
     assert blamed(stale_epochs_are_refused, history) == [

@@ -1,4 +1,4 @@
-"""Each rule of compacted topics notices what breaks it, and nothing else."""
+"""Each rule of compacted topics reports the histories that break it, and no others."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,7 @@ BROKEN_KEYED = [
     ("what_is_last_survives", keyed(BOTH, A)),
     ("what_is_last_survives", keyed(BOTH, Record(1, "k", "a"))),
     ("what_is_last_survives", keyed(REMOVED, A)),
-    # Acknowledged out of their order: the offset counts.
+    # Acknowledged in another order: offsets decide which record is the last.
     ("what_is_last_survives", keyed(BOTH[::-1], A)),
     ("only_the_last_survives", keyed(BOTH, A, B)),
     ("only_the_last_survives", keyed(REMOVED, A, GONE)),
@@ -89,7 +89,7 @@ BROKEN = [(rule, History(keyed=keyed)) for rule, keyed in BROKEN_KEYED]
 
 
 @pytest.mark.parametrize(("rule", "history"), BROKEN)
-def test_a_broken_rule_is_noticed(rule: str, history: History) -> None:
+def test_a_history_that_breaks_a_rule_is_reported(rule: str, history: History) -> None:
     found = violations(history)
 
     assert any(line.startswith(f"{rule}:") for line in found), found
@@ -99,21 +99,21 @@ def test_a_broken_rule_is_noticed(rule: str, history: History) -> None:
     "history",
     [
         keyed(BOTH, B, looks=(look(0, B), look(1, B), look(2), look(0, A, end=1))),
-        # A tombstone is there, until it is not.
+        # A tombstone is read until it is removed.
         keyed(REMOVED, GONE, looks=(look(0, A, GONE), look(0, GONE), look(0, end=2))),
         keyed(REMOVED, looks=(look(0, end=2, at_s=300),), tombstone_s=200),
-        # Nobody knows whether it is in the log, and what it has replaced.
+        # It is unknown whether B is in the log and has replaced A.
         keyed([written(A), written(B, acked=False, maybe=True)], A),
         keyed([written(A), written(B, acked=False, maybe=True)], B, looks=(look(0, B),)),
-        # If a tombstone was written, it may be gone together with what it removed.
+        # If the tombstone was written, it may be removed together with its key.
         keyed([written(A), written(GONE, acked=False, maybe=True)]),
-        # It was written while the fetch was on its way.
+        # It was written while the fetch was in progress.
         keyed(BOTH, B, looks=(look(0, end=2, at_s=2.5),)),
         # Another partition has offsets of its own.
         KeyedHistory(written=BOTH, looks=[Look(1, 0, 5, (), 2)], final={0: [B], 1: []}),
     ],
 )
-def test_what_may_happen_is_not_held_against_anyone(history: KeyedHistory) -> None:
+def test_allowed_histories_break_no_rule(history: KeyedHistory) -> None:
     assert violations(History(keyed=history)) == []
 
 
@@ -136,7 +136,7 @@ RECORDS = st.builds(
         max_size=4,
     ),
 )
-def test_what_was_passed_over_is_found_as_by_a_look_at_all_pairs(
+def test_skipped_records_are_found_as_by_comparing_all_pairs(
     sent: list[Written], looks: list[Look]
 ) -> None:
     history = keyed(sent, looks=tuple(looks), tombstone_s=200)

@@ -1,4 +1,4 @@
-"""Each rule of the log notices what breaks it, and nothing else."""
+"""Each rule of the log reports the histories that break it, and no others."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ BROKEN = [
     ("acked_records_are_at_their_offset", History(ACKED, [], {0: []}, {0: 1})),
     ("one_offset_one_value", History(ACKED, [fetched(0, (0, "b"))], LOG)),
     ("one_offset_one_value", History(ACKED, [], {0: [A, (1, "c")]})),
-    # What is gone by now was the same for everybody, too.
+    # All reads of a record that was deleted later must agree, too.
     ("one_offset_one_value", History(ACKED, [fetched(0, (0, "c"))], {0: [B]}, {0: 1})),
     ("one_offset_one_value", History([], [fetched(0, A), fetched(0, (0, "b"))])),
     ("one_offset_one_value", History([produced("a", 0), produced("b", 0)])),
@@ -63,7 +63,7 @@ BROKEN = [
         History([produced("b", None, at_s=6.5, maybe=True)], [fetched(0, A, B)]),
     ),
     ("a_producers_order_holds", History(ACKED, [], {0: [(0, "b"), (1, "a")]})),
-    # What may have been written was not written before what had been acked, nor backwards.
+    # Calls with an unknown outcome cannot come before earlier acked ones, nor in reverse order.
     (
         "a_producers_order_holds",
         History([produced("b", 1), produced("a", None, at_s=2, maybe=True)], [], LOG),
@@ -82,14 +82,14 @@ BROKEN = [
         "appends_keep_the_order_of_time",
         History([produced("b", 1), produced("a", 0, at_s=2, client=1)], [], LOG),
     ),
-    # It may have been written when it was sent, but not before.
+    # It may have been written after it was sent, but not before.
     (
         "appends_keep_the_order_of_time",
         History([produced("b", 1), produced("a", None, at_s=2, client=1, maybe=True)], [], LOG),
     ),
     ("reads_see_what_was_acked_before", History(ACKED, [fetched(1, watermark=1)], LOG)),
     ("reads_see_what_was_acked_before", History(ACKED, [fetched(0, watermark=0)], LOG)),
-    # It says that this is the end.
+    # The fetch claims to be at the end.
     ("reads_see_what_was_acked_before", History(ACKED, [fetched(0, A, watermark=1)], LOG)),
     (
         "high_watermarks_never_go_back",
@@ -124,37 +124,37 @@ LIBERTIES = [
     History([MAYBE], [], {0: []}),
     History([MAYBE, produced("b", 0, at_s=2)], [], {0: [(0, "b")]}),
     History([MAYBE, produced("b", 1, at_s=2)], [fetched(0, A, B)], LOG),
-    # Given up, and written after what was sent next.
+    # Given up, and written after the next call.
     History([MAYBE, produced("b", 0, at_s=2)], [], {0: [(0, "b"), (1, "a")]}),
-    # It failed at first, and was sent again.
+    # It failed at first, and was retried.
     History([produced("a", None), produced("a", 0, at_s=2)], [], {0: [A]}),
-    # What was deleted is gone; readers had it, or come too late, or begin with what there is.
+    # Records were deleted: readers read them before, come too late, or begin at the log start.
     History(ACKED, [fetched(0, A)], {0: [B]}, {0: 1}),
     History(ACKED, [fetched(0, A), fetched(2, start=2, at_s=8)], {0: []}, {0: 2}),
     History(ACKED, [fetched(0, B, start=1)], {0: [B]}, {0: 1}),
     History(ACKED, [], LOG, {0: 1}),
-    # A reader in the middle may be told what was so a moment ago, and so may one that was asked
-    # at the same time.
+    # A reader before the end may get a slightly old high watermark, and so may a concurrent
+    # reader.
     History([*ACKED, THIRD], [fetched(0, A, at_s=21.5)], {0: [A, B, C]}),
     History([], [fetched(2), fetched(1, at_s=5.5, watermark=1)], {0: [A, B]}),
-    # Readers go back, and read again.
+    # Readers seek back and read again.
     History(ACKED, [fetched(0, A), fetched(1, B), fetched(0, A, B), fetched(2)], LOG),
-    # Clients have no order among each other, as long as they are at work at once. What is not
-    # known to have happened happens long after.
+    # Concurrent calls of different clients have no order. A call with an unknown outcome may
+    # happen much later.
     History([produced("b", 1), produced("a", 0, at_s=0.5, client=1)], [], LOG),
     History([produced("b", None, maybe=True), produced("a", 0, at_s=2, client=1)], [], LOG),
 ]
 
 
 @pytest.mark.parametrize(("rule", "history"), BROKEN)
-def test_a_broken_rule_is_noticed(rule: str, history: History) -> None:
+def test_a_history_that_breaks_a_rule_is_reported(rule: str, history: History) -> None:
     found = violations(history)
 
     assert any(line.startswith(f"{rule}:") for line in found), found
 
 
 @pytest.mark.parametrize("history", LIBERTIES)
-def test_what_may_happen_is_not_held_against_anyone(history: History) -> None:
+def test_allowed_histories_break_no_rule(history: History) -> None:
     sent = {value for call in history.produced for value in call.values}
     rest = [v for records in history.final.values() for _, v in records if v not in sent]
     others = [produced(value, None, maybe=True, client=9) for value in rest]
@@ -162,7 +162,7 @@ def test_what_may_happen_is_not_held_against_anyone(history: History) -> None:
     assert violations(replace(history, produced=[*history.produced, *others])) == []
 
 
-def test_what_is_missing_is_said_with_what_was_read_instead() -> None:
+def test_a_missing_record_is_reported_with_its_neighbours_in_the_log() -> None:
     gone = History([produced("b", 1)], [], {0: [A, C]})
     cut = History([produced("b", 1)], [], {0: [A]})
     unread = History([produced("b", 1)])
@@ -176,7 +176,7 @@ def test_what_is_missing_is_said_with_what_was_read_instead() -> None:
     ]
 
 
-def test_what_was_refused_is_told_from_what_was_never_sent() -> None:
+def test_a_refused_value_and_one_never_sent_are_reported_differently() -> None:
     [refused] = violations(History([produced("a", None)], [], {0: [A]}))
     [unsent] = violations(History([], [], {0: [A]}))
 

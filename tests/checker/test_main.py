@@ -1,4 +1,4 @@
-"""The command: what it prints, and with which code it ends."""
+"""The command `python -m tests.checker`: its output and its exit codes."""
 
 import subprocess
 import sys
@@ -22,12 +22,16 @@ def write(folder: Path, *histories: History) -> list[str]:
     return paths
 
 
-def test_nothing_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_history_without_violations_exits_with_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command.main(write(tmp_path, GOOD)) == 0
     assert capsys.readouterr().out == f"2 operations, {len(RULES)} rules, nothing wrong\n"
 
 
-def test_several_files_are_one_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_files_are_checked_as_one_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     written, read = History(GOOD.produced), History(final=GOOD.final)
 
     assert command.main(write(tmp_path, written, read)) == 0
@@ -48,7 +52,7 @@ def test_every_broken_rule_is_printed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert summary == f"3 operations, {len(RULES)} rules, 3 of them broken"
 
 
-def test_a_rule_that_is_broken_often_is_printed_a_few_times(
+def test_violations_of_one_rule_are_printed_up_to_a_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(write(tmp_path, History(stuck=[str(n) for n in range(99)]))) == 1
@@ -69,7 +73,7 @@ def test_the_smallest_history_is_printed(
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"op": "sing"}'])
-def test_what_is_no_history_is_refused(
+def test_a_file_that_is_not_a_history_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
 ) -> None:
     path = tmp_path / "history.jsonl"
@@ -80,7 +84,7 @@ def test_what_is_no_history_is_refused(
     assert str(path) in capsys.readouterr().err
 
 
-def test_it_runs_as_a_module_and_explains_itself() -> None:
+def test_the_module_runs_as_a_command_and_prints_help() -> None:
     asked = [sys.executable, "-m", "tests.checker", "--help"]
     helped = subprocess.run(asked, capture_output=True, text=True, check=True)
     refused = subprocess.run(asked[:-1], capture_output=True, text=True, check=False)

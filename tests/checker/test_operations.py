@@ -1,4 +1,4 @@
-"""Histories survive being written down, whole or in parts, and what is no history is refused."""
+"""Histories are written and read back, whole or in parts; other files are refused."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.checker import idempotent_rules, transaction_rules
 from tests.checker.facts import COMPLAINTS, FACTS, paths_of
-from tests.checker.group_rules import Committing, Delivered, Read, Seen, Told
+from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
 from tests.checker.history import History
 from tests.checker.idempotent_rules import Line, Sent
 from tests.checker.keyed_rules import Look, Record, Written
@@ -41,7 +41,7 @@ RECORDS: list[Any] = [
     Produced(0, 1, ("c",), 4, 5, 9, may_have_applied=True),
     Fetched(2, 1, 7, 5, ((7, "a"), (8, "b")), 9, 9, waited=False),
     Fetched(2, 1, 9, 6, (), 9, 9, waited=True, ended_s=7.5, log_start=3),
-    Told("m", 3, (0, 1), 1, 2),
+    Assigned("m", 3, (0, 1), 1, 2),
     Read("m", 0, 1, 8, 7),
     Delivered("m", 3, 0, range(2, 5), 2, 3),
     Committing("m", 3, 0, 5, 4, acked=True),
@@ -65,7 +65,7 @@ RECORDS: list[Any] = [
 
 
 def full_history() -> History:
-    """Return one that has something of everything."""
+    """Return a history with every kind of record."""
     history = history_from(Entry(KIND_OF[type(record)], record) for record in RECORDS)
     history.final = {0: [], 1: [(7, "a"), (8, "b")]}
     history.log_starts = {1: 7, 5: 1}
@@ -81,7 +81,7 @@ def full_history() -> History:
     return history
 
 
-def test_a_history_of_every_kind_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_history_of_every_kind_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     history = full_history()
     dump(history, tmp_path / "history.jsonl")
 
@@ -90,7 +90,7 @@ def test_a_history_of_every_kind_is_read_as_it_was_written(tmp_path: Path) -> No
     assert history_from(entries(history)) == history
 
 
-def test_the_full_history_has_every_kind_and_every_place_of_a_history() -> None:
+def test_the_full_history_uses_every_kind_and_every_field_of_a_history() -> None:
     history = full_history()
 
     assert {entry.kind.op for entry in entries(history)} == {kind.op for kind in KINDS}
@@ -107,7 +107,7 @@ def test_every_field_of_a_record_is_in_its_kind() -> None:
         assert set(kind.results) <= fields, kind.op
 
 
-def test_operations_are_flat_and_say_what_became_of_them() -> None:
+def test_operations_are_flat_and_name_their_outcome() -> None:
     lines = [json.loads(encode(operation_of(record))) for record in RECORDS[:3]]
 
     assert lines[0] == {
@@ -125,7 +125,7 @@ def test_operations_are_flat_and_say_what_became_of_them() -> None:
     ]
 
 
-def test_operations_are_in_the_order_of_time() -> None:
+def test_operations_are_ordered_by_time() -> None:
     ends = [each.end for each in operations(full_history()) if each.end is not None]
 
     assert ends == sorted(ends)
@@ -136,7 +136,7 @@ OFFSETS = st.integers(0, 2**62)
 
 
 @given(st.lists(st.builds(Produced, began_s=TIMES, ended_s=TIMES | st.just(float("inf")))))
-def test_any_calls_are_read_as_they_were_written(produced: list[Produced]) -> None:
+def test_any_calls_are_read_back_as_they_were_written(produced: list[Produced]) -> None:
     history = History(produced=produced)
 
     assert history_of(operations(history)) == history
@@ -147,7 +147,7 @@ def test_any_calls_are_read_as_they_were_written(produced: list[Produced]) -> No
     st.dictionaries(st.integers(), st.lists(st.tuples(OFFSETS, st.text()))),
     st.lists(st.builds(Seen, at_s=TIMES, offsets=st.dictionaries(st.integers(), OFFSETS))),
 )
-def test_any_reads_are_read_as_they_were_written(
+def test_any_reads_are_read_back_as_they_were_written(
     fetched: list[Fetched], final: dict[int, list[tuple[int, str]]], seen: list[Seen]
 ) -> None:
     history = History(fetched=fetched, final=final)
@@ -156,7 +156,7 @@ def test_any_reads_are_read_as_they_were_written(
     assert history_of(operations(history)) == history
 
 
-def test_what_several_saw_is_put_together_in_the_order_of_time() -> None:
+def test_histories_of_several_clients_are_merged_in_the_order_of_time() -> None:
     one, other = History(batches=2), History(batches=3, stuck=["a"])
     one.produced = [Produced(0, 0, ("a",), 0, 1, 0, False), Produced(0, 0, ("c",), 4, 5, 2, False)]
     other.produced = [Produced(1, 0, ("b",), 2, 3, 1, False)]
@@ -173,7 +173,7 @@ def test_what_several_saw_is_put_together_in_the_order_of_time() -> None:
     assert merge([]) == History()
 
 
-def test_what_a_client_saw_keeps_its_order() -> None:
+def test_a_merge_keeps_the_order_of_each_clients_records() -> None:
     one, other = History(), History()
     one.group.seen = [Seen(5, {0: 2}), Seen(3, {0: 1})]
     other.group.seen = [Seen(4, {0: 7})]
@@ -181,7 +181,7 @@ def test_what_a_client_saw_keeps_its_order() -> None:
     assert [s for s in merge([one, other]).group.seen if s.at_s != 4] == one.group.seen
 
 
-def test_those_who_contradict_each_other_are_not_put_together() -> None:
+def test_contradicting_histories_are_not_merged() -> None:
     one, other = History(final={0: [(0, "a")]}), History(final={0: [(0, "b")]})
     with pytest.raises(MalformedHistory, match="read_back of 0 is there twice"):
         merge([one, other])
@@ -214,7 +214,7 @@ PRODUCE: dict[str, Any] = json.loads(encode(operation_of(RECORDS[0])))
         (PRODUCE | {"op": "fact", "args": {"name": "x"}, "result": {"value": 1}}, "no fact 'x'"),
     ],
 )
-def test_a_malformed_line_is_named_with_what_is_wrong(
+def test_a_malformed_line_is_reported_with_its_number_and_problem(
     tmp_path: Path, line: Any, problem: str
 ) -> None:
     path = tmp_path / "history.jsonl"

@@ -1,4 +1,4 @@
-"""All rules together: each is on the page, each is broken twice, and none takes long."""
+"""All rules together: each is in RULES.md, two histories break each, and none is slow."""
 
 import re
 from collections import Counter
@@ -54,7 +54,7 @@ def test_no_two_rules_have_the_same_name() -> None:
     assert len(RULES) == sum(map(len, FAMILIES)) + of_all_histories
 
 
-def test_the_page_names_every_rule_and_nothing_else() -> None:
+def test_rules_md_names_every_rule_and_no_other() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| ") and "`" in line]
     promised = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     errors = set(re.findall(r"`(\w+_errors)`", PAGE))
@@ -69,30 +69,30 @@ def test_every_rule_is_broken_by_two_histories(rule: str) -> None:
 
 
 @pytest.mark.parametrize(("rule", "broken"), BROKEN_AS_A_WHOLE)
-def test_each_is_noticed_by_its_rule(rule: str, broken: History) -> None:
+def test_a_broken_history_is_reported_by_its_rule(rule: str, broken: History) -> None:
     assert list(RULES[rule](broken))
 
 
-def test_an_empty_history_breaks_nothing() -> None:
+def test_an_empty_history_breaks_no_rule() -> None:
     assert violations(History()) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_where_all_went_well_nothing_is_wrong(seed: int) -> None:
+def test_a_correct_sample_breaks_no_rule(seed: int) -> None:
     assert violations(sample(500, seed)) == []
 
 
 @pytest.mark.slow
-def test_long_histories_are_judged_too() -> None:
-    """In the time that a test has: rules that compare all with all would take hours."""
+def test_a_history_of_200_000_operations_is_checked_in_time() -> None:
+    """Rules that compare all operations with all others would take hours."""
     long = sample(200_000)
 
     assert len(entries(long)) >= 200_000
     assert violations(long) == []
 
 
-def test_readers_that_pass_by_many_removed_keys_are_judged_too() -> None:
-    """Tombstones that may be gone, and are: each look passes by all of them."""
+def test_reads_over_many_removed_keys_are_checked_in_time() -> None:
+    """All tombstones have been removed, as they may be; each look skips all of them."""
     count = 50_000
     written = [Written(0, f"k{n}", None, n, n + 0.5, n, False) for n in range(count)]
     looks = [Look(0, 0, 1e6 + n, (), count) for n in range(count)]

@@ -1,4 +1,4 @@
-"""Of thousands of operations, those are left that show the fault, and hardly any other."""
+"""Shrinking thousands of operations leaves those that show the fault, and few others."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -122,11 +122,11 @@ HANDFUL = 8
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_of_thousands_of_operations_a_handful_is_left(fault: Callable[[History], None]) -> None:
+def test_thousands_of_operations_shrink_to_a_handful(fault: Callable[[History], None]) -> None:
     history = sample(OPERATIONS)
     assert len(entries(history)) >= OPERATIONS
     fault(history)
-    # One of each rule that it breaks.
+    # One violation of each rule that the fault breaks.
     found = {line.partition(":")[0]: line for line in violations(history)}
     assert found
 
@@ -148,15 +148,15 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("rule", "history"), BROKEN)
-def test_whatever_is_wrong_can_be_made_smaller(rule: str, history: History) -> None:
-    """No rule fails on parts of a history, and none needs more than it had."""
+def test_every_kind_of_violation_can_be_shrunk(rule: str, history: History) -> None:
+    """No rule crashes on parts of a history, and a shrunk history is never longer."""
     for line in violations(history):
         least = smallest(history, line)
         assert line in violations(least)
         assert len(entries(least)) <= len(entries(history))
 
 
-def test_a_loss_is_shown_with_the_evidence() -> None:
+def test_a_lost_record_is_shown_with_its_neighbours() -> None:
     history = sample(1000)
     lose_a_record(history)
     line = next(v for v in violations(history) if v.startswith("acked_records_are"))
@@ -168,13 +168,13 @@ def test_a_loss_is_shown_with_the_evidence() -> None:
     assert len(records) == 2, "those around the one that is lost"
 
 
-def test_what_is_not_wrong_cannot_be_made_smaller() -> None:
+def test_shrinking_a_violation_that_does_not_occur_raises_value_error() -> None:
     with pytest.raises(ValueError, match="does not show it"):
         smallest(History(), "offsets_are_dense: partition 1 begins at 1 instead of 0")
 
 
-def test_few_looks_are_enough() -> None:
-    """Where three of many matter, looks are few, and all of them together are not long."""
+def test_shrinking_takes_few_checks() -> None:
+    """If three of 10,000 items matter, checks are few, and their total length is small."""
     looks: list[int] = []
 
     def is_enough(items: object) -> bool:

@@ -1,4 +1,4 @@
-"""Each rule of transactions notices what breaks it, and nothing else."""
+"""Each rule of transactions reports the histories that break it, and no others."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -278,23 +278,23 @@ BROKEN = [(rule, History(transactions=broken)) for rule, broken in BROKEN_TRANSA
 
 
 @pytest.mark.parametrize(("rule", "broken"), BROKEN)
-def test_a_broken_rule_is_noticed(rule: str, broken: History) -> None:
+def test_a_history_that_breaks_a_rule_is_reported(rule: str, broken: History) -> None:
     found = violations(broken)
 
     assert any(line.startswith(f"{rule}:") for line in found), found
 
 
-def test_what_may_happen_is_not_held_against_anyone() -> None:
+def test_an_allowed_history_breaks_no_rule() -> None:
     lost = Attempt("c.1.2", {P: ("0:3@c.1.2",)}, {0: 4})
     seen = history(
         ending(UNKNOWN, at_s=1),
         ending(COMMITTED, at_s=3, following=1, bases={P: 0, Q: 0}),
         ending(COMMITTED, at_s=5, following=1),
         ending(REFUSED, wants=ABORTED, at_s=6),
-        # It was sent before the newer instance, and nobody heard of it in time.
+        # It was sent before the newer instance was announced, and answered later.
         ending(COMMITTED, TWO, at_s=5, following=2, bases={P: 1}),
         ending(COMMITTED, TWO, at_s=9, following=2),
-        # Aborted by a newer instance, and so long ago that nobody knows.
+        # Aborted by a newer instance, and so long ago that it is no longer remembered.
         ending(OUTDATED, "c.1.2", at_s=4),
         ending(FENCED, "c.1.2", at_s=9),
         ending(FENCED, at_s=30),
@@ -313,11 +313,11 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
 @pytest.mark.parametrize(
     "seen",
     [
-        # Nobody knows what became of it: all of it is there, or nothing.
+        # Its outcome is unknown: all of it is in the log, or nothing.
         history(ending(UNKNOWN)),
         history(ending(UNKNOWN), p=log(A), q=log(B)),
         history(ending(UNKNOWN), ending(ABORTED, wants=ABORTED, at_s=3)),
-        # Of two that are asked for at once either may be the first.
+        # Two concurrent commits may be in either order.
         history(ending(COMMITTED), ending(COMMITTED, TWO, at_s=0.5), p=log(A, C), q=log(B)),
         history(
             ending(COMMITTED),
@@ -325,10 +325,10 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
             q=log("0:0@d.2.0", B),
             attempts=(Attempt(ONE, {Q: (B,)}),),
         ),
-        # Read while it was being committed, and by one who had begun to look before.
+        # Read during the commit, and by a reader that began before it.
         history(ending(COMMITTED, at_s=4), p=log(A), q=log(B), looks=[shown(P, 1, A, at_s=4)]),
         history(ending(COMMITTED, at_s=4), p=log(A), q=log(B), looks=[shown(Q, 0, at_s=4.5)]),
-        # Somebody in the middle is told what was so a moment ago.
+        # A reader before the end gets a slightly old end.
         history(
             ending(COMMITTED),
             ending(COMMITTED, TWO, at_s=2),
@@ -339,7 +339,7 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
                 Shown(P, 6.5, 7, ((0, A),), 1, is_end_of_now=False),
             ],
         ),
-        # A newer instance came while the commit was under way.
+        # A newer instance was announced during the commit.
         history(
             ending(UNKNOWN, at_s=1),
             ending(COMMITTED, at_s=5),
@@ -349,7 +349,7 @@ def test_what_may_happen_is_not_held_against_anyone() -> None:
         ),
     ],
 )
-def test_what_is_not_known_may_go_either_way(seen: TransactionHistory) -> None:
+def test_unknown_outcomes_may_go_either_way(seen: TransactionHistory) -> None:
     assert violations(History(transactions=seen)) == []
 
 
@@ -357,7 +357,7 @@ def test_what_is_not_known_may_go_either_way(seen: TransactionHistory) -> None:
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=8),
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=8),
 )
-def test_zombies_are_found_as_by_a_look_at_all_pairs(
+def test_zombies_are_found_as_by_comparing_all_pairs(
     commits: list[tuple[int, int]], announced: list[tuple[int, int]]
 ) -> None:
     endings = [ending(COMMITTED, f"c.1.{epoch}", at_s=at_s) for epoch, at_s in commits]
@@ -387,7 +387,7 @@ def test_zombies_are_found_as_by_a_look_at_all_pairs(
     ),
     st.lists(st.tuples(st.integers(0, 15), st.integers(0, 9)), max_size=5),
 )
-def test_forgotten_ends_are_found_as_by_a_look_at_all_pairs(
+def test_forgotten_ends_are_found_as_by_comparing_all_pairs(
     asked: list[tuple[str, int, int]], announced: list[tuple[int, int]]
 ) -> None:
     endings = [ending(answer, f"c.1.{epoch}", at_s=at_s) for answer, epoch, at_s in asked]

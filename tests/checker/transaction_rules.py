@@ -1,9 +1,9 @@
-"""The rules of transactions, each a function over what was tried, answered and seen.
+"""Rules of transactions, each a function over attempts, answers and reads.
 
-An `Attempt` is what somebody meant to write all at once; its name is part of every value in it.
-`Ending` is one copy of a request to end it, and what a gateway answered, heard or not. Source
-records are copied by attempts, each together with the offset behind it; the rules of that are in
-`exactly_once_rules`. Rules return what is wrong.
+An `Attempt` is a set of values to be written atomically; its name is part of every value in it.
+`Ending` is one copy of a request to end it, with the gateway's answer, received or not. Attempts
+copy source records, each together with the offset after it; `exactly_once_rules` has the rules of
+that. Rules yield violations in words.
 """
 
 from bisect import bisect_left
@@ -20,22 +20,22 @@ ENDS_REMEMBERED = 10
 COMMITTED = "committed"
 ABORTED = "aborted"
 REFUSED = "INVALID_TXN_STATE"
-"""It has ended otherwise than was asked for."""
+"""The transaction has ended in another way than requested."""
 FENCED = "INVALID_PRODUCER_EPOCH"
 OUTDATED = "of a generation that has passed"
 UNAVAILABLE = "unavailable"
-"""This copy did nothing, for reasons that pass."""
+"""This copy did nothing, for a temporary reason."""
 UNKNOWN = "unknown"
 
 WRITER = "writer-"
-"""So begin the names of numbered calls, with the epoch and the number of the call behind it."""
+"""Prefix of the names of numbered calls, followed by their epoch and number."""
 UNDER_KEY = "key-"
-"""So begin the names of calls under an idempotency key."""
+"""Prefix of the names of calls under an idempotency key."""
 
 Place = tuple[str, int]
 """Topic and partition."""
 Copied = Mapping[int, int]
-"""By source partition, the offset behind what was copied."""
+"""By source partition, the offset after the last copied record."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Ending:
     answer: str
     next_epoch: tuple[int, int] | None = None
     bases: Mapping[Place, int] | None = None
-    """None: none were told."""
+    """None: the answer had no offsets."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class Instance:
     epoch: int
     at_s: float
     began_s: float = 0.0
-    """When it was asked for."""
+    """When it was requested."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What somebody who reads was shown of one partition."""
+    """The records of one partition that a read returned."""
 
     place: Place
     began_s: float
     ended_s: float
     values: tuple[tuple[int, str], ...]
     end: int
-    """Where the log was said to end."""
+    """The end of the log in the answer."""
     is_end_of_now: bool
 
     @property
@@ -88,12 +88,12 @@ class Shown:
 
 @dataclass(frozen=True)
 class Moment:
-    """The metadata table after a change: what is committed, in one look."""
+    """The metadata table after a change: everything committed at that time."""
 
     at_s: float
     copied: Copied
     written: int
-    """Records in all partitions that copies go to."""
+    """Number of records in all partitions that copies are written to."""
 
 
 @dataclass
@@ -108,14 +108,14 @@ class TransactionHistory:
     moments: list[Moment] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     is_drained: bool | None = None
-    """Whether all was copied in the end; None: nobody copied."""
+    """Whether everything was copied in the end; None: there were no copiers."""
 
 
 Rule = Callable[[TransactionHistory], Iterator[str]]
 
 
 def name_of(value: str) -> str:
-    """Return the attempt that a value was written by."""
+    """Return the attempt that wrote a value."""
     return value.partition("@")[2]
 
 
@@ -127,12 +127,12 @@ def ref_of(name: str) -> tuple[str, int, int]:
     match name.partition("!")[0].rsplit(".", 2):
         case [transactional_id, producer_id, epoch] if producer_id.isdigit() and epoch.isdigit():
             return transactional_id, int(producer_id), int(epoch)
-    # Of a value that nobody wrote.
+    # The name of a value that no attempt wrote.
     return name, 0, 0
 
 
 def a_transaction_is_all_or_nothing(history: TransactionHistory) -> Iterator[str]:
-    """What is in the log of an attempt is all of it, in one piece in every partition."""
+    """An attempt is in the log completely or not at all, and contiguous in every partition."""
     found = _found(history)
     back = ReadBack(history.final)
     for attempt in history.attempts:
@@ -151,7 +151,7 @@ def a_transaction_is_all_or_nothing(history: TransactionHistory) -> Iterator[str
 
 
 def no_read_shows_a_part(history: TransactionHistory) -> Iterator[str]:
-    """Once anything of a transaction was seen, a look anywhere else sees it too."""
+    """Once a part of a transaction was read, later reads of other partitions return theirs."""
     spans = _spans(history)
     seen_s: dict[str, float] = {}
     for shown in history.shown:
@@ -210,7 +210,7 @@ def nothing_is_read_before_its_commit(history: TransactionHistory) -> Iterator[s
 
 
 def one_place_one_value(history: TransactionHistory) -> Iterator[str]:
-    """Whoever reads a place, now or in the end, reads the same there."""
+    """All reads of an offset, during the run or at the end, return the same value."""
     back = ReadBack(history.final)
     known: dict[tuple[Place, int], str] = {}
     for place, offset, value in everything_shown(history):
@@ -222,7 +222,7 @@ def one_place_one_value(history: TransactionHistory) -> Iterator[str]:
 
 
 def places_are_dense(history: TransactionHistory) -> Iterator[str]:
-    """Markers take no offset, and readers skip nothing."""
+    """Markers have no offset, and readers skip nothing."""
     for place, records in history.final.items():
         if records and records[0][0]:
             yield f"{place} begins at {records[0][0]}"
@@ -238,7 +238,7 @@ def places_are_dense(history: TransactionHistory) -> Iterator[str]:
 
 
 def ends_of_places_never_go_back(history: TransactionHistory) -> Iterator[str]:
-    """Only readers in the middle are told old ones, for a while."""
+    """Only reads before the end may get old ends, for a while."""
     back = ReadBack(history.final)
     told: dict[Place, list[tuple[float, int, Shown]]] = defaultdict(list)
     for shown in history.shown:
@@ -256,7 +256,7 @@ def ends_of_places_never_go_back(history: TransactionHistory) -> Iterator[str]:
 
 
 def asked_to_commit_s(history: TransactionHistory) -> Mapping[str, float]:
-    """Return when each was first asked to commit."""
+    """Return when the commit of each attempt was first requested."""
     asked_s: dict[str, float] = {}
     for ending in history.endings:
         if ending.wants == COMMITTED:
@@ -267,7 +267,7 @@ def asked_to_commit_s(history: TransactionHistory) -> Mapping[str, float]:
 def _found(
     history: TransactionHistory,
 ) -> Mapping[str, Mapping[Place, list[tuple[int, str]]]]:
-    """Return what is in the log of each attempt, by place."""
+    """Return the records of each attempt in the log, by place."""
     found: dict[str, dict[Place, list[tuple[int, str]]]] = defaultdict(dict)
     for place, records in history.final.items():
         for offset, value in records:
@@ -284,7 +284,7 @@ def _spans(history: TransactionHistory) -> Mapping[Place, list[tuple[int, int, s
 
 
 def _unseen(history: TransactionHistory, since_s: Mapping[str, float]) -> Iterator[str]:
-    """Say who began to look after a transaction was seen, and did not see it."""
+    """Yield the reads that began after a transaction was visible and did not return it."""
     ends: dict[Place, list[tuple[float, int, str]]] = defaultdict(list)
     for place, spans in _spans(history).items():
         ends[place] = sorted(

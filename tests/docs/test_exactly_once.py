@@ -138,9 +138,9 @@ def test_numbers_are_those_of_the_code() -> None:
         f"{transactions.TIMEOUT_MS_DEFAULT:,}",
         "items that one commit changes": TRANSACT_OPS_MAX,
         "lanes that a transaction": staging.LANES_MAX,
-        "list of what is staged": f"{staging.ITEM_BYTES_MAX // 1024} KiB",
+        "list of staged requests": f"{staging.ITEM_BYTES_MAX // 1024} KiB",
         "ends of transactions": state.ENDS_KEPT,
-        "a transactional id that": f"{upkeep.TRANSACTIONAL_ID_EXPIRATION_MS // day_ms} days",
+        "an unused transactional id": f"{upkeep.TRANSACTIONAL_ID_EXPIRATION_MS // day_ms} days",
         "an `Idempotency-Key`": f"1 to {KEY_CHARS_MAX} printable",
     }
     for what, number in expected.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from riacho import Producer
 from tests.docs.markdown import ROOT, blocks
 from tests.docs.running import environment, run
 from tests.gateway import GatewayProcess, start_gateway
@@ -82,9 +83,14 @@ def test_python_tails_from_the_end(gateway: GatewayProcess, tmp_path: Path) -> N
     with tail:
         assert tail.stdout is not None
         assert tail.stdout.readline() == "ready\n"
-        for _ in range(4):
-            run(command("python", "produce"), gateway, tmp_path)
-        printed = tail.stdout.read()
+        with Producer(gateway.url) as producer:
+            for amount in range(10):
+                producer.send("payments", {"amount": amount}, key="ana")
+        try:
+            printed = tail.stdout.read()
+        except BaseException:
+            tail.kill()  # Otherwise a tail that does not end keeps the test from failing.
+            raise
     assert tail.returncode == 0
     assert len(printed.splitlines()) == 10
 

@@ -51,7 +51,7 @@ class Member:
         self.process.send_signal(number)
         for thread in self._threads:
             thread.join(20)
-        assert self.process.wait(20) == (-9 if number == signal.SIGKILL else 0), self._errors
+        assert self.process.wait(120) == (-9 if number == signal.SIGKILL else 0), self._errors
 
     def _listen(self) -> None:
         assert self.process.stdout is not None

@@ -68,14 +68,14 @@ def test_numbers_are_those_of_the_code() -> None:
     defaults = Settings.model_construct()
     lag_ms = int(SETTINGS["replica.lag.time.max.ms"].default)
     assert f"`replica.lag.time.max.ms`, {lag_ms:,} by default" in text
-    assert f"{defaults.controller_resync_bytes_per_s // MIB} MiB a second, four objects" in text
+    assert f"{defaults.controller_resync_bytes_per_s // MIB} MiB a second, four concurrent" in text
     assert defaults.controller_resync_copies == 4
     assert f"{defaults.controller_step_s:g} s at a time between probes" in text
     assert f"every {defaults.controller_interval_s:g} s. There is nothing to configure" in text
-    assert f"stood still for {defaults.controller_lease_s:g} s" in text
+    assert f"did not change for {defaults.controller_lease_s:g} s" in text
     assert defaults.controller_probe_failures_max == 2
     assert defaults.controller_scan_s == 30
-    assert f"let in {SETTLE_S:g} s after that was seen" in text
+    assert f"no earlier than {SETTLE_S:g} s after the wipe" in text
     assert f"another zone too after {HEDGE_S_MIN:g} to {HEDGE_S_MAX:g} s" in text
 
 

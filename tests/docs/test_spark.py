@@ -1,15 +1,19 @@
 """docs/spark.md says what happens: its walk-through is walked, its numbers are the code's."""
 
+import io
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from riacho.cli.main import cli
 from riacho.spark.options import URL
@@ -18,7 +22,9 @@ from riacho.spark.read import options as read_options
 from riacho.spark.sql import sql
 from riacho.spark.write import options as sink_options
 from riacho.spark.write import rows as sink_rows
-from service.jobs import choice, commands, lease, progress, spark, sweep
+from service.jobs import commands, lease, progress
+from service.jobs.runners import choice, spark_session
+from service.jobs.sweep import sweep
 from storage.formats import compacted
 from storage.maintenance import sweep as sweeping
 from storage.maintenance.compaction import job, plan, reading
@@ -27,6 +33,7 @@ from tests.docs.markdown import ROOT, Block, blocks, table
 from tests.docs.running import READERS_ADDRESS, run, shell
 from tests.docs.transcripts import comparable
 from tests.gateway import GatewayProcess, start_gateway
+from tests.torture.sizes import only_proof
 
 DOCUMENT = ROOT / "docs/spark.md"
 PROGRAM = ROOT / "docs/examples/python/spark_orders.py"
@@ -44,13 +51,10 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
         yield started
 
 
-def walk() -> list[tuple[Block, Block | None]]:
-    """Return what is to be run, each with the answer that is printed below it."""
+def walk(first: str, behind: str) -> list[tuple[Block, Block | None]]:
+    """Return what is to be run between two headings, each with the answer printed below it."""
     text = DOCUMENT.read_text()
-    start, end = (
-        text[: text.index(f"\n## {name}\n")].count("\n")
-        for name in ("See it happen", "Topic settings")
-    )
+    start, end = (text[: text.index(f"\n{name}\n")].count("\n") for name in (first, behind))
     shown = [block for block in blocks(DOCUMENT) if start < block.line < end]
     steps: list[tuple[Block, Block | None]] = []
     for block, following in pairwise([*shown, None]):
@@ -67,20 +71,90 @@ def stable(text: str, kind: str) -> Any:
     return [_VARIES.sub("<>", line.rstrip()) for line in text.strip().splitlines()]
 
 
+class Walk:
+    """Someone who walks through the document, in the directory of the gateway."""
+
+    def __init__(self, gateway: GatewayProcess, folder: Path) -> None:
+        self.gateway = gateway
+        self.folder = folder
+        shutil.copy(PROGRAM, folder)
+
+    def follow(self, steps: list[tuple[Block, Block | None]]) -> None:
+        for step, answer in steps:
+            printed = self.do(step)
+            if answer is not None:
+                assert stable(printed, answer.info) == stable(answer.text, answer.info), step
+
+    def do(self, step: Block) -> str:
+        if step.info == "sh":
+            return self.sh(step.text)
+        here = step.text.replace(f"http://{READERS_ADDRESS}", self.gateway.url)
+        return run([sys.executable, "-c", here], self.gateway, self.folder)
+
+    def sh(self, text: str) -> str:
+        return shell(text, self.gateway, self.folder)
+
+
+class SharedWalk(Walk):
+    """Has commands that would start Spark find the shared session, and so run them here."""
+
+    def sh(self, text: str) -> str:
+        if not re.search("^(riacho sql|python) ", text, re.MULTILINE):
+            return super().sh(text)
+        return "".join(self._line(line) for line in re.split(r"(?<!\\)\n", text.strip()))
+
+    def _line(self, line: str) -> str:
+        match shlex.split(line.replace("\\\n", "")):
+            case ["riacho", "sql", *_] as command:
+                found = CliRunner().invoke(cli, command[1:], env={"RIACHO_URL": self.gateway.url})
+                assert found.exit_code == 0, found.stderr
+                return found.stdout
+            case ["python", program, checkpoint]:
+                # The JVM was started in another directory.
+                return self._program([program, str(self.folder / checkpoint)])
+        return super().sh(line)
+
+    def _program(self, argv: list[str]) -> str:
+        # The session is for others, too.
+        source = (self.folder / argv[0]).read_text().replace("spark.stop()", "")
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+            patch.setattr(sys, "argv", argv)
+            patch.setenv("RIACHO_URL", self.gateway.url)
+            patch.setenv("PYSPARK_PYTHON", sys.executable)
+            exec(compile(source, argv[0], "exec"), {"__name__": "__main__"})
+        return printed.getvalue()
+
+
+WITHOUT_SPARK = walk("## See it happen", "### A question")
+WITH_SPARK = walk("### A question", "## Topic settings")
+
+
+@pytest.mark.slow
+def test_compaction_retention_and_sweep_happen_as_described(
+    gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    assert len(WITHOUT_SPARK) == 8
+    Walk(gateway, tmp_path).follow(WITHOUT_SPARK)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("spark")
+def test_queries_and_the_program_print_what_is_shown(
+    gateway: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(WITH_SPARK) == 3
+    SharedWalk(gateway, tmp_path).follow(WITH_SPARK)
+
+
+@only_proof
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # It starts three JVMs.
-def test_the_walk_through_happens_as_it_is_told(gateway: GatewayProcess, tmp_path: Path) -> None:
-    shutil.copy(PROGRAM, tmp_path)
-    steps = walk()
-    assert len(steps) == 11
-    for step, answer in steps:
-        if step.info == "sh":
-            printed = shell(step.text, gateway, tmp_path)
-        else:
-            here = step.text.replace(f"http://{READERS_ADDRESS}", gateway.url)
-            printed = run([sys.executable, "-c", here], gateway, tmp_path)
-        if answer is not None:
-            assert stable(printed, answer.info) == stable(answer.text, answer.info), step
+def test_the_whole_walk_through_happens_as_described(
+    gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    Walk(gateway, tmp_path).follow([*WITHOUT_SPARK, *WITH_SPARK])
 
 
 def names(cell: str) -> set[str]:
@@ -149,19 +223,19 @@ def test_numbers_are_those_of_the_code() -> None:
     text = re.sub(r"\s+", " ", DOCUMENT.read_text())
     for promised in (
         f"The lease is renewed every {lease.LEASE_S / 3:g} s",
-        f"was not heard of for {lease.LEASE_S:g} s is replaced",
+        f"It expires after {lease.LEASE_S:g} s without renewal",
         f"a line every {progress.LINE_S:g} s",
         f"less than {choice.SPARK_BYTES_MIN // MIB} MiB to do",
         f"up to {sweeping.CANDIDATES_MAX:,} old objects",
-        f"one per core, {choice.THREADS_MAX} at most",
+        f"one per core, at most {choice.THREADS_MAX}",
         f"{reading.READS_AT_ONCE_MAX} range requests at a time",
         f"chunks of {reading.CHUNK_BYTES // MIB} MiB",
         f"a row group of about {compacted.ROW_GROUP_BYTES // MIB} MiB",
         f"about {plan.RANGE_BYTES_MAX // MIB} MiB of stored data are in a range",
         f"ranges of {plan.RANGE_BYTES_MIN // MIB} to {plan.RANGE_BYTES_MAX // MIB} MiB",
-        f"when that is {plan.HOT_BYTES_MIN // MIB} MiB at least",
+        f"when they are at least {plan.HOT_BYTES_MIN // MIB} MiB",
         f"{job.WAVE_SLICES_MAX:,} slices, about 100 bytes each",
-        f"{spark.JVM_MEMORY.removesuffix('g')} GiB for the driver",
+        f"{spark_session.JVM_MEMORY.removesuffix('g')} GiB for the driver",
         f"{direct.AHEAD_BYTES // MIB} MiB ahead, as stored",
         f"batches of {spans.BATCH_BYTES // MIB} MiB or {spans.BATCH_PIECES} slices",
         f"two requests of {sink_rows.REQUEST_BYTES // MIB} MiB",
@@ -169,7 +243,7 @@ def test_numbers_are_those_of_the_code() -> None:
         f"below {sweep.SAFE_AGE_MS_MIN // 60_000} minutes only with `--unsafe`",
         f"newest {sql.SAMPLE_RECORDS:,} records of up to {sql.SAMPLE_PARTITIONS} partitions",
         f"{sql.VIEWS_MAX} topics in a query",
-        f"a Java runtime, {spark.JAVA_MIN} or later",
+        f"a Java runtime, {spark_session.JAVA_MIN} or later",
         f"130, {commands.STOPPED} |",
     ):
         assert promised in text, promised

@@ -1,4 +1,4 @@
-"""What is said of a decoder, so that one test can try them all."""
+"""The description of a decoder, so that one test can try all of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ from tests.fuzz.values import packed
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
     covers: tuple[str, ...]
-    """Dotted names of the functions that are tried: the first names the whole."""
+    """Dotted names of the functions that are tried; the first is the name of the entry."""
     decode: Callable[[bytes], Any]
     valid: st.SearchStrategy[bytes]
     hard: st.SearchStrategy[bytes] = field(default_factory=st.nothing)
-    """What is known to be hard on decoders of this kind."""
+    """Inputs that are known to be hard for decoders of this kind."""
     errors: tuple[type[Exception], ...] = (Corrupt,)
     envelope: Envelope | None = None
     encode: Callable[[Any], bytes] | None = None
-    """The way back: what it gives decodes to the same value."""
+    """The encoder: its result decodes to the same value."""
     factor: int
-    """So many bytes of memory a byte of input takes at most."""
+    """Maximum bytes of memory for a byte of input."""
     believes: str = ""
-    """Why the sizes behind a right checksum are believed; empty: they are not."""
+    """Why sizes under a valid checksum are trusted; empty: they are not."""
     limit_bytes: int = 0
-    """And so many besides: the documented limit of what is compressed."""
+    """Bytes allowed in addition: the documented limit of compressed data."""
     why: str
-    """Where the factor comes from."""
+    """The reason for the factor."""
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ def packed_decoder(covers: str, kind: Any, decode: Callable[[bytes], Any]) -> De
 
 
 def beside(decode: Callable[[bytes, int], Any]) -> Callable[[bytes], Any]:
-    """Return a decoder of bytes with their checksum in front, which is kept elsewhere."""
+    """Return a decoder of a checksum followed by the bytes; in the store they are apart."""
     return lambda data: decode(data[4:], int.from_bytes(data[:4]))
 
 
@@ -86,7 +86,7 @@ def with_checksum(data: bytes) -> bytes:
 
 
 CHECKSUM = Envelope(open=lambda data: data[4:], seal=with_checksum)
-"""Of bytes whose checksum is kept elsewhere; here it is in front of them."""
+"""For bytes whose checksum is stored elsewhere; here it precedes them."""
 
 
 def sealed(magic: bytes) -> Envelope:

@@ -1,4 +1,4 @@
-"""Every decoder, in one list; and what looks like one and is not tried, with the reason."""
+"""A list of all decoders, and the functions that look like one but are not tried, with reasons."""
 
 from tests.fuzz import received, replies, stored, tasks
 
@@ -10,13 +10,13 @@ NOT_TRIED = {
     "riacho.spark.read.direct._read_data": "a URL of our own gateway; what is read has a checksum",
     "riacho.spark.write.options._parse": "the common part of parse_batch and parse_stream",
     "riacho.spark.read.spans._decoded": OURS,
-    "service.routes.cluster.router": OURS,
+    "service.routes.cluster.ClusterRoutes.describe_cluster": OURS,
     "service.routes.cluster._zone_info": OURS,
     "service.limits.compression.Inflation.__init__": "the part of decompress that inflates",
     "service.http.bodies.json_fetch._embedded": "whether a value is JSON: any value is answered",
     "service.groups.offsets.Offsets._unpacked": "decodes by _decode",
-    "service.jobs.spark_runner._raised": "an error of our own worker, which has our credentials",
-    "service.jobs.spark_runner._packed": OURS,
+    "service.jobs.runners.spark_runner._raised": "an error of our own worker, with our rights",
+    "service.jobs.runners.spark_runner._packed": OURS,
     "storage.maintenance.compaction.swap._decoded": "decodes by storage.head.head.decode",
     "storage.formats.frames.PayloadDecoder.decode": "a protocol, which msgspec keeps",
     "storage.formats.frames.decoded": "what all decoders of msgpack call",

@@ -1,4 +1,4 @@
-"""A whole gateway in this process, over stores that are real and fail when they are told to."""
+"""A whole gateway in this process, over real stores that fail on demand."""
 
 import asyncio
 import random
@@ -12,6 +12,7 @@ import httpx
 from service.app import App
 from service.clock import World, real_world
 from service.controller.live_gateways import LiveGateways
+from service.http.hosting import hosting
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
@@ -39,15 +40,15 @@ TableFault = Literal[
     "malformed",
     "locked",
 ]
-"""Not there; reads only; never says whether it wrote; somebody else is always first; bytes have
-changed; the driver fails in a way that nobody thought of;
-the connection hangs; the file is no database any more; another process holds its lock."""
+"""Unreachable; read-only; writes are never answered; another writer always comes first; bytes have
+changed; the driver fails in an unexpected way; the connection hangs; the file is not a database;
+another process holds its lock."""
 
 BucketFault = Literal["down", "damaged", "empty", "buggy"]
 
 
 class BugInDriver(Exception):
-    """What nobody has thought of."""
+    """An unexpected error."""
 
 
 class Table:
@@ -146,7 +147,7 @@ class Bucket(MemoryObjects):
 
 
 class Time:
-    """A clock that goes on when somebody sleeps, so that nobody waits."""
+    """A clock that advances when a task sleeps, so that no task really waits."""
 
     def __init__(self) -> None:
         self.now_s = 1_700_000_000.0
@@ -168,11 +169,11 @@ class Time:
 
 
 UNCACHED = {"linger_max_ms": 1, "wait_ms_max": 50, "slice_cache_bytes": 1, "index_cache_bytes": 4}
-"""So that every read meets the stores, and what is wrong with them."""
+"""Settings with which every read reaches the stores and their faults."""
 
 
 class Deployment:
-    """A gateway, what it stores in, and a client of it."""
+    """A gateway, its stores, and a client of it."""
 
     def __init__(self, **settings: Any) -> None:
         self.time = Time()
@@ -187,12 +188,13 @@ class Deployment:
         zones = Zones({"a": self.bucket, "b": self.other_bucket})
         self.gateway = Gateway(self.settings, zones, self.table, world)
         registry = LiveGateways(self.settings, self.table, world)
-        self.app = App(self.gateway, registry, Metrics())
+        host = hosting(self.settings, world)
+        self.app = App(self.gateway, registry, Metrics(), wrap=host.wrap)
         transport = httpx.ASGITransport(self.app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
     async def restart(self) -> None:
-        """Go on with a gateway that remembers nothing."""
+        """Continue with a new gateway, which has no caches."""
         await self.stop()
         self._start(self.world)
 
@@ -202,7 +204,7 @@ class Deployment:
         await self.gateway.aclose()
 
     def limit(self, **settings: Any) -> None:
-        """Go on with other settings, of those that are looked up with each request."""
+        """Change settings that are looked up for each request."""
         self.settings = self.settings.model_copy(update=settings)
         self.gateway.settings = self.settings
 
@@ -210,7 +212,7 @@ class Deployment:
         return await self.http.request(method, path, **request)
 
     async def done(self, method: str, path: str, **request: Any) -> Any:
-        """Return the body of an answer that must be a good one."""
+        """Return the body of the answer, which must be a success."""
         response = await self.ask(method, path, **request)
         assert response.is_success, response.text
         return response.json() if response.content else None

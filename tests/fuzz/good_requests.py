@@ -1,4 +1,4 @@
-"""A request for each operation that a healthy gateway grants, and what must be there before."""
+"""For each operation a request that a healthy gateway grants, and what must exist before."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tests.fuzz.deployment import Deployment
 
 Operation = tuple[str, str]
-"""Method and path, as the document has them."""
+"""Method and path, as in the document."""
 
 RECORDS = {"records": [{"key": "k", "value": "v"}]}
 OFFSETS = {"offsets": [{"topic": "t", "partition": 0, "offset": 1}]}
@@ -20,7 +20,7 @@ TRANSACTION = "/v1/transactions/{transaction}"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is sent; what is in braces is filled in with what the deployment has."""
+    """A request; names in braces are replaced by those of the deployment."""
 
     path: dict[str, Any] = field(default_factory=dict)
     json: Any = None
@@ -72,7 +72,7 @@ GOOD: dict[Operation, Request] = {
 
 
 async def furnish(deployed: Deployment) -> dict[str, Any]:
-    """Make what the good requests ask for; return what fills the braces of their paths."""
+    """Create what the good requests need; return the values for the braces in their paths."""
     await deployed.done("POST", "/v1/topics", json={"name": "t", "partitions": 2})
     for _ in range(3):
         await deployed.done("POST", "/v1/topics/t/partitions/0/records", json=RECORDS)

@@ -1,4 +1,4 @@
-"""How much memory a call takes at most, of Python and of Arrow."""
+"""The peak memory of a call, in Python and in Arrow."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from collections.abc import Callable
 import pyarrow as pa
 
 SPARE_BYTES = 64 * 1024
-"""Of any call: frames, messages of errors, tracebacks, small objects."""
+"""Memory that any call needs: frames, error messages, tracebacks, small objects."""
 
 
 def taken_bytes(call: Callable[[], object]) -> int:
-    """Return how many bytes `call` took at most.
+    """Return an upper bound of the peak memory of `call`.
 
-    Arrow's pool has no peak that could be set back, so all that it was asked for meanwhile is
-    counted: never less than the peak.
+    The peak of Arrow's pool cannot be reset, so all its allocations during the call are counted,
+    which is never less than the peak.
     """
     pool = pa.default_memory_pool()
     arrow_bytes = pool.total_bytes_allocated()
-    # Only for the call: whoever makes up the input would be many times slower.
+    # Only during the call: generating the input would be many times slower.
     tracemalloc.start()
     try:
         call()

@@ -1,4 +1,4 @@
-"""Bytes that are almost right: what disks, networks, old versions and malice make of good ones."""
+"""Almost valid bytes, as disks, networks, old versions and attackers produce them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from tests.storage.helpers.damage import flipped, truncated
 
 SIZES = (1, 2, 4, 8)
 EXTREMES = (0, 1, 0x7F, 0x80, 0xFF)
-"""Bytes that lengths are made of when they are too small, too large or below nothing."""
+"""Bytes of lengths that are too small, too large or negative."""
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """How to get at what a checksum protects, and to protect something else."""
+    """How to extract the bytes that a checksum protects, and to protect others."""
 
     open: Callable[[bytes], bytes]
     seal: Callable[[bytes], bytes]
@@ -23,7 +23,7 @@ class Envelope:
 def hostile(
     valid: st.SearchStrategy[bytes], envelope: Envelope | None = None
 ) -> st.SearchStrategy[bytes]:
-    """Return any bytes, good ones with some damage, and those whose checksum is right again."""
+    """Return any bytes, valid ones with damage, and damaged ones with a corrected checksum."""
     damaged = _damaged(valid)
     if envelope is None:
         return st.binary(max_size=200) | damaged

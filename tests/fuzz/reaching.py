@@ -1,4 +1,4 @@
-"""Following a recipe: what a gateway answers in the end."""
+"""Following a recipe to the gateway's answer."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.fuzz.recipes import Names, Recipe
 
 
 def _filled(value: Any, names: Names) -> Any:
-    """Return `value` with what is in braces filled in, however deep."""
+    """Return `value` with the names in braces replaced, at any depth."""
     match value:
         case dict():
             return {name: _filled(inner, names) for name, inner in value.items()}
@@ -26,7 +26,7 @@ async def reached(operation: Operation, recipe: Recipe) -> httpx.Response:
     """Return the answer to the operation's request, changed as the recipe says."""
     async with deployment() as deployed:
         names = await furnish(deployed)
-        # After it is furnished, because a limit may be too small even for that.
+        # After furnishing, because a limit may be too small even for that.
         deployed.limit(**recipe.settings)
         await recipe.before(deployed, names)
         deployed.table.fault = recipe.table

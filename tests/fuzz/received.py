@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from service.groups.items import parse_group_id
+from service.http.bodies.json import ProduceBody
 from service.http.bodies.produce import ARROW_STREAM, JSON, NDJSON, decode_produce
 from service.http.json_requests import decode_json
 from service.http.requests import (
+    QUERY,
     Query,
     accepted,
     parse_event_id,
@@ -25,13 +27,9 @@ from service.http.requests import (
 from service.limits.compression import decompress
 from service.limits.record_limits import RecordLimits
 from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, parse_sender
-from service.routes import fetch as fetch_routes
-from service.routes import groups as group_routes
-from service.routes import transaction_bodies as bodies
-from service.routes import transactions as transaction_routes
 from service.routes.delete import _parse as parse_before_offset
-from service.routes.multi_fetch import FetchBody
-from service.routes.transaction_bodies import decode_atomic
+from service.routes.table import ROUTES
+from service.routes.transaction_bodies import AtomicBody, decode_atomic
 from service.serverless.runs import scope_of
 from service.transactions.ids import parse_transactional_id
 from service.transactions.state import parse_ref
@@ -67,7 +65,7 @@ NESTED = st.builds(
     st.sampled_from([b"", b'{"records":[{"value":', b'{"value":', b'{"offsets":']),
     st.sampled_from([100, 2000, 100_000]),
 )
-"""Lists within lists: who decodes them by calling itself runs out of stack."""
+"""Nested lists: a recursive decoder runs out of stack."""
 
 JSON_BODIES = RECORDS.map(lambda records: msgspec.json.encode({"records": records}))
 
@@ -196,8 +194,8 @@ def _text(
 
 
 def _query(data: bytes) -> Any:
-    request = Request({"type": "http", "headers": [], "query_string": data})
-    query = Query(request, ["offset", "at", "max_bytes", "value_format", "offsets"])
+    known = ["offset", "at", "max_bytes", "value_format", "offsets"]
+    query = Query(Request({"type": "http", "headers": [], "query_string": data, QUERY: known}))
     return (
         query.position(),
         query.up_to("max_bytes", 1, 100),
@@ -258,7 +256,8 @@ TEXTS = [
 ]
 
 
-def _json(name: str, decoder: "msgspec.json.Decoder[Any]", kind: Any) -> Decoder:
+def _json(name: str, kind: Any) -> Decoder:
+    decoder = msgspec.json.Decoder(kind)
     return Decoder(
         covers=(f"service.http.json_requests.decode_json ({name})",),
         decode=lambda body: decode_json(body, decoder),
@@ -276,21 +275,16 @@ def _scope(data: bytes) -> Any:
         event = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    # Lambda hands on objects only.
+    # Lambda passes only objects on.
     return scope_of(event) if isinstance(event, dict) else None
 
 
 BODIES = [
-    _json("fetch", fetch_routes._FETCH_BODY, FetchBody),
-    _json("join", group_routes._JOIN, group_routes.JoinBody),
-    _json("heartbeat", group_routes._BEAT, group_routes.BeatBody),
-    _json("poll", group_routes._POLL, group_routes.PollBody),
-    _json("offsets", group_routes._COMMIT, group_routes.CommitBody),
-    _json("reset", group_routes._RESET, group_routes.ResetBody),
-    _json("producers", transaction_routes._PRODUCER, bodies.ProducerBody),
-    _json("begin", transaction_routes._BEGIN, bodies.BeginBody),
-    _json("commit", transaction_routes._COMMIT, bodies.CommitBody),
-    _json("abort", transaction_routes._ABORT, bodies.AbortBody),
+    *(
+        _json(f"{route.method} {route.path}", route.body.type)
+        for route in ROUTES
+        if route.body is not None and route.body.type not in {ProduceBody, AtomicBody}
+    ),
     Decoder(
         covers=("service.serverless.runs.scope_of",),
         decode=_scope,

@@ -1,7 +1,7 @@
-"""How to get every error that the document promises: by a request, or by a fault that is real.
+"""How to provoke every documented error: by a request, or by a real fault.
 
-A recipe changes the good request of an operation, what is there before, the settings, or the
-stores. Nothing in between is replaced.
+A recipe changes the good request of an operation, what exists before, the settings, or the stores.
+Nothing in between is replaced.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,10 +32,10 @@ async def _nothing(_: Deployment, __: Names) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is other than when all is well."""
+    """The differences from the successful case."""
 
     change: Request = field(default_factory=Request)
-    """Laid over the good request: what it does not say stays."""
+    """Merged into the good request: other fields stay."""
     before: Before = _nothing
     settings: Mapping[str, Any] = field(default_factory=dict)
     table: TableFault | None = None
@@ -45,7 +45,7 @@ class Recipe:
 Recipes = dict[tuple[Operation, str], Recipe]
 
 QUIET = (("GET", "/healthy"), ("GET", "/metrics"))
-"""What asks nobody and takes nothing has no errors."""
+"""Operations without input and without calls to stores have no errors."""
 
 READY: Operation = ("GET", "/ready")
 PRODUCE = (("POST", f"{TOPIC}/records"), ("POST", f"{PARTITION}/records"))
@@ -92,12 +92,12 @@ def _but(*others: Operation) -> list[Operation]:
 
 
 async def _time_passes(deployed: Deployment, _: Names) -> None:
-    """Nothing is remembered so long, and transactions of a minute are over."""
+    """Caches have expired, and transactions of a minute have timed out."""
     deployed.time.now_s += 1000
 
 
 async def _others_hold(deployed: Deployment, _: Names) -> None:
-    """Other requests are being served, as large as this gateway takes."""
+    """Other requests hold as many bytes as this gateway allows."""
     deployed.gateway.admission.hold().grow_to(deployed.settings.held_bytes_max)
 
 
@@ -107,13 +107,13 @@ async def _is_stopping(deployed: Deployment, _: Names) -> None:
 
 
 async def _has_grown(deployed: Deployment, _: Names) -> None:
-    """A group whose topic has got partitions must be given them, which is a write."""
+    """A group whose topic got new partitions must be assigned them, which is a write."""
     await deployed.done("PATCH", "/v1/topics/t", json={"partitions": 5})
     deployed.time.now_s += 1000
 
 
 async def _restarted(deployed: Deployment, _: Names) -> None:
-    """Nothing is remembered at all: topics, transactions, producer ids to give out."""
+    """The gateway has no caches: no topics, transactions or reserved producer ids."""
     await deployed.restart()
 
 
@@ -124,7 +124,7 @@ async def _hurried(deployed: Deployment, _: Names) -> None:
 
 
 async def _head_lost(deployed: Deployment, _: Names) -> None:
-    """The table has lost the heads of a topic, and the gateway knows of nothing."""
+    """The table has lost the heads of a topic, and the gateway has none cached."""
     topic = await deployed.gateway.topics.read("t")
     for lane in topic.lanes:
         key = keys.head(topic.topic_id, lane)

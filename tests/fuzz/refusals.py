@@ -1,4 +1,4 @@
-"""Recipes for what a healthy gateway refuses, each for a reason of its own."""
+"""Recipes for the refusals of a healthy gateway, one for each reason."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ LOGS: Recipes = {
 
 
 async def _numbered(deployed: Deployment, names: Names) -> None:
-    """Somebody has written seven numbered batches of one record."""
+    """A producer has written seven numbered batches of one record each."""
     made = await deployed.done("POST", "/v1/producers")
     names["producer"] = made["producer_id"]
     for number in range(7):
@@ -106,7 +106,7 @@ def _numbers(sequence: int, producer: Any = "{producer}", epoch: int = 0) -> dic
 
 
 async def _renewed(deployed: Deployment, names: Names) -> None:
-    """A new instance of the transactional id has come."""
+    """A new instance of the transactional id was announced."""
     names["producer"] = names["transaction"].split(".")[1]
     await deployed.done("POST", "/v1/transactions", json={"transactional_id": "x"})
 
@@ -120,14 +120,14 @@ async def _aborted(deployed: Deployment, names: Names) -> None:
 
 
 async def _wide(deployed: Deployment, _: Names) -> None:
-    """A topic of which every partition commits for itself."""
+    """A topic in which every partition is a lane of its own."""
     config = {"lane.partitions": 1}
     new = {"name": "w", "partitions": 101, "config": config}
     await deployed.done("POST", "/v1/topics", json=new)
 
 
 async def _one_zone_is_down(deployed: Deployment, _: Names) -> None:
-    """A topic that wants two zones in sync; one takes nothing."""
+    """A topic that needs two zones in sync; one refuses writes."""
     config = {"min.insync.replicas": 2}
     new = {"name": "r", "replication_factor": 2, "config": config}
     await deployed.done("POST", "/v1/topics", json=new)
@@ -192,7 +192,7 @@ AS_STRANGER = {"group": "g", **OFFSETS}
 AS_OLD = {"group": "g", "generation": 99, "member_id": "{member}", **OFFSETS}
 
 INSTANCE = {"riacho-producer-id": "1", "riacho-producer-epoch": "0"}
-"""Of the transactional id that there is."""
+"""For the existing transactional id."""
 
 
 async def _with_key(deployed: Deployment, _: Names) -> None:
@@ -257,7 +257,7 @@ async def _renewed_often(deployed: Deployment, names: Names) -> None:
 
 
 async def _staged_for_two_zones(deployed: Deployment, names: Names) -> None:
-    """What was staged lies in two zones that shall be in sync, and one has left them since."""
+    """Records are staged in two zones that must be in sync, and one has left the ISR since."""
     new = {"name": "r", "replication_factor": 2}
     await deployed.done("POST", "/v1/topics", json=new)
     headers = {"riacho-transaction": names["transaction"]}

@@ -1,4 +1,4 @@
-"""Decoders of what a client is answered, and of what people write for it."""
+"""Decoders of the answers that a client gets, and of files that users write for it."""
 
 import json
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from riacho.http.replies import parsed
 from riacho.records import Record
 from riacho.spark.options import Options
 from riacho.spark.read import log as spark_log
-from riacho.spark.read.columns import Columns
+from riacho.spark.read.columns import SourceColumns
 from riacho.spark.read.ranges import StoredRange
 from riacho.spark.sql.schema import objects
 from riacho.spark.write.options import parse_batch, parse_stream
-from service.http.bodies.json_fetch import encode_json
+from service.http.bodies.json_fetch import json_pieces
 from storage.errors import InvalidConfig, OutcomeUnknown
 from storage.formats.records import RECORD_SCHEMA
 from storage.formats.slices import SCHEMA_MESSAGE
@@ -35,7 +35,7 @@ ARROW_REPLIES = st.lists(
     st.tuples(st.integers(0, 1000), st.lists(st.binary(max_size=20), min_size=1, max_size=3)),
     max_size=3,
 ).map(lambda batches: arrow_reply(*batches))
-JSON_REPLIES = st.just(encode_json([(range(3), THREE)]))
+JSON_REPLIES = st.just(b"".join(json_pieces([(range(3), THREE)])))
 PROBLEMS = st.just(json.dumps({"code": "X", "detail": "y", "retryable": False}).encode())
 
 
@@ -61,7 +61,7 @@ def _slices(data: bytes) -> Any:
         min_timestamp=0,
         max_timestamp=2,
     )
-    columns = Columns(RECORD_SCHEMA, "t", 0, 0)
+    columns = SourceColumns(RECORD_SCHEMA, "t", 0, 0)
     return [piece.rows for piece in columns.decode_slices([spot], SCHEMA_MESSAGE + stored)]
 
 
@@ -100,7 +100,7 @@ REPLIES = [
         why=TREE,
     ),
     Decoder(
-        covers=("riacho.spark.read.columns.Columns.decode_slices",),
+        covers=("riacho.spark.read.columns.SourceColumns.decode_slices",),
         decode=_slices,
         valid=SLICES_OF_THREE.map(with_checksum),
         envelope=CHECKSUM,

@@ -1,7 +1,7 @@
-"""Which functions of the source tree turn bytes or text of others into values.
+"""The functions of the source tree that turn external bytes or text into values.
 
-By their names, since decoders are named alike, and by what they call: whoever hands bytes to a
-library that decodes is a decoder, whatever it is called.
+They are found by name, since decoders have similar names, and by their calls: a function that
+passes bytes to a decoding library is a decoder, whatever its name.
 """
 
 import ast
@@ -39,7 +39,7 @@ def decoders_in(source: str, module: str) -> Iterator[str]:
 
 
 def exists(name: str) -> bool:
-    """Whether there is a function, or a method of a class, of this dotted name."""
+    """Whether a function or method with this dotted name exists."""
     for depth in (1, 2):
         module, *inside = name.rsplit(".", depth)
         if (ROOT / Path(*module.split("."))).with_suffix(".py").exists():
@@ -61,5 +61,5 @@ def _decodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _calls(function: ast.AST) -> Iterator[str]:
-    """Yield what a function calls, and the functions within it."""
+    """Yield the calls of a function and of the functions within it."""
     return (ast.unparse(n.func) for n in ast.walk(function) if isinstance(n, ast.Call))

@@ -1,4 +1,4 @@
-"""Decoders of what is stored: items of the table, objects of the bucket."""
+"""Decoders of stored data: items of the table, objects of the bucket."""
 
 import struct
 from functools import cache
@@ -25,7 +25,6 @@ from storage.formats.index import Page
 from storage.head import head as heads
 from storage.head.producers import Window
 from storage.lanes import windows
-from storage.maintenance import sweep
 from storage.maintenance.compaction import reading
 from storage.maintenance.compaction.hot import Hot
 from storage.reading import table_batches
@@ -65,12 +64,12 @@ _TRAILER = struct.Struct("<II4s")
 
 
 def _opened_segment(segment: bytes) -> bytes:
-    """Return a segment without the trailer, which has the checksum of the footer."""
+    """Return a segment without its trailer, which contains the checksum of the footer."""
     return segment[: -_TRAILER.size]
 
 
 def _closed_segment(body: bytes) -> bytes:
-    # As long as a footer of one row, more or less.
+    # About the length of a footer with one row.
     footer = body[-min(len(body), 60) :]
     return body + _TRAILER.pack(len(footer), crc32c(footer), b"RSG1")
 
@@ -315,8 +314,8 @@ OBJECTS = [
 
 NAMES = [
     Decoder(
-        covers=("storage.maintenance.sweep.parse_key",),
-        decode=lambda data: sweep.parse_key(data.decode("latin-1")),
+        covers=("storage.keys.parse_key",),
+        decode=lambda data: keys.parse_key(data.decode("latin-1")),
         valid=IDS.map(lambda object_id: keys.hot_segment(object_id).encode()),
         errors=(),
         factor=8,

@@ -1,8 +1,9 @@
-"""Decoders of what drivers and workers of a job tell each other."""
+"""Decoders of messages between the driver and the workers of a job."""
 
 from hypothesis import strategies as st
 
-from service.jobs import fsck, sweep_tasks
+from service.jobs import fsck
+from service.jobs.sweep import tasks
 from storage.maintenance.compaction import units
 from storage.maintenance.compaction.hot import Hot
 from storage.maintenance.sweep import ZoneTally
@@ -39,9 +40,9 @@ ALL = [
         why="a few bytes may be a zone: an object with a dictionary",
     ),
     packed_decoder(
-        "service.jobs.sweep_tasks.decode_task",
-        sweep_tasks.Listing | sweep_tasks.References | sweep_tasks.Keys,
-        sweep_tasks.decode_task,
+        "service.jobs.sweep.tasks.decode_task",
+        tasks.Listing | tasks.References | tasks.Keys,
+        tasks.decode_task,
     ),
-    packed_decoder("service.jobs.sweep_tasks.decode", dict[str, ZoneTally], sweep_tasks.decode),
+    packed_decoder("service.jobs.sweep.tasks.decode", dict[str, ZoneTally], tasks.decode),
 ]

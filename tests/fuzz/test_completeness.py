@@ -1,31 +1,31 @@
-"""No decoder is forgotten: each that the source tree has is tried, or it is said why not."""
+"""Every decoder of the source tree is tried, or has a reason why it is not."""
 
 from tests.fuzz import sources
 from tests.fuzz.decoders import ALL, NOT_TRIED
 
-# Some are tried several times, with what differs in parentheses.
+# Some are tried several times; parentheses hold the difference.
 TRIED = {name.partition(" (")[0] for decoder in ALL for name in decoder.covers}
 FOUND = set(sources.decoders())
 
 
-def test_every_decoder_is_tried_or_explained() -> None:
+def test_every_decoder_is_tried_or_has_a_reason() -> None:
     assert FOUND - TRIED - NOT_TRIED.keys() == set()
 
 
-def test_what_is_explained_is_there_and_not_tried() -> None:
+def test_functions_with_a_reason_exist_and_are_not_tried() -> None:
     assert NOT_TRIED.keys() <= FOUND
     assert not NOT_TRIED.keys() & TRIED
 
 
-def test_what_is_tried_is_there() -> None:
+def test_functions_that_are_tried_exist() -> None:
     assert {name for name in TRIED if not sources.exists(name)} == set()
 
 
-def test_every_name_is_tried_under_one_name_only() -> None:
+def test_names_of_entries_are_unique() -> None:
     assert len({decoder.name for decoder in ALL}) == len(ALL)
 
 
-def test_a_decoder_that_nobody_registered_would_be_noticed() -> None:
+def test_decoders_are_found_by_name_and_by_their_calls() -> None:
     source = """
 class Codec:
     def decode_frame(self, data): ...

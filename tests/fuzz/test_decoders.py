@@ -1,4 +1,4 @@
-"""Any bytes are a value or the typed error, and take little memory, for every decoder there is."""
+"""Every decoder returns a value or its typed error for any bytes, in bounded memory."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ each = pytest.mark.parametrize("decoder", ALL, ids=lambda decoder: decoder.name)
 
 
 def outcome(decoder: Decoder, data: bytes) -> Any:
-    """Return the value, or the type of the error if it is one that is allowed."""
+    """Return the value, or the type of the error if that is allowed."""
     try:
         return decoder.decode(data)
     except decoder.errors as error:
@@ -26,13 +26,13 @@ def check_memory(decoder: Decoder, data: bytes) -> None:
     bound = SPARE_BYTES + decoder.limit_bytes + decoder.factor * len(data)
     taken = taken_bytes(lambda: outcome(decoder, data))
     if taken > bound:
-        # What is made once, for whoever comes first, is not of this input.
+        # Memory that the first call allocates once does not count for this input.
         taken = taken_bytes(lambda: outcome(decoder, data))
     assert taken <= bound, f"{taken} bytes for an input of {len(data)}"
 
 
 @each
-def test_any_bytes_are_a_value_or_the_typed_error_in_bounded_memory(decoder: Decoder) -> None:
+def test_any_bytes_decode_to_a_value_or_the_typed_error_in_bounded_memory(decoder: Decoder) -> None:
     believes = bool(decoder.believes)
     plain = hostile(decoder.valid) | decoder.hard
     sealed = hostile(decoder.valid, decoder.envelope)
@@ -51,7 +51,7 @@ def test_any_bytes_are_a_value_or_the_typed_error_in_bounded_memory(decoder: Dec
 
 
 @each
-def test_what_is_valid_is_decoded_and_comes_back(decoder: Decoder) -> None:
+def test_valid_bytes_are_decoded_and_encoded_again(decoder: Decoder) -> None:
     @cases(10)
     @given(decoder.valid)
     def holds(data: bytes) -> None:

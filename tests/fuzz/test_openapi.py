@@ -1,4 +1,4 @@
-"""The OpenAPI document and the gateway agree, whatever is made up from the one for the other."""
+"""The gateway's answers to requests generated from the OpenAPI document conform to it."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,13 +16,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from service.routes.table import ROUTES
 from tests.fuzz.cases import cases
-from tests.fuzz.deployment import Deployment as Application
 from tests.integration.processes import TIMEOUT_S, Api, embedded
 
 TOPIC = GROUP = "known"
 ALTERED = "altered"
-"""A topic for those who change what they find, so that the others find what they expect."""
+"""A topic for requests that change it, so that others find the known topic unchanged."""
 
 CHECKS: list[CheckFunction] = [
     not_a_server_error,
@@ -32,17 +32,12 @@ CHECKS: list[CheckFunction] = [
     status_code_conformance,
 ]
 
-OPERATIONS = [
-    (method.upper(), path)
-    for path, operations in Application().app.fastapi.openapi()["paths"].items()
-    for method in operations
-]
-"""All that the document has, so that a new route is not forgotten."""
+OPERATIONS = [(route.method, route.path) for route in ROUTES]
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    # A wait that is made up may be any number of milliseconds.
+    # A generated wait may be any number of milliseconds.
     env = {"RIACHO_WAIT_MS_MAX": "20"}
     with embedded(tmp_path_factory.mktemp("embedded")).start(env=env) as gateway:
         with Api(gateway.url) as api:
@@ -55,7 +50,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def known(url: str) -> dict[str, str]:
-    """What a path may name and find, by parameter."""
+    """Existing names for the parameters of a path."""
     with Api(url) as api:
         path = f"/v1/groups/{GROUP}"
         offsets = [{"topic": TOPIC, "partition": 0, "offset": 0}]
@@ -72,7 +67,7 @@ def document(url: str) -> schemathesis.BaseSchema:
     return schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 
-def test_the_document_that_is_served_names_every_operation(
+def test_the_served_document_names_every_operation(
     document: schemathesis.BaseSchema,
 ) -> None:
     found = [each.ok() for each in document.get_all_operations()]
@@ -81,7 +76,7 @@ def test_the_document_that_is_served_names_every_operation(
 
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=str)
-def test_every_answer_is_one_that_the_document_promises(
+def test_every_answer_conforms_to_the_document(
     document: schemathesis.BaseSchema,
     known: dict[str, str],
     method: str,
@@ -93,7 +88,7 @@ def test_every_answer_is_one_that_the_document_promises(
     @cases(25)
     @given(operation.as_strategy(generation_mode=mode))
     def holds(case: Case) -> None:
-        # What is made up is rarely there. Who joins makes a new generation: not in this group.
+        # Generated names rarely exist. To join makes a new generation: not in this group.
         if method != "DELETE" and not path.endswith("/members"):
             names = case.path_parameters.keys() & known.keys()
             if sum(len(str(case.path_parameters[name])) for name in names) % 2:
@@ -105,6 +100,6 @@ def test_every_answer_is_one_that_the_document_promises(
         response = case.call(timeout=TIMEOUT_S)
         case.validate_response(response, checks=CHECKS)
 
-    # Some operations take nothing that could be wrong.
+    # Some operations have no input that could be invalid.
     with suppress(Unsatisfiable):
         holds()

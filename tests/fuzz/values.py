@@ -1,4 +1,4 @@
-"""Values of any type that msgspec decodes, as strategies: what is declared is what is drawn."""
+"""Strategies for values of any type that msgspec decodes, derived from its declaration."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ ITEMS_MAX = 3
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Return a strategy of values of `kind`: a struct, or anything that one may hold."""
+    """Return a strategy for values of `kind`: a struct, or any type of its fields."""
     return _drawn(inspect.type_info(kind))
 
 
@@ -26,10 +26,13 @@ def json_of(kind: Any) -> st.SearchStrategy[bytes]:
 
 def _drawn(kind: inspect.Type) -> st.SearchStrategy[Any]:
     match kind:
-        case inspect.StructType(cls=cls, fields=fields):
+        case (
+            inspect.StructType(cls=cls, fields=fields)
+            | inspect.DataclassType(cls=cls, fields=fields)
+        ):
             return st.builds(cls, **{field.name: _drawn(field.type) for field in fields})
-        case inspect.DataclassType(cls=cls, fields=fields):
-            return st.builds(cls, **{field.name: _drawn(field.type) for field in fields})
+        case inspect.Metadata(type=inner):
+            return _drawn(inner)
         case inspect.UnionType(types=kinds):
             return st.one_of(*map(_drawn, kinds))
         case inspect.ListType(item_type=item):

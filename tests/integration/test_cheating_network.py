@@ -1,7 +1,6 @@
 """Idempotent producers and transactions over a network that doubles, delays, reorders and loses."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 
 import httpx
@@ -24,12 +23,21 @@ from tests.integration.cheated import (
     stage,
 )
 from tests.integration.processes import TIMEOUT_S, Api, Deployment
+from tests.torture.sizes import FULL, some
 
-SEEDS = int(os.environ.get("RIACHO_NETWORK_SEEDS", "1"))
+SEEDS = 5 if FULL else 1
 
 pytestmark = pytest.mark.anyio
 
 seeds = pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
+
+on_one_backend = pytest.mark.parametrize(
+    "deployment",
+    some(["embedded", pytest.param("cloud", marks=pytest.mark.aws)], "embedded"),
+    indirect=True,
+    scope="module",
+)
+"""What the network does is the same to all; the others see that the stores are, too."""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +70,7 @@ async def test_the_sdk_writes_everything_once_and_in_order(
     assert sum(map(len, log)) == 3 * 240
 
 
+@on_one_backend
 @seeds
 async def test_what_the_sdk_gives_up_is_written_once_at_most(
     gateways: list[GatewayProcess], api: Api, seed: int
@@ -77,6 +86,7 @@ async def test_what_the_sdk_gives_up_is_written_once_at_most(
         book.check(log)
 
 
+@on_one_backend
 @seeds
 async def test_a_client_that_numbers_its_batches_writes_them_once_and_in_order(
     gateways: list[GatewayProcess], api: Api, seed: int
@@ -103,6 +113,7 @@ async def test_a_client_that_numbers_its_batches_writes_them_once_and_in_order(
 # Transactions
 
 
+@on_one_backend
 @pytest.mark.parametrize("is_staged", [False, True])
 @pytest.mark.parametrize("delivery_timeout_ms", [120_000, 150])
 async def test_transactions_of_the_sdk_happen_once_or_not_at_all(

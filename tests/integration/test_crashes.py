@@ -22,8 +22,13 @@ from tests.integration.processes import (
     events,
     records_path,
 )
+from tests.integration.trial import connections
+from tests.integration.zoned import until
+from tests.torture.sizes import FULL
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+ROUNDS = 6 if FULL else 2
 
 
 @WORKERS
@@ -35,9 +40,9 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, workers: int) -> 
     gateway = deployment.start(*args, port=port)
     try:
         ledger = new_ledger(gateway)
-        for round_number in range(3):
+        for round_number in range(ROUNDS):
             with load(ledger, [gateway.url], seed=round_number):
-                wait_for_acks(ledger, 30)
+                wait_for_acks(ledger, 60)
                 time.sleep(rng.random() * 0.5)
                 gateway.kill()
             gateway = deployment.start(*args, port=port)
@@ -54,7 +59,7 @@ def test_the_log_goes_on_while_its_gateway_is_killed_and_started_again(tmp_path:
     try:
         ledger = new_ledger(gateway)
         with watch(ledger, [gateway.url]), load(ledger, [gateway.url]):
-            for _ in range(3):
+            for _ in range(ROUNDS):
                 wait_for_acks(ledger, 50)
                 gateway.kill()
                 gateway = deployment.start(port=port)
@@ -106,7 +111,7 @@ def test_those_who_wait_do_not_hold_up_a_gateway_that_is_told_to_stop(
                 for _ in range(4)
             ]
             tails = [pool.submit(tail) for _ in range(4)]
-            time.sleep(1)
+            until(lambda: calls_taken(gateway.port) >= 8, "all wait")
             os.kill(gateway.process.pid, signal.SIGTERM)
             assert gateway.process.wait(25) == 0
             assert [poll.result().status_code for poll in polls] == [200] * 4
@@ -116,11 +121,20 @@ def test_those_who_wait_do_not_hold_up_a_gateway_that_is_told_to_stop(
         gateway.kill()
 
 
+def calls_taken(port: int) -> int:
+    """Return how many calls a gateway has read, of those that were sent and wait for an answer."""
+    counted = []
+    for _ in range(2):  # A connection may be open before its request has arrived.
+        time.sleep(0.3)
+        counted.append(sum(unread == 0 for unread in connections(port)))
+    return min(counted)
+
+
 def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     with embedded(tmp_path).start("--workers", "2") as gateway:
         ledger = new_ledger(gateway)
         with watch(ledger, [gateway.url]), load(ledger, [gateway.url]):
-            for _ in range(2):
+            for _ in range(ROUNDS):
                 wait_for_acks(ledger, 50)
                 victim = worker_pids(gateway)[0]
                 os.kill(victim, signal.SIGKILL)

@@ -1,7 +1,4 @@
-"""Copiers and gateways are killed and put to sleep all the time, and every record is copied once.
-
-`RIACHO_COPIED_RECORDS` says how many are copied; 100000 take some minutes.
-"""
+"""Copiers and gateways are killed and put to sleep all the time; every record is copied once."""
 
 import itertools
 import logging
@@ -21,11 +18,12 @@ from tests.gateway import GatewayProcess, free_port
 from tests.integration.copier import GROUP, Job
 from tests.integration.copiers import SLEEP_S, Copiers
 from tests.integration.processes import ARROW, TIMEOUT_S, Api, Deployment, Json, arrow_stream
+from tests.torture.sizes import FULL
 
 log = logging.getLogger(__name__)
 
-RECORDS = int(os.environ.get("RIACHO_COPIED_RECORDS", "18000"))
-RECORDS_PER_SLICE = 3_000
+SLICES = 30 if FULL else 6
+RECORDS_PER_SLICE = 3_000 if FULL else 1_500
 """Something is killed with every slice, while there is something left to copy."""
 
 SOURCE_PARTITIONS = 2
@@ -191,23 +189,22 @@ def test_every_record_is_copied_once_and_in_order(gateways: Gateways, tmp_path: 
         stack.callback(copiers.kill)
         for number in range(len(jobs)):
             copiers.start(number)
-        slices = -(-RECORDS // RECORDS_PER_SLICE)
-        for turn in range(slices):
+        for turn in range(SLICES):
             copying.feed(RECORDS_PER_SLICE)
             share = chance.randrange(RECORDS_PER_SLICE // 2)
             copying.wait_until(turn * RECORDS_PER_SLICE + share, copiers)
             disturb(turn, chance.choice(copying.owners(copiers)), gateways, copiers)
         copiers.wake_all()
-        copying.wait_until(slices * RECORDS_PER_SLICE, copiers)
+        copying.wait_until(SLICES * RECORDS_PER_SLICE, copiers)
         copiers.stop()
         copying.check()
     log.info(
         "%d records in %.0f s; killed %d copiers and %d gateways; %s",
-        *(slices * RECORDS_PER_SLICE, time.monotonic() - began_s, copiers.killed, gateways.killed),
+        *(SLICES * RECORDS_PER_SLICE, time.monotonic() - began_s, copiers.killed, gateways.killed),
         dict(copiers.words()),
     )
-    assert copiers.killed >= slices // 3
-    assert gateways.killed >= slices // 3
+    assert copiers.killed >= SLICES // 3
+    assert gateways.killed >= SLICES // 3
 
 
 def disturb(turn: int, number: int, gateways: Gateways, copiers: Copiers) -> None:

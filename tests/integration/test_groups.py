@@ -11,11 +11,12 @@ import pytest
 from tests.gateway import GatewayProcess
 from tests.integration.members import GROUP, Book, Crowd, crowd
 from tests.integration.processes import TIMEOUT_S, Api, Deployment, Json
+from tests.torture.sizes import FULL
 
 PARTITIONS = 12
 SESSION_MS = 2_000
 SLEEP_S = 1.8 * SESSION_MS / 1000
-RESTLESS_S = 14.0
+RESTLESS_S = 60.0 if FULL else 7.0
 BEATS_TO_SETTLE_MAX = 2
 
 

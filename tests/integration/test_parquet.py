@@ -4,9 +4,6 @@ What DuckDB and pandas find in the files is compared with what a gateway serves.
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,9 +14,9 @@ import pytest
 from pyarrow import dataset
 from pyarrow import fs as s3fs
 
+from tests.commands import exit_code
 from tests.integration.processes import (
     ARROW,
-    TIMEOUT_S,
     Api,
     Deployment,
     Json,
@@ -59,17 +56,11 @@ def fill(api: Api, topic: str, start: int) -> None:
 
 
 def run(deployment: Deployment, *arguments: str) -> Json:
-    inherited = {n: text for n, text in os.environ.items() if not n.startswith("RIACHO_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "riacho", *arguments, "--no-spark", "-o", "json"],
-        env=inherited | {"RIACHO_DATA": str(deployment.folder / "data")} | dict(deployment.env),
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=5 * TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    data = {"RIACHO_DATA": str(deployment.folder / "data")}
+    args = (*arguments, "--no-spark", "-o", "json")
+    code, said = exit_code(*args, env={**data, **deployment.env})
+    assert code == 0, said
+    return json.loads(said.stdout)
 
 
 class Tidied:

@@ -1,8 +1,9 @@
-"""A streaming copy whose driver dies again and again: every record is there once, in order.
+"""A streaming copy whose driver dies, or seems to: every record is there once, in order.
 
-The default is a few deaths, since each of them is another start of Spark. More:
+Each driver is another start of Spark. So the suite has one, which is replaced by a query in the
+shared session; `make proof PART=spark` kills several, and more on request:
 
-    RIACHO_SPARK_DEATHS=20 pytest tests/integration/test_spark_exactly_once.py
+    RIACHO_PROOF=1 RIACHO_SPARK_DEATHS=20 pytest tests/integration/test_spark_exactly_once.py
 """
 
 import os
@@ -14,14 +15,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.gateway import GatewayProcess, start_gateway
 from tests.integration import spark_copier
 from tests.integration.processes import Api
+from tests.riacho.spark.queries import ended
+from tests.torture.sizes import only_proof
 
-DEATHS = int(os.environ.get("RIACHO_SPARK_DEATHS", "2"))
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEATHS = int(os.environ.get("RIACHO_SPARK_DEATHS", "4"))
 DEATHS_MAX = DEATHS + 4
 """So many, if none of those before was at the commit."""
 PARTITIONS = 2
@@ -94,12 +101,12 @@ def copied(api: Api, target: str) -> int:
     return sum(api.high_watermark(target, partition) for partition in range(PARTITIONS))
 
 
-def wait_for(api: Api, copier: Copier, target: str, count: int) -> None:
+def wait_for(api: Api, copier: Copier, target: str, count: int, *, every_s: float = 0.05) -> None:
     """Return as soon as so many records are there, or the copier has ended."""
     give_up_s = time.monotonic() + START_S_MAX
     while copied(api, target) < count and copier.process.poll() is None:
         assert time.monotonic() < give_up_s, str(copier)
-        time.sleep(0.005)
+        time.sleep(every_s)
 
 
 def finish(gateway: GatewayProcess, source: str, target: str, folder: Path) -> None:
@@ -121,6 +128,24 @@ def batches_in_doubt(folder: Path, copies: int) -> bool:
     return copies > (max(noted, default=-1) + 1) * spark_copier.RECORDS_PER_BATCH
 
 
+def test_a_driver_that_was_replaced_while_it_slept_writes_nothing_more(
+    gateway: GatewayProcess, api: Api, spark: "SparkSession", tmp_path: Path
+) -> None:
+    source, target = produce(api, batches=3)
+    with running(gateway, source, target, tmp_path) as zombie:
+        wait_for(api, zombie, target, 1)
+        zombie.send(signal.SIGSTOP)
+        checkpoint = str(tmp_path / "checkpoint")
+        ended(lambda _: spark_copier.begin(spark, gateway.url, source, target, checkpoint))
+        check(api, source, target)
+
+        zombie.send(signal.SIGCONT)
+        zombie.wait(START_S_MAX)
+
+    check(api, source, target)
+
+
+@only_proof
 def test_a_driver_that_dies_loses_and_doubles_nothing(
     gateway: GatewayProcess, api: Api, tmp_path: Path
 ) -> None:
@@ -133,7 +158,7 @@ def test_a_driver_that_dies_loses_and_doubles_nothing(
         before = copied(api, target)
         with running(gateway, source, target, tmp_path) as copier:
             # As soon as a batch is there, and Spark has not heard of it; or some time later.
-            wait_for(api, copier, target, before + 1)
+            wait_for(api, copier, target, before + 1, every_s=0.005)
             if death % 3 == 1:
                 time.sleep(chance.random() * 2)
             copier.send(signal.SIGKILL)
@@ -145,7 +170,8 @@ def test_a_driver_that_dies_loses_and_doubles_nothing(
     assert doubts, "none of the deaths was at the commit, so this has shown little"
 
 
-def test_a_driver_that_was_only_believed_to_be_dead_writes_nothing_more(
+@only_proof
+def test_a_driver_that_another_driver_replaced_writes_nothing_more(
     gateway: GatewayProcess, api: Api, tmp_path: Path
 ) -> None:
     source, target = produce(api, batches=6)

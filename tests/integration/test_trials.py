@@ -1,6 +1,8 @@
 """Real gateways and clients under kills, sleeps and the faults of AWS, judged by the checker.
 
-    RIACHO_CRASH_SECONDS=120 RIACHO_CRASH_SEEDS=7,8,9 pytest tests/integration/test_trials.py
+    make proof PART=trials
+    export RIACHO_CRASH_SECONDS=40 RIACHO_CRASH_SEEDS=7,8,9 RIACHO_TEST_SECONDS_MAX=inf
+    pytest tests/integration/test_trials.py
 
 A run that fails tells its seed, the command that repeats it, and where the history is. Processes
 do not repeat themselves exactly; the trouble they meet does.
@@ -21,10 +23,11 @@ from tests.integration.fault_proxy import FAULTS, Fault, Weather, behind_faults
 from tests.integration.processes import Deployment, cloud, embedded
 from tests.integration.trial import Trial, judge, unknown_outcomes
 from tests.local_aws import LocalAws
+from tests.time_limit import VARIABLE
 
 log = logging.getLogger(__name__)
 
-SECONDS = float(os.environ.get("RIACHO_CRASH_SECONDS", "6"))
+SECONDS = float(os.environ.get("RIACHO_CRASH_SECONDS", "2"))
 LONG_S = 30.0
 SEEDS = [int(seed) for seed in os.environ.get("RIACHO_CRASH_SEEDS", "1").split(",")]
 
@@ -39,7 +42,7 @@ def replayable(trial: Trial, request: pytest.FixtureRequest) -> Iterator[History
     """Run a trial, let the test look whether there was trouble, and judge it."""
     history = trial.run()
     replay = (
-        f"RIACHO_CRASH_SECONDS={SECONDS:g} RIACHO_CRASH_SEEDS={trial.seed}"
+        f"RIACHO_CRASH_SECONDS={SECONDS:g} RIACHO_CRASH_SEEDS={trial.seed} {VARIABLE}=inf"
         f" pytest '{request.node.nodeid}'"
     )
     judge(trial, history, replay)

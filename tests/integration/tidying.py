@@ -70,18 +70,19 @@ class Place:
         ours = {"RIACHO_DATA": str(folder / "data"), "TMPDIR": str(folder / "tmp")}
         return inherited | ours | dict(self.deployment.env)
 
-    def run(self, *arguments: str) -> Json:
-        """Run a command to its end, and return what it prints."""
+    def run(self, *commands: Sequence[str]) -> list[Json]:
+        """Run commands one after the other in a process; return the document of each."""
         done = subprocess.run(
-            [sys.executable, "-m", MODULE, *arguments],
+            [sys.executable, "-m", MODULE, "each", json.dumps(commands)],
             env=self.environment,
             cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=5 * TIMEOUT_S,
         )
-        assert done.returncode == 0, (arguments, done.stdout[-3000:], done.stderr[-3000:])
-        return json.loads(done.stdout)
+        assert done.returncode == 0, (commands, done.stdout[-3000:], done.stderr[-3000:])
+        documents: list[Json] = json.loads(done.stdout)
+        return documents
 
     def is_locked(self) -> bool:
         """Whether somebody who sleeps has the lock of the SQLite file in hand."""
@@ -106,11 +107,19 @@ class Janitor:
     is_patient: bool
     """Whether stores may be too slow for it."""
     has_slept: bool = False
+    _said: list[Json] = field(default_factory=list)
+    _read_bytes: int = 0
 
     def said(self) -> list[Json]:
-        # The last line may be on its way.
-        whole, _, _ = self.log.read_text().rpartition("\n")
-        return [json.loads(line) for line in whole.splitlines() if line.startswith('{"event"')]
+        """Return all that it has said; only what is new is read."""
+        with self.log.open("rb") as log:
+            log.seek(self._read_bytes)
+            # The last line may be on its way.
+            whole, newline, _ = log.read().rpartition(b"\n")
+        self._read_bytes += len(whole) + len(newline)
+        new = [line for line in whole.splitlines() if line.startswith(b'{"event"')]
+        self._said += [json.loads(line) for line in new]
+        return self._said
 
     @property
     def holds(self) -> bool:

@@ -14,8 +14,11 @@ import httpx
 from riacho import Consumer, Producer
 from tests.integration.load import Ledger
 from tests.integration.processes import TIMEOUT_S, Api, Json, records_path
+from tests.torture.sizes import FULL
 
-PAUSE_S: Final = 0.03
+PAUSE_S: Final = 0.03 if FULL else 0.15
+"""Between two requests. In every run of the suite the machine is left to the jobs."""
+
 KEYS_PER_WRITER: Final = 40
 END: Final = "the-end"
 """Keys that begin like this are the last of their partition."""

@@ -1,14 +1,15 @@
 """Gateways and jobs for whom time runs fast, since a test cannot wait for an hour.
 
     python -m tests.integration.tidying_process serve --port 8080 --data DIR
-    python -m tests.integration.tidying_process compact orders --force
+    python -m tests.integration.tidying_process each '[["fsck"], ["compact", "orders", "--force"]]'
     python -m tests.integration.tidying_process tidy orders payments
 
 What takes minutes elsewhere takes seconds: a write may take `FLIGHT_S` from its object to its
 commit, and the lease of maintenance lasts `LEASE_S`. The rest is the command line as it is.
 
 `tidy` runs jobs one after the other until it is killed, and says how they fare in lines of JSON.
-`list` prints all objects there are, and those that something refers to.
+`each` runs commands one after the other, and prints a list of what they print. One of them may be
+`list`: all objects there are, and those that something refers to.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ rolls.FLIGHT_MAX_S = FLIGHT_S  # type: ignore[misc]
 
 from riacho.cli.main import cli  # noqa: E402
 from service.jobs import lease  # noqa: E402
-from service.jobs.lease import Held  # noqa: E402
+from service.jobs.lease import HeldLease  # noqa: E402
 from service.jobs.stores import opened  # noqa: E402
 from service.settings import Settings  # noqa: E402
 from service.transactions import atomic, staging  # noqa: E402
@@ -49,7 +50,7 @@ _held: Final = lease.held
 
 
 @asynccontextmanager
-async def _shortly_held(*args: Any, **options: Any) -> AsyncIterator[Held]:
+async def _shortly_held(*args: Any, **options: Any) -> AsyncIterator[HeldLease]:
     async with _held(*args, **options, lease_s=LEASE_S) as held:
         _say("holds")
         try:
@@ -73,12 +74,30 @@ def tidy(topics: Sequence[str]) -> None:
     compact = ["compact", "--no-spark", *topics]
     sweep = ["sweep", "--no-spark", "--unsafe", "--min-age", f"{MIN_AGE_S}s"]
     for job in itertools.cycle([compact, ["retention"], sweep]):
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            code = cli([*job, "--wait", "600", "-o", "json"], standalone_mode=False)
-        text = out.getvalue()
-        document = json.loads(text) if text else {}
-        _say("ended", job=job[0], code=code or 0, told=document, error=err.getvalue()[-2000:])
+        err = io.StringIO()
+        with redirect_stderr(err):
+            code, document = _run([*job, "--wait", "600"])
+        _say("ended", job=job[0], code=code, told=document, error=err.getvalue()[-2000:])
+
+
+def each(commands: Sequence[Sequence[str]]) -> list[Any]:
+    """Run commands to their end; all must succeed."""
+    documents = []
+    for command in commands:
+        code, document = (0, asyncio.run(objects())) if command == ["list"] else _run(command)
+        if code:
+            sys.exit(f"{command}: {code}")
+        documents.append(document)
+    return documents
+
+
+def _run(command: Sequence[str]) -> tuple[int, Any]:
+    """Return the exit code and the document that a command prints."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        code = cli([*command, "-o", "json"], standalone_mode=False)
+    text = out.getvalue()
+    return code or 0, json.loads(text) if text else {}
 
 
 async def objects() -> dict[str, list[str]]:
@@ -99,8 +118,8 @@ def main() -> None:
     match sys.argv[1:]:
         case ["tidy", *topics]:
             tidy(topics)
-        case ["list"]:
-            sys.stdout.write(json.dumps(asyncio.run(objects())))
+        case ["each", commands]:
+            sys.stdout.write(json.dumps(each(json.loads(commands))))
         case _:
             cli(prog_name="riacho")
 

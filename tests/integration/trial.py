@@ -11,8 +11,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +23,7 @@ from typing import Final
 from tests.checker import idempotent_rules, operations, transaction_rules
 from tests.checker.history import History, violations
 from tests.checker.log_rules import Fetched
+from tests.commands import exit_code
 from tests.gateway import GatewayProcess, free_port
 from tests.integration import trial_clients
 from tests.integration.fault_proxy import DYNAMODB, S3, Fault, Kind, Weather
@@ -37,7 +36,6 @@ from tests.simulation.members import TOPIC
 
 log = logging.getLogger(__name__)
 
-ROOT: Final = Path(__file__).parents[2]
 ROLES: Final = (
     "writers",
     "numbered",
@@ -269,17 +267,10 @@ class Trial:
                     self.history.fetched.append(seen)
 
     def _check_stores(self) -> None:
-        inherited = {n: text for n, text in os.environ.items() if not n.startswith("RIACHO_")}
-        checked = subprocess.run(
-            [sys.executable, "-m", "riacho", "fsck", "-o", "json"],
-            env=inherited | {"RIACHO_DATA": str(self.folder / "data")} | dict(self.deployment.env),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=5 * TIMEOUT_S,
-        )
-        if checked.returncode:
-            self.history.damage.append(checked.stdout[-3000:] + checked.stderr[-3000:])
+        data = {"RIACHO_DATA": str(self.folder / "data")}
+        code, said = exit_code("fsck", "-o", "json", env={**data, **self.deployment.env})
+        if code:
+            self.history.damage.append((said.stdout + said.stderr).decode()[-3000:])
 
 
 def read(api: Api, topic: str, partition: int) -> list[tuple[int, str]]:
@@ -288,12 +279,15 @@ def read(api: Api, topic: str, partition: int) -> list[tuple[int, str]]:
 
 def calls_waiting(port: int) -> int:
     """Return on how many connections to `port` something has arrived that nobody has read."""
-    count = 0
+    return sum(unread > 0 for unread in connections(port))
+
+
+def connections(port: int) -> Iterator[int]:
+    """Yield for every open connection to `port` how many bytes nobody has read."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, _, state, queues = line.split()[:5]
-        is_open, unread = state == "01", int(queues.partition(":")[2], 16)
-        count += is_open and unread > 0 and int(local.partition(":")[2], 16) == port
-    return count
+        if state == "01" and int(local.partition(":")[2], 16) == port:
+            yield int(queues.partition(":")[2], 16)
 
 
 def worker_pids(gateway: GatewayProcess) -> list[int]:

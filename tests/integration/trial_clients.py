@@ -47,7 +47,7 @@ def group_plan(seed: int) -> GroupPlan:
 
 def copier_plan(seed: int, seconds: float) -> CopierPlan:
     plan = CopierPlan.of(random.Random(seed))
-    return replace(plan, copiers=2, records=int(10 + seconds), partitions=PARTITIONS)
+    return replace(plan, copiers=2, records=int(5 + seconds), partitions=PARTITIONS)
 
 
 class Group(Role):

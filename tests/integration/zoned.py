@@ -1,9 +1,6 @@
 """Deployments with zones that a test can break and heal, and load that goes on meanwhile."""
 
 import itertools
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +12,7 @@ from typing import Final, Literal
 import httpx
 
 from riacho import Consumer, Producer, RecordMetadata, RiachoError
+from tests.commands import exit_code
 from tests.gateway import GatewayProcess, start_gateway
 from tests.integration.failing_gateway import FAULTS, SETTLE_S, SLOW_S
 from tests.integration.processes import TIMEOUT_S, Api, Json, records_path
@@ -112,29 +110,19 @@ class Zoned:
             newest = max(self.folder.glob(f"was-{name}-*"), key=lambda p: int(p.name[6:]))
             newest.rename(self.zone(name))
 
-    def spoil(self) -> list[str]:
-        """Remove an object of zone b and damage one of c by hand; return their names."""
-        gone = next(self.zone("b").rglob("*.seg"))
-        gone.unlink()
-        *_, damaged = self.zone("c").rglob("*.seg")
+    def spoil(self, gone_key: str, damaged_key: str) -> None:
+        """Remove an object of zone b and damage one of c by hand."""
+        (self.zone("b") / gone_key).unlink()
+        damaged = self.zone("c") / damaged_key
         body = bytearray(damaged.read_bytes())
         body[20] ^= 1
         damaged.write_bytes(body)
-        return [gone.stem, damaged.stem]
 
-    def fsck(self) -> subprocess.CompletedProcess[str]:
-        """Run `riacho fsck` over everything."""
-        inherited = {n: text for n, text in os.environ.items() if not n.startswith("RIACHO_")}
-        return subprocess.run(
-            [sys.executable, "-m", "riacho", "fsck", "-o", "json"],
-            env=inherited
-            | {"RIACHO_DATA": str(self.folder / "data"), "RIACHO_ZONES": ",".join(ZONES)}
-            | dict(self.env),
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=5 * TIMEOUT_S,
-        )
+    def fsck(self) -> tuple[int, str]:
+        """Run `riacho fsck` over everything; return its exit code, and what it said."""
+        data = {"RIACHO_DATA": str(self.folder / "data"), "RIACHO_ZONES": ",".join(ZONES)}
+        code, said = exit_code("fsck", "-o", "json", env={**data, **self.env})
+        return code, (said.stdout + said.stderr).decode()
 
 
 def make_topic(api: Api, name: str = "t", **config: Json) -> str:

@@ -46,12 +46,10 @@ class Buckets(Zoned):
             for item in page.get("Contents", []):
                 yield item["Key"]
 
-    def spoil(self) -> list[str]:
-        """Remove an object of zone b and damage one of c by hand; return their names."""
-        gone = next(key for key in self.keys("b") if key.endswith(".seg"))
+    def spoil(self, gone_key: str, damaged_key: str) -> None:
+        """Remove an object of zone b and damage one of c by hand."""
+        gone, damaged = f"log/{gone_key}", f"log/{damaged_key}"
         self._s3.delete_object(Bucket=self._bucket("b"), Key=gone)
-        *_, damaged = (key for key in self.keys("c") if key.endswith(".seg"))
         body = bytearray(self._s3.get_object(Bucket=self._bucket("c"), Key=damaged)["Body"].read())
         body[20] ^= 1
         self._s3.put_object(Bucket=self._bucket("c"), Key=damaged, Body=bytes(body))
-        return [key.rpartition("/")[2] for key in (gone, damaged)]

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -11,7 +11,14 @@ from service.serverless.events import ANSWER_BYTES_MAX
 from service.serverless.gateway import ServerlessGateway
 from service.serverless.settings import gateway_settings
 from tests.integration.processes import ARROW, SSE, arrow_records, arrow_stream
-from tests.lambdas.events import LambdaTransport, function_url, http_api, response_of, rest_api
+from tests.lambdas.events import (
+    Event,
+    LambdaTransport,
+    function_url,
+    http_api,
+    response_of,
+    rest_api,
+)
 
 
 class Context:
@@ -32,7 +39,9 @@ def function() -> Iterator[ServerlessGateway]:
     serverless.close()
 
 
-KINDS = {
+Kind = Callable[[httpx.Request], Event]
+
+KINDS: dict[str, Kind] = {
     "http api": http_api,
     "http api with a stage": lambda request: http_api(request, "prod"),
     "function url": function_url,
@@ -40,14 +49,19 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
-def client(request: pytest.FixtureRequest, function: ServerlessGateway) -> Iterator[httpx.Client]:
+def through(function: ServerlessGateway, kind: Kind) -> httpx.Client:
+    """Return a client whose requests arrive as events of `kind`."""
+
     def invoke(event: object) -> object:
         # As it would come out of the runtime client.
         return json.loads(json.dumps(function(json.loads(json.dumps(event)), Context())))
 
-    transport = LambdaTransport(invoke, request.param)
-    with httpx.Client(transport=transport, base_url="https://riacho") as client:
+    return httpx.Client(transport=LambdaTransport(invoke, kind), base_url="https://riacho")
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def client(request: pytest.FixtureRequest, function: ServerlessGateway) -> Iterator[httpx.Client]:
+    with through(function, request.param) as client:
         yield client
 
 
@@ -109,8 +123,24 @@ def test_names_in_paths_are_decoded_once(client: httpx.Client) -> None:
         # No topic can have such a name; what is said of it shows how it was understood.
         answer = client.get(records(encoded))
         assert repr(name) in answer.json()["detail"]
-    # As behind a server of our own, an encoded slash is one.
-    assert client.get("/v1%2Fgroups").json() == client.get("/v1/groups").json()
+
+
+@pytest.mark.parametrize("kind", [function_url, rest_api])
+def test_an_encoded_slash_is_a_part_of_a_name(function: ServerlessGateway, kind: Kind) -> None:
+    with through(function, kind) as client:
+        for path in ("/v1/groups/a%2Fb", "/v1/topics/a%2Fb", records("a%2Fb")):
+            answer = client.get(path)
+            assert answer.status_code == 400
+            assert "'a/b'" in answer.json()["detail"]
+        assert client.get("/v1%2Fgroups").status_code == 404
+        assert client.get("/v1/groups/%FF").json()["code"] == "INVALID_REQUEST"
+
+
+def test_an_http_api_does_not_tell_an_encoded_slash_from_another(
+    function: ServerlessGateway,
+) -> None:
+    with through(function, http_api) as client:
+        assert client.get("/v1%2Fgroups").json() == client.get("/v1/groups").json()
 
 
 def test_queries_keep_what_is_encoded_in_them(client: httpx.Client) -> None:

@@ -3,22 +3,24 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from service.app import create_app
 from service.clock import World, real_world
-from service.http.hosted import Hosted
+from service.http.deadlines import set_deadline
+from service.http.hosted import InTime, Settled
 from service.process.thawing import ThawingClock
 from service.settings import Settings
 from storage.errors import OutcomeUnknown, StoreUnavailable
+from storage.tasks import begin, detached
 from tests.integration.processes import ARROW, SSE, arrow_records
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.world import world_of
@@ -26,6 +28,7 @@ from tests.simulation.world import world_of
 pytestmark = pytest.mark.anyio
 
 LIMIT_BYTES = 20_000
+Start = Callable[[Coroutine[Any, Any, None]], object]
 MEMORY = {"zones": "a=memory://", "metadata": "memory://", "log_level": "warning"}
 
 
@@ -187,13 +190,8 @@ async def test_a_host_that_freezes_gets_no_answer_before_everything_is_done() ->
             assert page["high_watermark"] == number + 2
 
 
-def hosted(work: "asyncio.Future[None]", **limits: float) -> Hosted:
-    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
-        await work
-
-    return Hosted(
-        app, answer_s_max=0.01, freezes=False, monotonic_s=real_world().monotonic_s, **limits
-    )
+async def hangs(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    await asyncio.get_running_loop().create_future()
 
 
 async def never() -> None:
@@ -202,9 +200,58 @@ async def never() -> None:
 
 @pytest.mark.parametrize(("method", "error"), [("GET", StoreUnavailable), ("POST", OutcomeUnknown)])
 async def test_what_takes_too_long_is_answered_for(method: str, error: type[Exception]) -> None:
-    app = hosted(asyncio.get_running_loop().create_future())
+    app = InTime(hangs, answer_s_max=0.01, monotonic_s=real_world().monotonic_s)
     with pytest.raises(error):
         await app({"type": "http", "method": method}, never, lambda _: never())  # type: ignore[arg-type]
+
+
+async def answered(work: Coroutine[Any, Any, None], start: Start, deadline_s: float) -> list[str]:
+    """Return what is sent for a request that starts `work` and does not wait for it."""
+    sent: list[str] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        start(work)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+
+    async with asyncio.timeout(30):
+        now_s = real_world().monotonic_s
+        scope: Scope = {"type": "http", "method": "GET"}
+        set_deadline(scope, now_s(), deadline_s)
+        await Settled(app, monotonic_s=now_s)(scope, never, send)
+    return sent
+
+
+SENT = ["http.response.start", "http.response.body"]
+
+
+async def test_an_answer_waits_for_tasks_begun_and_for_those_that_they_begin() -> None:
+    done = []
+
+    async def first() -> None:
+        await asyncio.sleep(0)
+        begin(second())
+
+    async def second() -> None:
+        await asyncio.sleep(0.01)
+        done.append("second")
+
+    assert await answered(first(), begin, 60) == SENT
+    assert done == ["second"]
+
+
+async def test_an_answer_waits_neither_beyond_its_deadline_nor_for_a_poller() -> None:
+    ends = asyncio.Event()
+
+    async def work() -> None:
+        await ends.wait()
+
+    for start, deadline_s in ((begin, 0.01), (detached, 60.0)):
+        assert await answered(work(), start, deadline_s) == SENT
+    ends.set()
 
 
 def test_a_clock_that_stood_still_catches_up() -> None:
@@ -213,16 +260,12 @@ def test_a_clock_that_stood_still_catches_up() -> None:
     world = replace(real_world(), monotonic_s=clock.monotonic_s)
     assert world.monotonic_s() == 100.0
     seconds["monotonic"], seconds["wall"] = 101.0, 5_001.0
-    clock.thaw()
     assert world.monotonic_s() == 101.0
     # Frozen for an hour: only the wall clock has gone on.
     seconds["wall"] += 3600
-    clock.thaw()
     assert world.monotonic_s() == 3701.0
     # Set back: time does not.
     seconds["wall"] -= 1000
-    clock.thaw()
     assert world.monotonic_s() == 3701.0
     seconds["monotonic"], seconds["wall"] = 102.0, seconds["wall"] + 1
-    clock.thaw()
     assert world.monotonic_s() == 3702.0

@@ -13,7 +13,7 @@ from service.serverless import runs
 from service.serverless.emr import EmrRuns, emr_settings
 from service.serverless.launcher import Launcher
 from service.serverless.metrics import MetricLog
-from service.serverless.runs import Run, Scope
+from service.serverless.runs import JobRun, Scope
 from service.settings import Settings
 from storage.errors import InvalidRequest
 from tests.lambdas.emr_server import EmrServer, emr_server
@@ -150,8 +150,8 @@ def test_what_makes_no_sense_is_refused(event: dict[str, Any]) -> None:
 
 
 def test_how_long_ago_it_succeeded() -> None:
-    def run(state: str, created_s: float, name: str = "riacho/maintain") -> Run:
-        return Run(
+    def run(state: str, created_s: float, name: str = "riacho/maintain") -> JobRun:
+        return JobRun(
             id=f"{created_s}", name=name, state=state, created_s=created_s, updated_s=created_s + 10
         )
 

@@ -1,13 +1,13 @@
-"""The mutation check: would a test notice a small mistake in what must not be wrong?
+"""The mutation check: do tests notice a small mistake in code that must be right?
 
     python -m tests.mutants                      every module of modules.toml (some 40 minutes)
     python -m tests.mutants storage/head/head.py      some of them
     python -m tests.mutants storage/head/head.py --only append
 
-Mutants of each module (tests/mutants/mutations.py) meet the quick tests that reach them. One that
-survives must be listed in tests/mutants/accepted with a reason, else the command fails, as it does
-when less than 85 % of a module's mutants are killed. An accepted one that is killed now, or no
-longer exists, is reported: its line can go.
+Mutants of each module (tests/mutants/mutations.py) run with the quick tests that reach them. A
+survivor must be listed in tests/mutants/accepted with a reason, else the command fails, as it does
+when less than 85 % of a module's mutants are killed. An accepted mutant that is killed now, or no
+longer exists, is reported: its line can be removed.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Summary:
 
     @property
     def timed_out(self) -> int:
-        """Those that never end count as killed: a test would not end either."""
+        """Mutants that never end count as killed: a test would not end either."""
         return sum(verdict.killer is None for verdict in self.verdicts)
 
     @property
@@ -70,7 +70,7 @@ class Summary:
 
 
 def tests_of(modules: Sequence[str]) -> list[str]:
-    """Return the files with the tests that are to notice."""
+    """Return the files with the tests that must notice."""
     files = [file for part in parts() if set(part.modules) & set(modules) for file in part.tests]
     return list(dict.fromkeys(files))
 
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     modules = asked.module or every_module()
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # And take the children along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # This ends the children, too.
 
     def say(text: str) -> None:
         sys.stderr.write(f"\r\x1b[K{text}" if sys.stderr.isatty() else f"{text}\n")
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def report(summaries: Sequence[Summary], *, partial: bool) -> int:
-    """Print what came of every module, and return the status to exit with."""
+    """Print the result of every module, and return the exit status."""
     for summary in summaries:
         for verdict in summary.unexplained:
             place = f"{verdict.mutant.module}:{verdict.mutant.line}"

@@ -1,6 +1,6 @@
-"""Survivors that may live, and why: a file for each module, of reasons and names.
+"""Accepted survivors: a file for each module, with reasons and names.
 
-# Why none of these can be seen from outside.
+# Why none of these can be observed from outside.
 append: `a < b` → `a <= b`
 append: without `cache.clear()`
 """

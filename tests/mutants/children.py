@@ -1,6 +1,6 @@
-"""Work that is done in forked processes: each starts with every module loaded, and leaves nothing.
+"""Work in forked processes: each starts with every module loaded, and leaves nothing behind.
 
-A child is the leader of a process group of its own. Whatever it started ends with it, and it ends
+A child leads a process group of its own. Processes that it started end with it, and it is ended
 when its time is over.
 """
 
@@ -17,24 +17,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 MEMORY_BYTES_MAX: Final = 3 << 30
-"""A mutant may collect without end. This much more than the parent has is the end."""
+"""Maximum memory above that of the parent: a mutant may allocate without end."""
 
 IDLE_S_MAX: Final = 6.0
-"""Who waits, waits for nothing that comes from outside: no quick test sleeps for long."""
+"""Maximum time without computing: no quick test waits for long."""
 
 LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a child shall do, and how long it may compute for."""
+    """The work of a child, and its maximum computing time."""
 
     function: Callable[[], Any]
     computing_s: float
 
 
 class ChildFailed(Exception):
-    """What a child raised, with its traceback."""
+    """An error that a child raised, with its traceback."""
 
 
 @dataclass(slots=True)
@@ -47,21 +47,21 @@ class _Child:
     received: bytes = b""
 
     def is_stuck(self) -> bool:
-        """Return whether it has slept for a while; to be asked now and then."""
+        """Return whether the child has slept for too long; call this from time to time."""
         with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
             fields = stat.read().rpartition(")")[2].split()
         computed = int(fields[11]) + int(fields[12])
-        # On a busy machine one may wait for long to be let at work. That is not sleeping.
+        # On a busy machine a child may wait long for a core. That is not sleeping.
         if fields[0] != "S" or computed != self.computed:
             self.computed, self.idle_since_s = computed, time.monotonic()
         return time.monotonic() - self.idle_since_s > IDLE_S_MAX
 
 
 def run_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[int, Any]]:
-    """Run every job in a child of its own, and yield its number and what it returned.
+    """Run every job in a child of its own, and yield its number and its result.
 
-    What it returns must be JSON; of a job that took too long, or died, None comes back. An error
-    that it raises is raised here.
+    The result must be JSON; it is None if the job took too long or died. An error that a job
+    raises is raised here.
     """
     waiting = list(enumerate(jobs))[::-1]
     with selectors.DefaultSelector() as selector:
@@ -83,7 +83,7 @@ def run_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[int, Any]]:
 
 
 def _has_room(selector: selectors.BaseSelector, processes: int) -> bool:
-    """Return whether another child may start; those who only wait take little room."""
+    """Return whether another child may start; children that only wait hardly count."""
     children: list[_Child] = [key.data for key in selector.get_map().values()]
     busy = sum(time.monotonic() - child.idle_since_s < 2 * LOOK_S for child in children)
     return busy < processes and len(children) < 4 * processes
@@ -144,5 +144,5 @@ def _end(child: _Child) -> None:
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
-        os.kill(child.pid, signal.SIGKILL)  # It has not become a leader yet.
+        os.kill(child.pid, signal.SIGKILL)  # It does not lead a process group yet.
     os.waitpid(child.pid, 0)

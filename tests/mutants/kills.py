@@ -1,6 +1,6 @@
-"""Mutants that were killed, remembered as long as neither their function nor the killer changes.
+"""Killed mutants, remembered until their function or the test that killed them changes.
 
-So whoever writes a test for a survivor tries the survivors again, and not the dead.
+So after writing a test for a survivor only the survivors are tried again.
 """
 
 import ast
@@ -27,12 +27,12 @@ class Kills:
         self._killers: dict[str, list[str]] = stored
 
     def knows(self, mutant: Mutant) -> bool:
-        """Return whether it was killed by a test that still says what it said."""
+        """Return whether it was killed by a test that has not changed since."""
         _, file = self._killers.get(self._key(mutant), ("", "?"))
         return file != "?" and (not file or file == self._file(file.rpartition(":")[0]))
 
     def killer(self, mutant: Mutant) -> str | None:
-        """Return the test that noticed; None if it had to be stopped."""
+        """Return the test that killed it; None if it timed out."""
         return self._killers[self._key(mutant)][0] or None
 
     def add(self, mutant: Mutant, killer: str | None) -> None:

@@ -1,12 +1,12 @@
 """Small mistakes, one at a time: every way in which a function of a module could be a little wrong.
 
-A mutant is one edit of one function's body: a comparison that includes its border or not, another
-operator, a condition turned around or left out, a number one larger, a key that is misspelt,
-arguments swapped or left out, a bound of a slice or a default dropped, nothing returned, a
-statement left out. What cannot matter is left alone: log lines, messages of errors, docstrings,
-annotations and assertions (those are claims about ourselves that never fail).
+A mutant is one edit of one function's body: a comparison that includes its boundary or not, another
+operator, a condition inverted or removed, a number one larger, a misspelt key, arguments swapped or
+removed, a bound of a slice or a default removed, nothing returned, a statement removed. Edits that
+cannot matter are not made: of log lines, error messages, docstrings, annotations and assertions
+(those are claims about our own code that never fail).
 
-A mutant's name does not depend on line numbers, so that what was said of it holds on.
+A mutant's name does not depend on line numbers, so that accepted reasons stay valid.
 """
 
 import ast
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 CHARACTERS_MAX: Final = 72
-"""A name shows as much of the expression around an edit as fits in here."""
+"""Maximum length of the expression around an edit that a name shows."""
 
 _OTHER: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Lt: ast.LtE,
@@ -62,7 +62,7 @@ class Mutant:
     change: str
     line: int
     number: int
-    """Which of the module's edits it is."""
+    """The number of the edit within the module."""
 
     @property
     def name(self) -> str:
@@ -77,10 +77,10 @@ class _Edit:
     field: str
     value: Any
     label: str = ""
-    """What to call it, where the expression around it would say too much."""
+    """The name to show, where the expression around it would be too long."""
 
     def swap(self) -> "_Edit":
-        """Make the edit, and return the one that takes it back."""
+        """Make the edit, and return the one that reverts it."""
         back = _Edit(self.node, self.field, getattr(self.node, self.field))
         setattr(self.node, self.field, self.value)
         return back
@@ -150,7 +150,7 @@ def _edits(tree: ast.Module) -> Iterator[tuple[str, _Site, _Edit]]:
 
 
 def _sites(function: Function) -> Iterator[_Site]:
-    """Yield what may be edited in the function, from its top to its end."""
+    """Yield the nodes of the function that can be edited, from top to end."""
     pending: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(function, ())]
     while pending:
         parent, around = pending.pop()
@@ -160,7 +160,7 @@ def _sites(function: Function) -> Iterator[_Site]:
                 continue
             if _is_log(node) or _is_claim(node):
                 continue
-            # What an edit is shown in ends with its statement; of a larger one, with its head.
+            # An edit is shown within its statement; of a compound one, within its header.
             here = around if isinstance(node, ast.expr | ast.comprehension | ast.keyword) else ()
             yield _Site(node, parent, field, index, (*here, node))
             below.append((node, (*here, node)))
@@ -187,7 +187,7 @@ def _is_log(node: ast.AST) -> bool:
 
 
 def _is_claim(node: ast.AST) -> bool:
-    """Whether it asserts that two lists have one length, as `zip` can."""
+    """Whether it asserts that two lists have the same length, as `zip` can."""
     return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
@@ -213,7 +213,7 @@ def _of_expression(site: _Site) -> Iterator[_Edit]:
 
 
 def _of_place(site: _Site) -> Iterator[_Edit]:
-    """Yield edits of whatever is a bound of a slice, or a condition."""
+    """Yield edits of bounds of slices and of conditions."""
     node = site.node
     if isinstance(site.parent, ast.Slice):
         yield _Edit(site.parent, site.field, None)
@@ -223,7 +223,7 @@ def _of_place(site: _Site) -> Iterator[_Edit]:
 
 
 def _one_less(site: _Site, node: ast.BoolOp, index: int) -> _Edit:
-    """Return the edit that leaves one of several conditions out."""
+    """Return the edit that removes one of several conditions."""
     others = node.values[:index] + node.values[index + 1 :]
     return _Edit(node, "values", others) if len(others) > 1 else site.replaced(others[0])
 
@@ -299,13 +299,13 @@ def _of_statement(site: _Site) -> Iterator[_Edit]:
 
 
 def _is_impossible(statement: ast.Raise) -> bool:
-    """Whether it says that nobody comes here, as an assertion would."""
+    """Whether it marks unreachable code, as an assertion would."""
     raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
     return isinstance(raised, ast.Name) and raised.id in ("AssertionError", "NotImplementedError")
 
 
 def _is_unlike_others(statement: ast.Expr) -> bool:
-    """Whether it logs, or makes the function one that knows its class."""
+    """Whether it logs, or binds the function to its class."""
     called = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
     return any(
         _is_log(call) or (isinstance(call.func, ast.Name) and call.func.id == "super")
@@ -314,7 +314,7 @@ def _is_unlike_others(statement: ast.Expr) -> bool:
 
 
 def _change(site: _Site, edit: _Edit) -> str:
-    """Return what the edit does, in the largest expression that is short enough to be shown."""
+    """Describe the edit in the largest expression that is short enough to show."""
     if edit.label:
         return edit.label
     if isinstance(edit.value, list) and any(isinstance(value, ast.Pass) for value in edit.value):
@@ -331,7 +331,7 @@ def _change(site: _Site, edit: _Edit) -> str:
         back.swap()
         if changed != wider:
             before, after = wider, changed
-    if not after:  # The node itself is replaced, in something that is too long to be shown.
+    if not after:  # The node itself is replaced, within an expression too long to show.
         after = _text(edit.value if isinstance(edit.value, ast.AST) else edit.value[site.index])
     return f"`{_cut(before)}` → `{_cut(after)}`"
 

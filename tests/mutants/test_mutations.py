@@ -1,4 +1,4 @@
-"""The mistakes that the mutation check makes: the ones that count, under names that last."""
+"""The mistakes that the mutation check makes: only those that matter, with stable names."""
 
 import ast
 from textwrap import dedent, indent
@@ -9,7 +9,7 @@ from tests.mutants.mutations import mutants, mutated
 
 
 def changes(body: str) -> list[str]:
-    """Return what is done to a function of this body, apart from what returns nothing."""
+    """Return the edits of a function with this body, except those that return nothing."""
     source = "def f(a, b):\n" + indent(dedent(body), "    ")
     return [
         mutant.change
@@ -43,7 +43,7 @@ def changes(body: str) -> list[str]:
         ("for a in b:\n    break", ["`break` → `continue`"]),
     ],
 )
-def test_each_kind_of_mistake(body: str, expected: list[str]) -> None:
+def test_each_kind_of_mistake_is_made(body: str, expected: list[str]) -> None:
     assert changes(body) == expected
 
 
@@ -62,11 +62,11 @@ def test_each_kind_of_mistake(body: str, expected: list[str]) -> None:
         'return "text" + a',
     ],
 )
-def test_what_cannot_matter_is_left_alone(body: str) -> None:
+def test_code_that_cannot_matter_is_not_edited(body: str) -> None:
     assert changes(body) == []
 
 
-def test_every_mutant_is_another_module_that_compiles() -> None:
+def test_every_mutant_is_a_different_module_that_compiles() -> None:
     source = dedent('''
         class C:
             async def f(self, a, b):
@@ -87,7 +87,7 @@ def test_every_mutant_is_another_module_that_compiles() -> None:
         compile(text, "m.py", "exec")
 
 
-def test_names_are_unique_and_outlive_lines_that_move() -> None:
+def test_names_are_unique_and_do_not_depend_on_line_numbers() -> None:
     source = "def f(a):\n    a.go()\n    a.go()\n    return a + 1\n"
 
     names = [mutant.name for mutant in mutants("m.py", source)]
@@ -98,6 +98,6 @@ def test_names_are_unique_and_outlive_lines_that_move() -> None:
     assert "f: without `a.go()` (2)" in names
 
 
-def test_there_is_no_mutant_of_a_number_too_large() -> None:
+def test_a_mutant_number_out_of_range_raises_index_error() -> None:
     with pytest.raises(IndexError):
         mutated("def f():\n    return 1\n", 1)

@@ -1,4 +1,4 @@
-"""The mutation check at work: traces, children that go astray, code that is put in place."""
+"""The mutation check in action: traces, children that hang, and installed code."""
 
 import ast
 import functools
@@ -30,7 +30,9 @@ class Numbers:
         return doubled(2) + 1
 
 
-def test_a_function_changes_wherever_it_is_referred_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_function_changes_wherever_it_is_referenced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source = Path(__file__).read_text()
     tree = ast.parse(source.replace("return number + number", "return number * number + 3"))
     before = doubled.__wrapped__.__code__
@@ -47,7 +49,7 @@ def test_a_function_changes_wherever_it_is_referred_to(monkeypatch: pytest.Monke
         install(loaded, __file__, "tripled", tree)
 
 
-def test_lines_are_traced_in_threads_too_and_counted_from_their_function() -> None:
+def test_lines_are_traced_in_threads_too_and_counted_from_the_start_of_their_function() -> None:
     doubled.cache_clear()
     with traces.tracing([__file__]) as lines:
         thread = threading.Thread(target=lambda: Numbers().next)
@@ -61,7 +63,7 @@ def test_lines_are_traced_in_threads_too_and_counted_from_their_function() -> No
     assert ran["m.py:Numbers.next"] == {2}
 
 
-def test_every_way_through_a_function_is_asked_and_the_shortest_first() -> None:
+def test_tests_of_every_path_through_a_function_come_first_ordered_by_length() -> None:
     known = Traces(
         {
             "wide": Trace(1.0, {"m.py:f": frozenset({1, 2}), "m.py:g": frozenset({1, 2, 3})}),
@@ -80,7 +82,7 @@ def test_every_way_through_a_function_is_asked_and_the_shortest_first() -> None:
     assert reaching(9) == ["early", "narrow", "longer", "wide"]
 
 
-def test_traces_are_kept(tmp_path: Path) -> None:
+def test_traces_are_saved_and_loaded(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "traces.json"
     known = {"file": {"test": Trace(0.5, {"m.py:f": frozenset({1, 2})})}}
 
@@ -89,7 +91,7 @@ def test_traces_are_kept(tmp_path: Path) -> None:
     assert traces.load(path) == known
 
 
-def test_children_answer_and_those_that_go_astray_are_ended(
+def test_children_return_results_and_those_that_hang_are_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(children, "IDLE_S_MAX", 0.2)
@@ -103,12 +105,14 @@ def test_children_answer_and_those_that_go_astray_are_ended(
     assert sorted(run_all(jobs, 2)) == [(0, ["an answer"]), (1, None), (2, None)]
 
 
-def test_an_error_in_a_child_is_an_error() -> None:
+def test_an_error_in_a_child_is_raised_in_the_parent() -> None:
     with pytest.raises(ChildFailed, match="JSONDecodeError"):
         list(run_all([Job(lambda: json.loads("{"), computing_s=10)], 1))
 
 
-def test_the_dead_stay_dead_until_their_function_or_their_killer_changes(tmp_path: Path) -> None:
+def test_killed_mutants_are_remembered_until_their_function_or_killer_changes(
+    tmp_path: Path,
+) -> None:
     source = "def f(a):\n    return a + 1\n"
     _, noticed, endless, alive = [*mutants("m.py", source), *mutants("n.py", source)][:4]
     killer = tmp_path / "tests.py"
@@ -137,7 +141,7 @@ def verdicts() -> list[Verdict]:
     ]
 
 
-def test_a_survivor_needs_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_survivor_without_a_reason_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     alive = verdicts()[3].mutant.name
     many = verdicts()[:1] * 10
     unexplained = Summary("m.py", [*verdicts(), *many], {})
@@ -150,7 +154,9 @@ def test_a_survivor_needs_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert report([Summary("m.py", [], {})], partial=False) == 1
 
 
-def test_a_reason_for_what_is_noticed_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reason_for_a_killed_or_missing_mutant_is_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     killed, alive = verdicts()[0].mutant.name, verdicts()[3].mutant.name
     summary = Summary("m.py", verdicts() * 1, {alive: "because", killed: "because", "f: old": "?"})
 
@@ -163,7 +169,7 @@ def test_a_reason_for_what_is_noticed_is_reported(capsys: pytest.CaptureFixture[
     assert "75.0% killed (1 timed out), 1 survived, 1 of them accepted" in said
 
 
-def test_reasons_come_before_what_they_are_for(tmp_path: Path) -> None:
+def test_every_accepted_mutant_follows_its_reason(tmp_path: Path) -> None:
     (tmp_path / "a.b.txt").write_text("# One\n# reason.\nf: x\nf: y\n\n# Another.\ng: z\n")
     (tmp_path / "bad.txt").write_text("f: x\n")
     (tmp_path / "twice.txt").write_text("# Why.\nf: x\nf: x\n")
@@ -177,7 +183,7 @@ def test_reasons_come_before_what_they_are_for(tmp_path: Path) -> None:
             accepted.read(name, tmp_path)
 
 
-def test_what_is_listed_exists() -> None:
+def test_listed_modules_and_tests_exist() -> None:
     for part in parts():
         for file in (*part.modules, *part.tests):
             assert (ROOT / file).is_file(), file
@@ -185,7 +191,7 @@ def test_what_is_listed_exists() -> None:
     assert len(set(modules)) == len(modules)
 
 
-def test_every_accepted_mutant_is_one() -> None:
+def test_every_accepted_mutant_exists() -> None:
     for part in parts():
         for module in part.modules:
             names = {mutant.name for mutant in mutants(module, (ROOT / module).read_text())}

@@ -1,7 +1,7 @@
-"""Which tests run which lines of which function, so that a mutant meets only those that reach it.
+"""Which tests run which lines of which function, so that a mutant runs only tests that reach it.
 
-Lines are counted from the first of their function: what is known of a test file outlives changes
-elsewhere in the module. It is kept in a cache, by the contents of the test file.
+Lines are counted from the first of their function, so traces stay valid after changes elsewhere in
+the module. They are cached by the contents of the test file.
 """
 
 import ast
@@ -22,7 +22,7 @@ from tests.mutants.mutations import Function, Mutant, functions
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one test did."""
+    """The duration of one test and the lines it ran."""
 
     seconds: float
     ran: Mapping[str, frozenset[int]]
@@ -30,12 +30,12 @@ class Trace:
 
 
 Known = dict[str, dict[str, Trace]]
-"""Tests that pass, by the file (and its contents) and their names."""
+"""Tests that pass, by file (with its contents) and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where the lines of a function are now."""
+    """The current lines of a function."""
 
     start: int
     end: int
@@ -47,7 +47,7 @@ class Span:
 
 
 def spans(source: str) -> dict[str, Span]:
-    """Return where every function is; of several with one name, like a property, all of them."""
+    """Return the lines of every function; functions with one name, like a property, are joined."""
     found: dict[str, Span] = {}
     for name, function in functions(ast.parse(source)):
         span = Span.of(function)
@@ -83,7 +83,7 @@ def tracing(files: Iterable[str]) -> Iterator[dict[str, set[int]]]:
 
 
 def by_function(module: str, source: str, lines: Iterable[int]) -> dict[str, frozenset[int]]:
-    """Return the lines that ran in each function, counted from where it starts."""
+    """Return the lines that ran in each function, counted from its start."""
     ran = set(lines)
     found = {}
     for name, span in spans(source).items():
@@ -95,16 +95,16 @@ def by_function(module: str, source: str, lines: Iterable[int]) -> dict[str, fro
 
 @dataclass
 class Traces:
-    """What is known of tests that pass."""
+    """The traces of tests that pass."""
 
     of_test: dict[str, Trace] = field(default_factory=dict)
 
     def reaching(self, mutant: Mutant, start: int) -> list[str]:
-        """Return the tests that run the mutant's line, those first that are most worth asking.
+        """Return the tests that run the mutant's line, the most useful ones first.
 
-        One of every way through the function comes first, then the next of each; among equals,
-        those that run the least. A line in the middle of a long expression may have no event of
-        its own. Then whoever enters the function will do.
+        One test of every path through the function comes first, then the next of each; among
+        equals, those that run the fewest lines. A line inside a long expression may have no event
+        of its own. Then all tests that enter the function are returned.
         """
         function = f"{mutant.module}:{mutant.function}"
         entering = [test for test, trace in self.of_test.items() if function in trace.ran]
@@ -123,7 +123,7 @@ class Traces:
 
 
 def key_of(path: Path) -> str:
-    """Return what the file is called in the cache, as long as it says what it says now."""
+    """Return the cache key of the file, which changes with its contents."""
     return f"{path}:{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
 
 
@@ -142,7 +142,7 @@ def from_json(stored: Mapping[str, Any]) -> dict[str, Trace]:
 
 
 def load(path: Path) -> Known:
-    """Return what the cache knows."""
+    """Return the contents of the cache."""
     if not path.exists():
         return {}
     return {file: from_json(tests) for file, tests in json.loads(path.read_text()).items()}

@@ -1,8 +1,7 @@
-"""Mutants on trial: a pytest run that collects once, and then forks a process for every mutant.
+"""Trials of mutants: a pytest run that collects once, and then forks a process for every mutant.
 
-The child puts the mutant's code into the functions that are loaded already, and runs the tests
-that reach it, until one fails. Nothing is imported or collected again, so a trial takes as long as
-its tests.
+The child installs the mutant's code in the loaded functions, and runs the tests that reach it,
+until one fails. Nothing is imported or collected again, so a trial takes only as long as its tests.
 """
 
 import ast
@@ -33,10 +32,10 @@ ROOT: Final = Path(__file__).parent.parent.parent
 TRACES: Final = ROOT / ".mutants" / "traces.json"
 
 SECONDS_MAX: Final = 1.5
-"""A test that computes for longer, while it is traced, is not a quick one."""
+"""Maximum computing time of a quick test, while it is traced."""
 
 BUDGET_S: Final = 20.0
-"""Of the tests that reach a mutant, as many are asked as took so long together, while traced."""
+"""Maximum total time of the tests that are run for a mutant, as measured while traced."""
 
 _FILE_TIMEOUT_S: Final = 600.0
 _UNUSED_MARKS: Final = ("aws", "slow")
@@ -46,7 +45,7 @@ _UNUSED_MARKS: Final = ("aws", "slow")
 class Verdict:
     mutant: Mutant
     killer: str | None
-    """The test that noticed; None if no test ended in time, and empty if all of them passed."""
+    """The test that failed; None if no test ended in time, and empty if all of them passed."""
     tests: int
 
 
@@ -54,7 +53,7 @@ Say = Callable[[str], None]
 
 
 class Court:
-    """The plugin that runs mutants in the place of tests."""
+    """The pytest plugin that runs mutants instead of tests."""
 
     def __init__(
         self,
@@ -76,21 +75,21 @@ class Court:
         self.verdicts: list[Verdict] = []
 
     def pytest_configure(self) -> None:
-        from hypothesis import Phase, settings  # Not before pytest has seen it.
+        from hypothesis import Phase, settings  # Not before pytest has loaded it.
 
-        # What is found is not made smaller: that it was found is all that matters.
+        # Failures are not shrunk: only their existence matters.
         phases = (Phase.explicit, Phase.reuse, Phase.generate)
         settings.register_profile("mutants", settings.default, phases=phases, database=None)
         settings.load_profile("mutants")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self) -> None:
-        # Who computes for longer is ended by the signal.
+        # The signal ends a test that computes for longer.
         signal.setitimer(signal.ITIMER_PROF, self._limit_s)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)  # To tell of a failure may take longer than it.
+        signal.setitimer(signal.ITIMER_PROF, 0)  # To report a failure may take longer than that.
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -102,10 +101,10 @@ class Court:
             for item in session.items
             if not any(item.get_closest_marker(mark) for mark in _UNUSED_MARKS)
         }
-        with suppress(ImportError):  # Arrow looks for it, and every child would load it anew.
+        with suppress(ImportError):  # Arrow imports it, and every child would load it again.
             importlib.import_module("pandas")
         self._loaded = loaded_functions({str(ROOT / module) for module in self._sources})
-        gc.freeze()  # Else every child would copy most of the memory, looking for garbage.
+        gc.freeze()  # Else garbage collection would copy most of the memory in every child.
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["PYTEST_DEBUG_TEMPROOT"] = scratch
             known = self._traced(items)
@@ -125,7 +124,7 @@ class Court:
         return True
 
     def _traced(self, items: dict[str, pytest.Item]) -> dict[str, dict[str, Trace]]:
-        """Return what every test runs, from the cache or by running those that are not there."""
+        """Return the traces of all tests, from the cache or by running those not in it."""
         known = {} if self._fresh else traces.load(TRACES)
         by_path: dict[Path, list[pytest.Item]] = {}
         for item in items.values():
@@ -140,7 +139,7 @@ class Court:
         return {str(path): known[traces.key_of(path)] for path in by_path}
 
     def _trace(self, items: Sequence[pytest.Item]) -> dict[str, Any]:
-        """Return the traces of those that pass and are quick."""
+        """Return the traces of the tests that pass and are quick."""
         modules = {str(ROOT / module): module for module in every_module()}
         sources = {module: Path(file).read_text() for file, module in modules.items()}
         found: dict[str, Trace] = {}
@@ -200,14 +199,14 @@ class Court:
         """Return the test that fails with the mutant, or an empty string if none does."""
         file = str(ROOT / mutant.module)
         install(self._loaded, file, mutant.function, mutated(source, mutant.number))
-        # Whatever noticed another mistake in this function will often notice this one.
+        # Tests that noticed another mistake in this function often notice this one, too.
         first = [test for test in dict.fromkeys(recent) if test in tests][:3]
         return self._fails([items[test] for test in dict.fromkeys([*first, *tests])], limits_s)
 
     def _fails(
         self, items: Sequence[pytest.Item], limits_s: Mapping[str, float] | None = None
     ) -> str:
-        """Return the first that fails, or an empty string if none does."""
+        """Return the first test that fails, or an empty string if none does."""
         limits_s = limits_s or {}
         self._failed = ""
         if not items:
@@ -221,7 +220,7 @@ class Court:
 
 
 def _affordable(known: Traces, tests: Sequence[str]) -> tuple[list[str], float]:
-    """Return as many of the tests as the budget allows, and how long they take."""
+    """Return as many of the tests as the budget allows, and their total time."""
     seconds = 0.0
     for number, test in enumerate(tests):
         seconds += known.of_test[test].seconds
@@ -232,7 +231,7 @@ def _affordable(known: Traces, tests: Sequence[str]) -> tuple[list[str], float]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Modules, and the files with the tests that are to notice their mistakes."""
+    """Modules, and the files with the tests that must notice their mistakes."""
 
     modules: Sequence[str]
     tests: Sequence[str]
@@ -257,7 +256,7 @@ def loaded_functions(files: Collection[str]) -> list[FunctionType]:
 
 
 def install(loaded: Sequence[FunctionType], file: str, name: str, tree: ast.Module) -> None:
-    """Give the function, wherever it is referred to, the code that it has in `tree`."""
+    """Give the function, wherever it is referenced, the code that it has in `tree`."""
     wanted = {
         code.co_firstlineno: code
         for code in _codes(compile(tree, file, "exec"))
@@ -274,7 +273,7 @@ def install(loaded: Sequence[FunctionType], file: str, name: str, tree: ast.Modu
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of functions, of those in classes too, but not of those in functions."""
+    """Yield the code of functions and methods, but not of functions within functions."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -283,7 +282,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def hold_court(court: Court, tests: Sequence[str]) -> int:
-    """Collect the tests of these files, and let the court judge."""
+    """Collect the tests of these files, and let the court try the mutants."""
     options = [
         "-qq",
         "-s",

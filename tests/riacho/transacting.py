@@ -75,7 +75,7 @@ def paths(requests: list[httpx.Request]) -> list[str]:
 
 async def poll(reader: AsyncConsumer, count: int) -> list[Record]:
     records: list[Record] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while len(records) < count:
             records += await reader.poll(1000, max_records=count - len(records))
     return records

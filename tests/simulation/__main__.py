@@ -1,8 +1,8 @@
-"""Run seeds, and judge them.
+"""Run seeds, and check their histories.
 
-make sim SEEDS=200                     many, on all cores
-make sim MINUTES=60                    as many as there is time for
-python -m tests.simulation --seed 7    one, with its trace
+make sim SEEDS=200                     many seeds, on all cores
+make sim MINUTES=60                    as many seeds as fit into the time
+python -m tests.simulation --seed 7    one seed, with its trace
 """
 
 import argparse
@@ -37,7 +37,7 @@ PROGRESS_EVERY = 50
 SHRINK_S = 120.0
 FIRST_MAX = 1_000_000_000
 WAITING_PER_JOB = 2
-"""So many seeds wait for each worker, so that none is idle."""
+"""Number of seeds queued for each worker, so that none is idle."""
 
 
 def main() -> int:
@@ -145,7 +145,7 @@ def _results(
     stop_s: float | None,
     shrink_seconds_max: float,
 ) -> Iterator[Result]:
-    """Yield what came of each seed, as it is known; begin no more after `stop_s`."""
+    """Yield the result of each seed as soon as it is known; start none after `stop_s`."""
     left, running = iter(seeds), set[Future[Result]]()
     while True:
         while len(running) < jobs * WAITING_PER_JOB:
@@ -206,13 +206,13 @@ def _tell_all(results: list[Result], took_s: float) -> None:
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The one who started it ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process ends it.
     _be_quiet()
     prepare_worker()
 
 
 def _be_quiet() -> None:
-    # Gateways have much to say about what befalls them here.
+    # Gateways log a lot under these faults.
     logging.disable(logging.CRITICAL)
 
 

@@ -1,4 +1,4 @@
-"""Asking gateways for things until they answer, and for the end of transactions."""
+"""Requests to gateways that are retried until answered, and requests to end transactions."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ STALE_MEMBER = {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"}
 
 
 class Over(Exception):
-    """This one cannot go on: another has taken its place, or nobody answers."""
+    """This instance cannot continue: another one replaced it, or no gateway answers."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Ended:
     answer: str
     next_epoch: tuple[int, int] | None = None
     is_final: bool = True
-    """False: it makes sense to ask again."""
+    """False: a retry makes sense."""
 
 
 class Asking:
@@ -83,7 +83,7 @@ class Asking:
         return await self._net.send(copy, once=once)
 
     async def persist(self, method: str, path: str, body: Any = None) -> Any:
-        """Return an answer, after however many tries, or raise `Refused` or `Over`."""
+        """Return an answer after any number of retries, or raise `Refused` or `Over`."""
         for _ in range(self.tries_max):
             try:
                 return await self.call(method, path, body)
@@ -105,7 +105,7 @@ class Asking:
         body: Any,
         headers: Mapping[str, str] | None = None,
     ) -> Ended:
-        """Ask once for the end of an attempt, and return what is known of it then."""
+        """Request the end of an attempt once, and return what is known about it then."""
 
         async def copy(host: Host) -> Ended:
             began_s = self._now_s()
@@ -145,7 +145,7 @@ class Asking:
         if error.code in STALE_MEMBER:
             return Ended(OUTDATED)
         if error.code == DUPLICATE:
-            return Ended(COMMITTED)  # Long ago, so nothing more is said of it.
+            return Ended(COMMITTED)  # It was committed long ago, so the answer has no details.
         if error.code not in {REFUSED, FENCED}:
             self.complain(name, error)
         return Ended(error.code)

@@ -1,4 +1,4 @@
-"""Those who write to many partitions in one call, and repeat it until it is answered."""
+"""Writers that write to many partitions in one call, and retry it until it is answered."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ class AtomicWriters:
         self._calls = calls
 
     async def live(self, number: int) -> None:
-        """Make all calls of one writer, each until it is known to have happened, or given up."""
+        """Make all calls of one writer; retry each until it has succeeded or is given up."""
         try:
             if number % 2:
                 await self._write_under_keys(number)
@@ -60,7 +60,7 @@ class AtomicWriters:
             if await self._write(name, values, headers):
                 sequence += sum(map(len, values.values()))
             else:
-                # Nobody knows what became of it; from now on it cannot happen any more.
+                # Its outcome is unknown; with the next epoch it can no longer happen.
                 epoch, sequence = epoch + 1, 0
             await asyncio.sleep(self._chance.random())
 
@@ -77,7 +77,7 @@ class AtomicWriters:
     async def _write(
         self, name: str, values: dict[Place, tuple[str, ...]], headers: dict[str, str]
     ) -> bool:
-        """Return whether it is known to have happened."""
+        """Return whether the call is known to have succeeded."""
         self._history.attempts.append(Attempt(name, values))
         records: list[Any] = [
             {"topic": topic, "partition": partition, "value": value}

@@ -1,4 +1,4 @@
-"""The stores that all share, how they are, and what they lose."""
+"""The stores that all processes share, their condition, and the objects they lose."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,14 @@ from tests.simulation.world import FaultyLink, FaultyMetadata, FaultyObjects, We
 
 
 class WatchedMetadata(MemoryMetadata):
-    """A table that shows every change to somebody, at the moment it is made."""
+    """A table that reports every change to an observer at the moment it is made."""
 
     def __init__(self, new_version: Callable[[], str]) -> None:
         super().__init__(new_version)
         self.watch: Callable[[Mapping[str, bytes]], None] | None = None
 
     async def everything(self, prefix: str) -> list[tuple[str, Versioned]]:
-        """Return all items whose keys begin so, of whatever collection."""
+        """Return all items whose keys begin with `prefix`, of any collection."""
         return sorted(item for item in self._items.items() if item[0].startswith(prefix))
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
@@ -34,7 +34,7 @@ class WatchedMetadata(MemoryMetadata):
 
 
 class Cloud:
-    """Object stores of several zones, a table, and how they are."""
+    """Object stores of several zones, a table, and the condition of each."""
 
     def __init__(self, loop: VirtualLoop, names: str, metadata: WatchedMetadata) -> None:
         now_ms = world_of(loop, random.Random(0)).now_ms
@@ -43,7 +43,7 @@ class Cloud:
         self.metadata = metadata
         self.table_weather = Weather()
         self.has_lost = False
-        """Whether a zone may still lack what it lost without anybody noticing."""
+        """Whether a zone may still lack objects that it lost unnoticed."""
 
     def zones(self, link: FaultyLink) -> Zones:
         return Zones(
@@ -57,7 +57,7 @@ class Cloud:
         return FaultyMetadata(self.metadata, link, self.table_weather)
 
     def wipe(self, name: str, chance: random.Random) -> None:
-        """Let a zone lose everything, or its marker and half of what it holds."""
+        """Let a zone lose all its objects, or its marker and half of them."""
         bodies = self.objects[name]._bodies
         everything = chance.random() < 0.5
         for key in sorted(bodies):
@@ -65,7 +65,7 @@ class Cloud:
                 del bodies[key]
 
     def lose(self, name: str, chance: random.Random) -> None:
-        """Let a zone lose some objects, and not its marker: only verification can notice."""
+        """Let a zone lose some objects but not its marker: only verification can notice."""
         bodies = self.objects[name]._bodies
         for key in sorted(bodies):
             if not key.endswith(".marker") and chance.random() < 0.3:
@@ -73,7 +73,7 @@ class Cloud:
         self.has_lost = True
 
     async def can_do_without(self, name: str) -> bool:
-        """Whether all that the zone holds is in another zone in sync, which has lost nothing."""
+        """Whether another zone in sync, which has lost nothing, holds all that this zone holds."""
         for _, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)
             others = head.isr & ~replication.mask_of(head, [name])
@@ -82,7 +82,7 @@ class Cloud:
         return not await self._losses()
 
     async def unsettled(self) -> list[str]:
-        """Return which lanes are not in all their zones, and which zones have lost something."""
+        """Return the lanes that are not in all their zones, and the zones that lost objects."""
         found = []
         for key, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)
@@ -94,8 +94,8 @@ class Cloud:
         return found + await self._losses()
 
     async def _losses(self) -> list[str]:
-        """Return which zones may lack something that heads say they hold."""
-        # With one zone nothing is probed, and nothing could be copied back.
+        """Return the zones that may lack objects which heads list for them."""
+        # A single zone is not probed, and there is no zone to copy from.
         if len(self.objects) == 1:
             return []
         found = []
@@ -115,7 +115,7 @@ class Cloud:
         return found
 
     async def _is_whole(self) -> bool:
-        """Whether every replica of every lane is in sync, and holds what it should."""
+        """Whether every replica of every lane is in sync and holds all its objects."""
         zones = Zones(self.objects)
         for _, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)

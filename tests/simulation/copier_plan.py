@@ -1,4 +1,4 @@
-"""What a seed decides about copiers and writers, before anything happens."""
+"""The choices of a seed about copiers and writers, made before the run."""
 
 import random
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Copiers as actors: they read, process and write in transactions, and die at any moment.
 
-Each has a transactional id. One that is given up goes on for a while as a zombie, next to the
-one that took its place. Partitions of the source are given to them for good, or by a group.
+Each has a transactional id. A replaced copier continues for a while as a zombie, next to the one
+that replaced it. Source partitions are assigned to copiers for ever, or by a group.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ TRIES_MAX = 4
 
 @dataclass
 class Life:
-    """What one instance of a copier knows."""
+    """The state of one instance of a copier."""
 
     transactional_id: str
     partitions: list[int]
     producer_id: int = 0
     epoch: int = 0
     positions: dict[int, int] | None = None
-    """None: to be looked up."""
+    """None: not looked up yet."""
     member_id: str | None = None
     generation: int = 0
     owned: set[int] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Life:
 
 @dataclass
 class Work:
-    """Records that were read, and the offsets behind them."""
+    """Records that were read, and the offsets after them."""
 
     originals: list[str]
     offsets: dict[int, int]
@@ -70,13 +70,13 @@ class Copiers:
         self._now_s = now_s
         self._asking = asking
         self._alive: dict[asyncio.Task[None], None] = {}
-        """Zombies included."""
+        """All running copiers, zombies included."""
 
     def calm_down(self) -> None:
         self.is_calm = True
 
     async def keep(self, number: int) -> None:
-        """See to it that there is always one copier with this transactional id."""
+        """Keep one copier with this transactional id running."""
         every = self.plan.copiers
         partitions = [p for p in range(self.plan.source_partitions) if p % every == number]
         while True:
@@ -115,7 +115,7 @@ class Copiers:
                     await asyncio.sleep(2)
                     continue
                 if self._chance.random() < self.plan.pauses and not self.is_calm:
-                    # What was read may be somebody else's to copy afterwards.
+                    # Afterwards another copier may own the records that were read.
                     await asyncio.sleep(self._chance.uniform(0.5, 6) * SESSION_S)
                 if self._chance.random() < self.plan.in_one_call:
                     await self._copy_in_one_call(life, work)
@@ -127,7 +127,7 @@ class Copiers:
             self._asking.complain(life.transactional_id, error)
 
     async def _introduce(self, life: Life) -> None:
-        """Become a new instance: by asking for one, or by beginning without saying who begins."""
+        """Become a new instance: by requesting one, or by an implicit beginning."""
         began_s = self._now_s()
         path = "/v1/producers" if self._chance.random() < 0.7 else "/v1/transactions"
         answer = await self._asking.persist(
@@ -226,7 +226,7 @@ class Copiers:
         except Refused as error:
             if error.code != REFUSED:
                 raise
-            return await self._introduce(life)  # It was begun before, and its time is up.
+            return await self._introduce(life)  # It was begun before, and has timed out.
         name = answer["transaction_id"]
         values = self._values(name, work)
         self.history.attempts.append(Attempt(name, values, work.offsets))
@@ -239,13 +239,13 @@ class Copiers:
         return None
 
     async def _end(self, life: Life, name: str, wants: str, body: Any) -> str:
-        """Ask for an end until it is known what it was; return that."""
+        """Request an end until the outcome is known; return the outcome."""
         verb = "commit" if wants == COMMITTED else "abort"
         answer = await self._settle(life, name, wants, f"/v1/transactions/{name}/{verb}", body)
         if answer != COMMITTED:
             life.positions = None
         if answer not in {wants, UNKNOWN} and wants == COMMITTED:
-            # It timed out, or is of a generation that has passed.
+            # It timed out, or belongs to an outdated generation.
             await self._end(life, name, ABORTED, {})
         return answer
 
@@ -269,14 +269,14 @@ class Copiers:
                     self._start(self._haunt(name, wants, path, body, headers))
                 return ended.answer
             await self._asking.pause()
-        # Whatever becomes of it is decided before there is a new instance.
+        # Its outcome is decided before a new instance exists.
         await self._introduce(life)
         return UNKNOWN
 
     async def _haunt(
         self, name: str, wants: str, path: str, body: Any, headers: Mapping[str, str] | None
     ) -> None:
-        """Ask again for what has happened, or for the contrary, when it is long over."""
+        """Long after the end, request the same end again, or the opposite one."""
         await asyncio.sleep(self._chance.expovariate(0.2))
         if self._chance.random() < 0.3 and headers is None:
             wants = ABORTED if wants == COMMITTED else COMMITTED
@@ -285,7 +285,7 @@ class Copiers:
         await self._asking.ask(name, wants, path, body, headers)
 
     async def _copy_in_one_call(self, life: Life, work: Work) -> None:
-        # One that was refused leaves its epoch to the next.
+        # A refused attempt leaves its epoch to the next one.
         number = len(self.history.attempts)
         name = f"{life.transactional_id}.{life.producer_id}.{life.epoch}!{number}"
         values = self._values(name, work)
@@ -304,11 +304,11 @@ class Copiers:
         is_done = answer == COMMITTED
         life.positions = {**(life.positions or {}), **work.offsets} if is_done else None
         if answer == REFUSED:
-            # There is an open transaction, the one it introduced itself with.
+            # The transaction that began with this instance is still open.
             await self._introduce(life)
 
     async def _stage(self, name: str, values: Mapping[tuple[str, int], tuple[str, ...]]) -> bool:
-        """Write the records in some requests; return whether all of them are staged."""
+        """Write the records in several requests; return whether all of them are staged."""
         is_numbered = self._chance.random() < 0.6
         requests: list[tuple[list[Any], str | None]] = []
         for (_, partition), of in values.items():

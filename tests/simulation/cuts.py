@@ -1,7 +1,7 @@
-"""Runs with less in them: the same seed without some kinds of faults, actors or single events.
+"""Reduced runs: the same seed without some kinds of faults, actors or single events.
 
-A seed decides everything; a `Cut` takes away from that. Seed and cut together give the same run
-in any process, so a failure that was shrunk can be replayed exactly.
+A seed decides everything; a `Cut` removes some of it. Seed and cut together give the same run in
+any process, so a shrunk failure can be replayed exactly.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,17 +15,17 @@ from tests.simulation.plan import Plan
 
 @dataclass(frozen=True)
 class Cut:
-    """What is taken away from a run."""
+    """The parts that are removed from a run."""
 
     without: tuple[str, ...] = ()
     """Kinds of events (`trouble.py`), and names of `PARTS`."""
     skipped: tuple[int, ...] = ()
-    """Numbers of single events, the first is 1."""
+    """Numbers of single events, starting at 1."""
     calls_max: int | None = None
-    """How many calls, batches and records each actor makes at most."""
+    """Maximum number of calls, batches and records of each actor."""
 
     def arguments(self) -> str:
-        """Return it as arguments of the command line, each behind a blank."""
+        """Return the cut as command-line arguments, each preceded by a space."""
         given = f" --without {','.join(self.without)}" if self.without else ""
         given += f" --skip {','.join(map(str, self.skipped))}" if self.skipped else ""
         return given + (f" --calls {self.calls_max}" if self.calls_max is not None else "")
@@ -64,7 +64,7 @@ PARTS: Final[Mapping[str, Callable[[Plan], None]]] = {
     "stops-at-calls": _set("faults.stops", 0.0),
     "slowness": _set("faults.slow_s", 0.001),
 }
-"""What can be taken away besides kinds of events; of producers and gateways all but one."""
+"""Parts that can be removed besides kinds of events; one producer and one gateway remain."""
 
 JANITOR_PARTS: Final = ("janitors", "sweeps")
 

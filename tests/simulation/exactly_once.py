@@ -1,4 +1,4 @@
-"""Everything about transactions in one simulation: topics, copiers, and those who watch them."""
+"""Transactions in one simulation: topics, copiers, atomic writers and watchers."""
 
 import asyncio
 import random
@@ -53,7 +53,7 @@ class ExactlyOnce:
         self._copied: dict[int, int] = {}
 
     async def prepare(self, gateway: Gateway, create: Create) -> None:
-        """Make the topics, and fill the source."""
+        """Create the topics, and fill the source."""
         config = {"lane.partitions": self.plan.lane_partitions}
         if self.plan.writers:
             await create(ATOMS, self.plan.partitions, config)
@@ -87,12 +87,12 @@ class ExactlyOnce:
         self._copiers.calm_down()
 
     async def run(self) -> None:
-        """Let them work for a while among the faults, or until all is done."""
+        """Let the actors work under faults for a while, or until they are done."""
         if self.plan.copiers:
             await self._until_copied(120)
 
     async def drain(self) -> None:
-        """Wait until all is copied and written, then send everybody home."""
+        """Wait until everything is copied and written, then stop all actors."""
         if self.plan.copiers:
             self.history.is_drained = await self._until_copied(DRAIN_S)
         await asyncio.gather(*self._writing)
@@ -111,7 +111,7 @@ class ExactlyOnce:
         return sum(self._copied.values()) == total
 
     async def _watch(self) -> None:
-        """Read one partition after the other, again and again."""
+        """Read one partition after the other, repeatedly."""
         offsets, patience = dict.fromkeys(self._places, 0), Patience()
         while True:
             await asyncio.sleep(self._chance.expovariate(3) * patience.factor)
@@ -138,7 +138,7 @@ class ExactlyOnce:
                 offsets[place] = 0
 
     def _look(self, heads_of_copies: str, items: Mapping[str, bytes]) -> None:
-        """Note what is committed, right after a change of it."""
+        """Record what is committed, immediately after each change."""
         is_news = False
         for key, value in items.items():
             if key.startswith(heads_of_copies):

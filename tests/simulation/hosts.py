@@ -19,10 +19,10 @@ from tests.simulation.world import Faults, FaultyLink, world_of
 T = TypeVar("T")
 
 Create: TypeAlias = Callable[[str, int, Mapping[str, object]], Awaitable[Topic]]
-"""Makes a topic: its name, how many partitions, and its configuration."""
+"""Creates a topic: its name, number of partitions, and configuration."""
 
 SKEW_MS = 300_000
-"""The clocks of gateways are wrong by so much at most."""
+"""Maximum error of a gateway's clock."""
 
 
 @dataclass(eq=False)
@@ -35,11 +35,11 @@ class Host:
     app: App = field(repr=False)
 
     async def serve(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do what a client asks for; if the process stands still, so does the client."""
+        """Do a client's work in the process; while the process is paused, the client waits."""
         return await self.process.serve(work)
 
     def live(self) -> None:
-        """Begin what a gateway does by itself."""
+        """Start the background work of a gateway."""
         for work in (
             self.app._registry.run(),
             self.app._upkeep.run(),
@@ -66,7 +66,7 @@ class Hosts:
         self._settings = settings
         self._inline_bytes_max = inline_bytes_max
         self.links: list[FaultyLink] = []
-        """Of all gateways that were ever started."""
+        """Links of all gateways that were ever started."""
 
     def start(self, faults: Faults) -> Host:
         chance = random.Random(self._chance.randrange(2**62))

@@ -1,9 +1,8 @@
-"""Requests to a gateway, as HTTP without a socket, and a net in between that cheats.
+"""HTTP requests to a gateway without a socket, over an unreliable network.
 
-`Net` sends a request to any of the gateways, sooner or later, once or twice. Whoever waits for
-the answer may not get it, though the request was carried out; or hangs up, and the gateway
-drops what it was doing or goes on with it. What a gateway answered is written down by the
-sender of each copy, whether or not the answer arrived.
+`Net` sends a request to any gateway, after a delay, once or twice. The answer may be lost although
+the request was carried out; or the caller hangs up, and the gateway cancels the work or continues.
+The sender of each copy records the gateway's answer, whether or not it arrived.
 """
 
 import asyncio
@@ -35,14 +34,14 @@ class Refused(Exception):
 
 
 def passes(status: int, code: str) -> bool:
-    """Whether it makes sense to ask again: also if bytes were bent on their way."""
+    """Whether a retry makes sense; it does also if bytes were damaged in transit."""
     return status in _PASSING or code == "CORRUPT_MESSAGE"
 
 
 async def call(
     host: Host, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Any:
-    """Return the answer of the gateway, or raise what it refused."""
+    """Return the answer of the gateway, or raise its refusal."""
     path, _, query = path.partition("?")
     given = {"content-type": "application/json", **(headers or {})}
     scope = {
@@ -85,10 +84,10 @@ async def call(
 @dataclass
 class NetPlan:
     delay_s: float = 0.0
-    """How long a request is on its way, about; so later ones overtake it."""
+    """Approximate delay of a request; later requests can overtake it."""
     twice: float = 0.0
     lost: float = 0.0
-    """How often an answer does not arrive."""
+    """Probability that an answer is lost."""
     timeout_s: float = 10.0
 
     @classmethod
@@ -107,12 +106,12 @@ class Net:
     chance: random.Random
     hosts: Callable[[], list[Host]]
     _copies: dict["asyncio.Task[Any]", None] = field(default_factory=dict)
-    """In order: what is cancelled first must not depend on where a set puts it."""
+    """Ordered: the order of cancellation must not depend on the order of a set."""
 
     async def send(self, request: Callable[[Host], Awaitable[T]], *, once: bool = False) -> T:
-        """Return what one copy of the request returns, or raise `TimeoutError`.
+        """Return the result of one copy of the request, or raise `TimeoutError`.
 
-        `request` writes down what came of it, also when it is cancelled.
+        `request` records its outcome, also when it is cancelled.
         """
         if self.chance.random() < self.plan.twice and not once:
             self._start(request)
@@ -143,13 +142,13 @@ class Net:
     def _ended(self, copy: "asyncio.Task[Any]") -> None:
         self._copies.pop(copy, None)
         if not copy.cancelled():
-            copy.exception()  # Somebody has seen it, or it does not matter.
+            copy.exception()  # Marks it as retrieved: it was handled, or does not matter.
 
     def calm_down(self) -> None:
         self.plan = NetPlan()
 
     async def settle(self) -> None:
-        """Wait for what is still on its way; what hangs at a dead gateway is given up."""
+        """Wait for copies in flight; give up those that hang at a dead gateway."""
         while self._copies:
             waited_for = list(self._copies)
             await asyncio.wait(waited_for, timeout=60)

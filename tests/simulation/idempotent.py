@@ -1,8 +1,8 @@
-"""Idempotent producers as actors: they number what they send, and send it again and again.
+"""Idempotent producers as actors: they number their batches and retry them.
 
-Each has up to five batches of a partition in the air, over a net that repeats, delays and loses
-what is sent. One that gives up a batch begins the next epoch, and may go on with the old one as
-if it had not.
+Each has up to five batches of a partition in flight, over a network that repeats, delays and loses
+requests. A producer that gives up a batch begins the next epoch, and may also continue with the
+old one.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.simulation.http import Net, NetPlan, Refused, call
 IN_FLIGHT_MAX = 5
 CALM_TRIES_MAX = 200
 FIRST_CLIENT = 1_000_000
-"""Batches are clients of their own to the rules of the log: their order is judged elsewhere."""
+"""Each batch is a client of its own for the rules of the log: other rules check their order."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Batch:
 
 @dataclass(eq=False)
 class Counter:
-    """How far a producer has counted in one epoch of a partition."""
+    """The next sequence of a producer in one epoch of a partition."""
 
     line: Line
     next_sequence: int = 0
@@ -93,7 +93,7 @@ class Idempotents:
         self.net = Net(plan.net, chance, hosts)
         self.is_calm = False
         self.is_over = False
-        """Producers send nothing new."""
+        """Whether producers send no new batches."""
         self._chance = chance
         self._now_s = now_s
         self._trace = trace
@@ -123,7 +123,7 @@ class Idempotents:
         await asyncio.gather(*tasks)
 
     def produced(self) -> list[Produced]:
-        """Return what became of each batch, as the rules of the log want it."""
+        """Return the outcome of each batch, in the form that the rules of the log need."""
         copies: dict[tuple[Line, int], list[Sent]] = {}
         for sent in self.history.sent:
             copies.setdefault(sent.batch, []).append(sent)
@@ -147,7 +147,7 @@ class Idempotents:
         return counter.batches[-1]
 
     async def _deliver(self, topic: str, counter: Counter, batch: Batch) -> None:
-        """Send until it is known to be written, or given up for lost."""
+        """Send a batch until it is known to be written, or is given up."""
         tries = 0
         while tries < (CALM_TRIES_MAX if self.is_calm else self.plan.tries_max):
             is_first = counter.waiting()[0] is batch
@@ -160,9 +160,9 @@ class Idempotents:
             if answer == STALE:
                 return
             if counter.is_given_up and self._chance.random() < 0.5:
-                return  # Else go on, as one does who was not told.
+                return  # Otherwise continue, like a producer that did not get the answer.
             if answer == OUT_OF_ORDER and not is_first and not counter.is_given_up:
-                tries -= 1  # Those before it are not written yet: no fault of its own.
+                tries -= 1  # Earlier batches are not written yet, which is not its own failure.
             await asyncio.sleep(0.02 + self._chance.random() * 0.2)
         if self.is_calm and not counter.is_given_up:
             self.history.stuck.append(f"{counter.line} {batch.values}")
@@ -170,7 +170,7 @@ class Idempotents:
         counter.change()
 
     async def _send(self, topic: str, line: Line, batch: Batch) -> str:
-        """Return what the answer was, if one arrived."""
+        """Return the answer, if one arrived."""
         path = f"/v1/topics/{topic}/partitions/{line.partition}/records"
         body = {"records": [{"value": value} for value in batch.values]}
         headers = {
@@ -215,6 +215,6 @@ def _produced(client: int, copies: list[Sent]) -> Produced:
     acked = [sent for sent in copies if sent.base is not None]
     one = min(acked, key=lambda sent: sent.ended_s) if acked else copies[0]
     maybe = any(sent.answer in {UNKNOWN, DUPLICATE} for sent in copies)
-    # Any of them may have written it.
+    # Any copy may have written the batch.
     began_s = min(sent.began_s for sent in copies)
     return Produced(client, one.line.partition, one.values, began_s, one.ended_s, one.base, maybe)

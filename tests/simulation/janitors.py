@@ -1,8 +1,8 @@
-"""Jobs that compact and sweep while everybody works, and a topic of which only the last remains.
+"""Jobs that compact and sweep while clients work, and a topic with the policy `compact`.
 
-Each run of a job is a process of its own, with a link that fails. It may be killed at any call, or
-be so slow that it loses its lease while it still believes in it. The topic that all the others
-use is merged and swept as well: to them, nothing may happen.
+Each run of a job is a process of its own, with a failing link. It may be killed at any call, or be
+so slow that it loses its lease without noticing. Jobs also merge and sweep the topic that all
+other actors use: those must not notice anything.
 """
 
 import asyncio
@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from service.jobs import lease
-from service.jobs.lease import Held
+from service.jobs.lease import HeldLease
 from service.jobs.retention import retain
 from service.jobs.stores import Stores
-from service.jobs.sweep import Options as SweepOptions
-from service.jobs.sweep import Sweep
+from service.jobs.sweep.sweep import Sweep, SweepOptions
 from service.log.gateway import Position, Wait
 from service.transactions import atomic, staging
 from storage.errors import RiachoError
@@ -25,7 +24,7 @@ from storage.lanes import commits, rolls
 from storage.lanes import lane as lanes
 from storage.leases import LeaseLost
 from storage.maintenance.compaction import job, tasks
-from storage.maintenance.compaction.plan import Options
+from storage.maintenance.compaction.plan import CompactionOptions
 from storage.maintenance.compaction.swap import Swapper
 from storage.reading.catalog import Catalog
 from storage.reading.fetched import Budget
@@ -41,28 +40,28 @@ from tests.simulation.world import Faults, FaultyLink, world_of
 KEYED = "keyed"
 LEASE_S = 6.0
 FLIGHT_S = 40.0
-"""A commit comes at most so long after its objects: `FLIGHT_MAX_S`, which is ten minutes."""
+"""Maximum time between the put of an object and its commit, instead of `FLIGHT_MAX_S`."""
 
 MIN_AGE_MS = 80_000
-"""Objects must be older to be swept. Clocks may differ, and an attempt takes time, too."""
+"""Minimum age of swept objects. It covers differing clocks and the time of an attempt."""
 
 CLOCKS_DIFFER_MS = 310_000
-"""Those of gateways are wrong by five minutes at most, those of jobs by ten seconds."""
+"""Clocks of gateways are wrong by at most five minutes, those of jobs by ten seconds."""
 
 BREAK_S = 110.0
-"""Nobody writes for so long, in the middle; so there is something old enough to be swept."""
+"""Length of a pause of all writers in mid-run, so that some objects get old enough to be swept."""
 
 LONG_AFTER_S = 1000.0
-"""Everything that was left behind is old enough then, by any clock."""
+"""After this time every orphan is old enough to be swept, by any clock."""
 
 PATIENCE_S = 3600.0
 CALLS_MIN = 4
 
 SLOWER = 10.0
-"""Jobs and readers pause so many times longer then: there is nothing new to be found."""
+"""Factor by which jobs and readers pause longer then: there is nothing new to find."""
 
 IDLE_MAX = 8.0
-"""Jobs that found nothing to do pause longer each time, up to so many times as long."""
+"""Jobs that find nothing to do pause longer each time, at most by this factor."""
 
 CALM = Faults(slow_s=0.001)
 
@@ -76,7 +75,7 @@ class JanitorPlan:
     partitions: int
     faults: Faults
     tombstone_s: float
-    """How long tombstones live."""
+    """How long tombstones are kept."""
     sweeps: bool
 
     @classmethod
@@ -85,10 +84,10 @@ class JanitorPlan:
             janitors=chance.choice([0, 1, 1, 2]),
             writers=chance.randint(1, 3),
             calls=chance.randint(6, 24),
-            # Some are written all the time, some only once.
+            # With few keys each is written often, with many only once.
             keys=chance.choice([1, 2, 3, 5, 8, 30, 60, 60]),
             partitions=chance.randint(1, 3),
-            # A job makes many calls, and gives up with the first that fails for good.
+            # A job makes many calls, and gives up at the first permanent failure.
             faults=replace(faults, before=faults.before / 8, late=faults.late / 4),
             tombstone_s=chance.choice([0, 5, 10_000]),
             sweeps=chance.random() < 0.5,
@@ -100,7 +99,7 @@ class JanitorPlan:
 
 @contextlib.contextmanager
 def short_flights() -> Iterator[None]:
-    """Let time pass quickly for those who ask whether an object is too old to be committed."""
+    """Shorten the time after which an object is too old to be committed."""
     modules = (atomic, commits, lanes, rolls, staging)
     before = rolls.FLIGHT_MAX_S
     try:
@@ -149,7 +148,7 @@ class Janitors:
         self._numbers = iter(range(10**9))
         self._pause_factor = 1.0
         self.is_over = False
-        """Writers that have made `CALLS_MIN` calls stop."""
+        """Whether writers stop after `CALLS_MIN` calls."""
         self._runs: dict[asyncio.Task[None], Process] = {}
 
     async def prepare(self, create: Create) -> None:
@@ -162,7 +161,7 @@ class Janitors:
             await create(KEYED, self.plan.partitions, config)
 
     def start(self) -> "list[asyncio.Task[None]]":
-        """Begin everything that goes on until it is cancelled."""
+        """Start all tasks that run until they are cancelled."""
         if not self.plan.janitors:
             return []
         works = [self._live() for _ in range(self.plan.janitors)]
@@ -179,13 +178,13 @@ class Janitors:
             await asyncio.gather(*(self._write() for _ in range(self.plan.writers)))
 
     async def rest(self) -> None:
-        """Wait for the jobs that are still at work, and not dead."""
+        """Wait for running jobs that were not killed."""
         for run, process in self._runs.items():
             if not process.is_stopped:
                 await self._wait(run)
 
     async def sweep_all(self) -> None:
-        """Remove, long after the end, all that nothing refers to: what is read then was needed."""
+        """Long after the end, remove all orphans: what is read afterwards was still needed."""
         if not (self.plan.janitors and self.plan.sweeps):
             return
         await asyncio.sleep(LONG_AFTER_S)
@@ -196,7 +195,7 @@ class Janitors:
             await self._sweep(stores, held)
 
     async def finish(self, host: Host) -> None:
-        """Compact once more, undisturbed, and read what is left."""
+        """Compact once more without faults, and read what is left."""
         if not self.plan.janitors:
             return
         await self._clean(self._stores(FaultyLink(self._loop, self._chance, CALM)), "last")
@@ -214,7 +213,7 @@ class Janitors:
     # Jobs
 
     async def _live(self) -> None:
-        """Run jobs, one after the other, each as a process that may die or stand still."""
+        """Run jobs one after the other, each as a process that may be killed or paused."""
         idle, compacted = 1.0, 0
         while True:
             idle = 1.0 if self.history.compacted > compacted else min(IDLE_MAX, idle * 1.5)
@@ -234,7 +233,7 @@ class Janitors:
                 continue
             process.stop()
             if fate < 0.75:
-                # Others take it for dead, and may take over, before it goes on.
+                # Others consider it dead, and may take over, before it continues.
                 await asyncio.sleep(self._chance.uniform(0.5, 2.5) * LEASE_S)
                 process.resume()
                 await self._wait(run)
@@ -253,7 +252,7 @@ class Janitors:
         )
 
     async def _clean(self, stores: Stores, name: str) -> None:
-        # One that was begun before may still be at work.
+        # An earlier job may still be running.
         wait_s = PATIENCE_S if name == "last" else 0.0
         try:
             async with lease.held(
@@ -267,7 +266,7 @@ class Janitors:
             self.history.lost_leases += 1
             self._trace.append(f"{self._loop.now_s:.6f} janitor lost its lease")
 
-    async def _compact(self, stores: Stores, held: Held) -> None:
+    async def _compact(self, stores: Stores, held: HeldLease) -> None:
         world = stores.world
         catalog = Catalog(stores.zones, world.new_id, 1 << 20, TableBatches(stores.metadata))
         swapper = Swapper(
@@ -281,7 +280,7 @@ class Janitors:
             swapper,
             await stores.topics().all(),
             alone,
-            Options(now_ms=world.now_ms(), force=True),
+            CompactionOptions(now_ms=world.now_ms(), force=True),
             monotonic_s=world.monotonic_s,
         )
         self.history.compacted += len(summary.compacted)
@@ -290,7 +289,7 @@ class Janitors:
             f" {summary.records_in} to {summary.records_out}, failed {len(summary.failed)}"
         )
 
-    async def _sweep(self, stores: Stores, held: Held) -> None:
+    async def _sweep(self, stores: Stores, held: HeldLease) -> None:
         options = SweepOptions(
             min_age_ms=MIN_AGE_MS, is_unsafe=True, clocks_differ_ms=CLOCKS_DIFFER_MS
         )
@@ -302,7 +301,7 @@ class Janitors:
             f" {report.batches_removed.objects} of the table"
         )
 
-    # Those who use the topic
+    # Clients of the topic
 
     async def _write(self) -> None:
         for call in range(self.plan.calls):
@@ -342,7 +341,7 @@ class Janitors:
             await asyncio.sleep(pause_s)
             partition = self._chance.randrange(self.plan.partitions)
             if self._chance.random() < 0.1:
-                # Somebody begins anew, anywhere.
+                # A reader starts again at a random offset.
                 offsets[partition] = self._chance.randint(0, offsets[partition])
             host = self._chance.choice(self._hosts())
             with contextlib.suppress(RiachoError, TimeoutError):

@@ -1,4 +1,4 @@
-"""What came of one seed: what is wrong, the smallest history that shows it, and what it met."""
+"""The result of one seed: violations, the smallest history that shows one, and what occurred."""
 
 import gc
 import random
@@ -23,23 +23,23 @@ class Result:
     seed: int
     wrong: list[str]
     shown_by: str
-    """The smallest history that shows the first of them, as operations."""
+    """The smallest history that shows the first violation, as operations."""
     met: Counter[str]
-    """What happened, and how often."""
+    """How often each kind of event occurred."""
     simulated_s: float
     cut: Cut = WHOLE
-    """With so much taken away it still fails, if that was tried."""
+    """The largest cut with which it still fails, if shrinking was tried."""
 
 
 def prepare_worker() -> None:
-    """Make ready for many runs: what was imported stays, so nobody need look for garbage there."""
+    """Prepare for many runs: exclude imported objects from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def judge(seed: int, cut: Cut = WHOLE) -> Result:
-    """Run a seed; a run that breaks off is wrong, too."""
-    gc.collect()  # What the run before has left.
+    """Run a seed and check it; a run that raises an exception fails, too."""
+    gc.collect()  # Garbage of the run before.
     try:
         simulation = run(seed, cut)
     except Exception as error:  # noqa: BLE001
@@ -56,7 +56,7 @@ def judged(simulation: Simulation) -> Result:
 
 
 def judge_and_shrink(seed: int, seconds_max: float) -> Result:
-    """Run a seed; if it fails, look at most so long for the fewest faults that still make it."""
+    """Run a seed; if it fails, search for the fewest faults, for at most `seconds_max`."""
     result = judge(seed)
     if not result.wrong or not seconds_max:
         return result
@@ -81,7 +81,7 @@ def _broken(seed: int, cut: Cut) -> set[str]:
 
 
 def met_in(simulation: Simulation) -> Counter[str]:
-    """Return what the run met, by name."""
+    """Return how often each kind of event occurred in the run."""
     history, plan = simulation.history, simulation.plan
     keyed, transactions = history.keyed, history.transactions
     met = Counter({f"trouble: {kind}": n for kind, n in simulation.trouble.counts.items()})
@@ -170,7 +170,7 @@ WANTED: Mapping[str, int] = {
     f"transactions: {transaction_rules.OUTDATED}": 1,
     f"transactions: {transaction_rules.UNKNOWN}": 50,
 }
-"""What enough seeds must have met, and how often: seeds that meet too little prove too little."""
+"""Events that a large number of seeds must meet, and how often, to prove enough."""
 
 ENOUGH_SEEDS = 200
 

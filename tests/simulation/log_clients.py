@@ -1,4 +1,4 @@
-"""Those who write to the log, read it, and delete what it begins with."""
+"""Clients that write to the log, read it, and delete from its beginning."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ class LogClients:
         self._history = history
         self._acked_ends: dict[int, int] = {}
         self.is_over = False
-        """Producers that have made `CALLS_MIN` calls stop."""
+        """Whether producers stop after `CALLS_MIN` calls."""
 
     async def produce(self, client: int) -> None:
         for call in range(self._plan.calls):
@@ -53,10 +53,10 @@ class LogClients:
     async def produce_one(
         self, client: int, partition: int, values: tuple[str, ...], patience_s: float
     ) -> int | None:
-        """Send it once; return where it is, if that is known."""
+        """Send a value once; return its offset, if known."""
         host = self._chance.choice(self._hosts())
         count = len(values)
-        # What only one zone holds is lost with it.
+        # Records that only one zone holds are lost when it is wiped.
         waits_for_all = self._chance.random() < 0.7 or self._plan.wipes
         began_s = self._now_s()
         batch = record_batch([FIRST_MS + int(began_s * 1000)] * count, [None] * count, values)
@@ -73,7 +73,7 @@ class LogClients:
         except RiachoError as error:
             maybe = error.may_have_applied
         except TimeoutError:
-            pass  # The gateway died or stands still, or its answer was lost.
+            pass  # The gateway died or is paused, or its answer was lost.
         self._history.produced.append(
             Produced(client, partition, values, began_s, self._now_s(), base, maybe)
         )
@@ -81,7 +81,7 @@ class LogClients:
         return base
 
     async def read(self, client: int) -> None:
-        """Read one partition, on and on."""
+        """Read one partition continuously."""
         partition = self._chance.randrange(self._plan.partitions)
         offset, patience = 0, Patience()
         while True:
@@ -99,7 +99,7 @@ class LogClients:
             await asyncio.sleep(self._chance.expovariate(20) * patience.factor)
 
     async def trim(self) -> None:
-        """Delete what comes before some offset that was acknowledged, now and then."""
+        """Sometimes delete the records before an acknowledged offset."""
         while self._plan.trims:
             await asyncio.sleep(self._chance.expovariate(0.3))
             if not self._acked_ends:

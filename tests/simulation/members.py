@@ -1,6 +1,6 @@
 """Members of a group as actors: they join, poll through any gateway, commit, leave, pause, die.
 
-They speak to the whole service, HTTP routes included, and write down what they are told.
+They use the whole service, HTTP routes included, and record the answers that they get.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.checker.group_rules import (
+    Assigned,
     Committing,
     Delivered,
     GroupHistory,
     Read,
     Seen,
-    Told,
 )
 from tests.simulation.hosts import Host
 from tests.simulation.http import Refused, call, passes
@@ -35,7 +35,7 @@ class GroupPlan:
     pattern: bool
     grows: bool
     restless_s: float
-    """How long members come and go after the last record was produced."""
+    """How long members join and leave after the last record was produced."""
 
     @classmethod
     def of(cls, chance: random.Random) -> "GroupPlan":
@@ -51,7 +51,7 @@ class GroupPlan:
 
 @dataclass
 class Life:
-    """What a member knows, from joining to the end of its session."""
+    """The state of a member, from joining to the end of its session."""
 
     member_id: str
     name: str
@@ -60,7 +60,7 @@ class Life:
     revoke: set[int] = field(default_factory=set)
     positions: dict[int, int] = field(default_factory=dict)
     reads: dict[int, float] = field(default_factory=dict)
-    """Since when it reads each partition."""
+    """When it began to read each partition."""
     beaten_s: float = 0.0
 
 
@@ -82,7 +82,7 @@ class Members:
         self._trace = trace
 
     async def live(self, number: int) -> None:
-        """Be one member after the other, until cancelled."""
+        """Run one member after the other, until cancelled."""
         lives = 0
         while True:
             lives += 1
@@ -94,7 +94,7 @@ class Members:
             await self._pause(self._chance.uniform(0.1, 2))
 
     async def look(self) -> None:
-        """See what is committed, again and again."""
+        """Read the committed offsets repeatedly."""
         while True:
             await self._pause(LOOK_EVERY_S)
             await self._look()
@@ -113,7 +113,7 @@ class Members:
     # Calls
 
     async def _call(self, what: str, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer; None if there was none, or none that helps."""
+        """Return the answer; None if there was none, or only a temporary error."""
         host = self._chance.choice(self._hosts())
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
@@ -157,7 +157,7 @@ class Members:
         return life
 
     async def _read_on(self, life: Life) -> None:
-        """Poll and commit until the session ends, one way or another."""
+        """Poll and commit until the session ends for any reason."""
         try:
             while True:
                 fate = 1.0 if self.is_calm else self._chance.random()
@@ -252,7 +252,7 @@ class Members:
             self._stop(life, partition)
         await self._call(f"leave {life.name}", "DELETE", f"/members/{life.member_id}")
 
-    # Keeping account
+    # Recording
 
     def _hear(self, life: Life, answer: Any, began_s: float) -> None:
         life.generation = answer["generation"]
@@ -260,7 +260,7 @@ class Members:
         life.revoke = {place["partition"] for place in answer["revoke"]}
         life.beaten_s = began_s
         at_s = self._now_s()
-        told = Told(life.name, life.generation, tuple(sorted(life.assignment)), began_s, at_s)
+        told = Assigned(life.name, life.generation, tuple(sorted(life.assignment)), began_s, at_s)
         self.history.told.append(told)
         self._note(f"told {told} revoke {sorted(life.revoke)}")
         for partition in life.assignment:
@@ -269,7 +269,7 @@ class Members:
             self._stop(life, partition)
 
     def _give_up(self, life: Life) -> None:
-        """Stop what is to be given up, most of the time at once."""
+        """Stop reading partitions that must be given up, mostly at once."""
         if self._chance.random() < 0.8:
             for partition in life.revoke & life.reads.keys():
                 self._stop(life, partition)

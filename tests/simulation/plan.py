@@ -1,4 +1,4 @@
-"""What a seed decides before anything happens."""
+"""The choices of a seed, made before the run."""
 
 import random
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tests.simulation.world import Faults
 class Plan:
     gateways: int
     zones: str
-    """A name of one letter each."""
+    """Names of zones, one letter each."""
     replication_factor: int
     min_insync: int
     producers: int
@@ -22,7 +22,7 @@ class Plan:
     lane_partitions: int
     calls: int
     patience_s: float
-    """So long producers wait for an answer."""
+    """How long producers wait for an answer."""
     faults: Faults
     troubles: int
     quiet_after_s: float
@@ -32,11 +32,11 @@ class Plan:
     idempotent: IdempotentPlan
     copiers: CopierPlan
     inline_bytes_max: int
-    """Beyond about this, runs and windows of producers leave the head."""
+    """Above about this size, runs and windows of producers leave the head."""
     table_limits: list[int]
-    """Of these gateways choose, each for itself, what goes into the table."""
+    """Each gateway chooses one of these as its limit for batches in the table."""
     wipes: bool = False
-    """Whether zones lose what they hold. All writers wait for all zones then."""
+    """Whether zones lose objects. If so, all writers wait for all zones."""
 
     @classmethod
     def of(cls, chance: random.Random) -> "Plan":
@@ -75,12 +75,12 @@ class Plan:
         return plan
 
     def _choose_losses(self, chance: random.Random) -> None:
-        """Zones lose what they hold only where another one is promised to have it."""
+        """Let zones lose objects only if another zone is guaranteed to hold them."""
         if self.replication_factor == 3 and chance.random() < 0.5:
             self.wipes, self.min_insync = True, 2
 
     def _choose_cast(self, chance: random.Random) -> None:
-        """Leave most at home most of the time: more seeds show more than longer ones."""
+        """Use few actors in most runs: many short runs find more than few long ones."""
         match chance.randrange(6):
             case 0:
                 self.copiers.copiers = self.copiers.writers = self.idempotent.producers = 0
@@ -90,5 +90,5 @@ class Plan:
                 self.group.members = self.idempotent.producers = 0
                 self.quiet_after_s += 30
         if self.group.members:
-            # What a group has not read yet would be gone.
+            # Records that the group has not read yet would be deleted.
             self.trims = False

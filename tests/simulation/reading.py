@@ -1,4 +1,4 @@
-"""Reading partitions as values with their offsets."""
+"""Reading partitions as offsets and values."""
 
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from storage.reading.reader import Budget
@@ -11,9 +11,9 @@ Values = tuple[tuple[int, str], ...]
 
 
 class Patience:
-    """How much longer a reader pauses that has found nothing new, several times in a row.
+    """How much longer a reader pauses after it has found nothing new several times in a row.
 
-    Reads of what has not changed are a third of all work, and show the least.
+    Reads of unchanged data are a third of all work, and show the least.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ async def fetch(
 async def read_all(
     gateway: Gateway, topic: str, partition: int, start: int = 0
 ) -> list[tuple[int, str]]:
-    """Return all records there are."""
+    """Return all records."""
     records: list[tuple[int, str]] = []
     while True:
         offset = records[-1][0] + 1 if records else start

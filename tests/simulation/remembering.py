@@ -1,8 +1,8 @@
-"""Less work for a run: the same bytes are decoded once, and garbage is left for later.
+"""Less work in a run: equal bytes are decoded once, and garbage is collected later.
 
-Gateways, jobs and readers of one run decode the same heads and slices again and again, each for
-itself. What comes out depends on the bytes alone and is never changed, so one may stand for all.
-Bytes that are damaged are other bytes, and what cannot be decoded is not remembered.
+Gateways, jobs and readers of one run each decode the same heads and slices. The result depends
+only on the bytes and is never changed, so it can be shared. Damaged bytes are different bytes, and
+failed decodings are not cached.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ REMEMBERED_MAX = 4096
 
 @contextlib.contextmanager
 def decoding_once() -> Iterator[None]:
-    """Have heads and slices decoded once for all who meet the same bytes."""
+    """Decode heads and slices once for all users of the same bytes."""
     head, batch = heads.decode, slices.decode_unchecked
     try:
         heads.decode = lru_cache(REMEMBERED_MAX)(head)
@@ -36,7 +36,7 @@ def _by_bytes(decode: Callable[[bytes], Any]) -> Callable[[bytes | memoryview], 
 
 @contextlib.contextmanager
 def collecting_nothing() -> Iterator[None]:
-    """Leave cycles alone until the end: a run makes many, and needs little memory."""
+    """Collect no garbage until the end: a run creates many cycles but needs little memory."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

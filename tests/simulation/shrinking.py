@@ -1,8 +1,8 @@
 """The fewest faults and actors with which a seed still fails: the same rule is broken.
 
-Whole parts are taken away first, then single events, then calls; again and again until nothing
-more can go or the time is over. Each try is a run of its own in which much else is different, so
-the result is small, not the smallest.
+Whole parts are removed first, then single events, then calls; repeatedly, until nothing more can be
+removed or the time is over. Each try is a separate run in which much else differs, so the result
+is small, but not the smallest.
 """
 
 import time
@@ -13,7 +13,7 @@ from tests.simulation.cuts import JANITOR_PARTS, PARTS, WHOLE, Cut
 from tests.simulation.trouble import KINDS
 
 Broken = Callable[[Cut], set[str]]
-"""Runs a seed with less in it, and returns the names of the rules that were broken."""
+"""Runs a seed with a cut, and returns the names of the broken rules."""
 
 
 def shrunk(
@@ -24,7 +24,7 @@ def shrunk(
     seconds_max: float,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Cut:
-    """Return a cut with which `rule` is still broken; `events` is how many events the seed has."""
+    """Return a cut with which `rule` is still broken; `events` is the seed's number of events."""
     cut, give_up_s = WHOLE, now_s() + seconds_max
     while True:
         before = cut
@@ -39,7 +39,7 @@ def shrunk(
 
 
 def _smaller(cut: Cut, events: int) -> Iterator[Callable[[Cut], Cut]]:
-    """Yield ways to take something away that is still there."""
+    """Yield ways to remove something that the cut still contains."""
     for name in (*PARTS, *JANITOR_PARTS, *KINDS):
         if name not in cut.without:
             yield _without(name)

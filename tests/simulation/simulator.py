@@ -1,10 +1,10 @@
 """Gateways, jobs and clients in one process, on a virtual clock, from one seed.
 
-Who is who: gateways, each with its controller and upkeep (`hosts.py`), in trouble (`trouble.py`);
-those who write, read and delete (`log_clients.py`); members of a group (`members.py`); idempotent
-producers (`idempotent.py`); transactions (`exactly_once.py`); compaction, retention and sweep
-(`janitors.py`). In the end it is quiet: everything has to move again, all of it is read back, and
-the stores are checked. `tests/checker` judges what was seen.
+The actors: gateways, each with its controller and upkeep (`hosts.py`), under faults (`trouble.py`);
+clients that write, read and delete (`log_clients.py`); members of a group (`members.py`);
+idempotent producers (`idempotent.py`); transactions (`exactly_once.py`); compaction, retention and
+sweep (`janitors.py`). At the end faults stop: everything must make progress again, the whole log is
+read back, and the stores are checked. `tests/checker` checks the history.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from service.controller import verification
-from service.jobs.fsck import Check
+from service.jobs.fsck import DeploymentCheck
 from service.settings import Settings
 from storage.errors import RiachoError
 from storage.topics.topics import Topic, Topics
@@ -38,14 +38,14 @@ from tests.simulation.world import Faults, world_of
 CALM = Faults(slow_s=0.001)
 
 RECOVERY_S = 300.0
-"""After so long without faults, every partition takes records, and every zone holds everything."""
+"""After this time without faults, every partition accepts records and every zone is in sync."""
 
 CALM_WRITES_S = 5.0
-"""Producers go on this long after the last fault. More calls without faults find nothing."""
+"""Producers continue this long after the last fault. More calls without faults find nothing."""
 
 SETTLED_MIN = 3
-"""So many looks in a row must find every zone in sync: the answer to a call that was made before
-the faults ended may come after it, and be the one that puts a zone out."""
+"""Number of consecutive looks that must find every zone in sync: a call made before the faults
+ended may be answered after it, and remove a zone from the ISR."""
 
 SETTINGS = Settings(
     batch_bytes_max=2000,
@@ -64,7 +64,7 @@ SETTINGS = Settings(
 LAST_CLIENT = 999_999
 
 RETENTION_MS = 20_000
-"""Of a log that is trimmed by those who use it, too."""
+"""Retention of a log that its clients also trim."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Simulation:
         self.repaired = 0
         """Copies that verification found missing in zones in sync."""
         self.out_of_sync = 0
-        """Looks at heads that found one of which zones were behind, after the faults."""
+        """Looks after the faults that found a lane with zones behind."""
         self.trouble = Trouble(
             self.plan, self.chance, self.cloud, self.hosts, self._start, self._note, self.cut
         )
@@ -116,7 +116,7 @@ class Simulation:
         chance = random.Random(seed + 5)
         plan = cut_janitors(JanitorPlan.of(chance, self.plan.faults), self.cut)
         if self.plan.group.members:
-            plan.sweeps = False  # Nothing of a group is swept, and its members would have to wait.
+            plan.sweeps = False  # A group has nothing to sweep, and its members would have to wait.
         self.janitors = Janitors(plan, chance, self.loop, hosts, self.cloud, trace)
         self.history.keyed = self.janitors.history
 
@@ -172,7 +172,7 @@ class Simulation:
         return [*tasks, *(asyncio.create_task(self.members.live(n)) for n in numbers)]
 
     async def _grow(self) -> None:
-        """Add partitions that nobody writes to, but that someone must own."""
+        """Add partitions without writers; a member must own each of them."""
         for extra in (1, 3):
             await asyncio.sleep(self.chance.uniform(1, 10))
             host = self.chance.choice(self.hosts)
@@ -182,9 +182,9 @@ class Simulation:
                     await host.serve(host.gateway.topics.alter(TOPIC, partitions=count))
 
     async def _ends(self) -> dict[int, int] | None:
-        """Return where every partition ends that has records; None: ask again.
+        """Return the end of every partition that has records; None: retry.
 
-        The answer to a call that was made before the faults ended may still be lost.
+        The answer to a call made before the faults ended may still be lost.
         """
         host = self.hosts[0]
         try:
@@ -217,10 +217,10 @@ class Simulation:
 
     @property
     def stops_at_calls(self) -> int:
-        """How often a gateway stood still in the middle of a call to a store."""
+        """How often a gateway was paused during a call to a store."""
         return sum(link.stops for link in self._starter.links)
 
-    # Trouble, and its end
+    # Faults and their end
 
     async def _make_trouble(self) -> None:
         await self.trouble.make(self.plan.troubles)
@@ -237,7 +237,7 @@ class Simulation:
             host.link.faults = CALM
 
     async def _move_again(self) -> None:
-        """Write to every partition; note those that refuse although nothing fails any more."""
+        """Write to every partition; record those that still refuse after the faults."""
         give_up_s = self.loop.now_s + RECOVERY_S
         for partition in range(self.plan.partitions):
             values, tries = (f"last-{partition}",), 0
@@ -250,7 +250,7 @@ class Simulation:
                 await asyncio.sleep(1)
 
     async def _settle(self) -> None:
-        """Wait until every zone is in sync; note those that do not come back."""
+        """Wait until every zone is in sync; record those that do not return."""
         give_up_s = self.loop.now_s + RECOVERY_S
         settled = 0
         while settled < SETTLED_MIN:
@@ -268,10 +268,10 @@ class Simulation:
             self.history.batches += host.gateway.batcher.batch_count
             host.process.stop()
 
-    # What is there in the end
+    # Final state
 
     async def _read_everything(self) -> None:
-        """Read the whole log through a gateway that remembers nothing."""
+        """Read the whole log through a new gateway."""
         await self.janitors.rest()
         await self.janitors.sweep_all()
         host = self._starter.start(CALM)
@@ -285,16 +285,16 @@ class Simulation:
         await self.janitors.finish(host)
 
     async def _check_stores(self) -> None:
-        """See whether all that the table refers to is there, in every zone that should have it."""
+        """Check that every zone holds all objects that the table lists for it."""
         zones = Zones(self.cloud.objects)
         world = world_of(self.loop, self.chance)
         topics = Topics(self.metadata, zones.names, world.new_id, world.now_ms, world.monotonic_s)
-        check = Check(zones, self.metadata, await topics.all())
+        check = DeploymentCheck(zones, self.metadata, await topics.all())
         verified = await verification.current(self.metadata)
         self.repaired = 0 if verified is None else verified.repaired
         has_lost = self.trouble.counts["wipe"] or self.trouble.counts["lose"]
         if verified is not None and not has_lost and (verified.repaired or verified.lost):
-            # It is whole again; but nothing took anything from a zone in sync.
+            # The zone is complete again, but no fault had removed objects from a zone in sync.
             self.history.damage.append(
                 f"zones in sync lacked {verified.repaired} objects, {verified.lost} were lost"
             )
@@ -324,12 +324,11 @@ def run(seed: int, cut: Cut = WHOLE) -> Simulation:
             loop.run_until_complete(simulation.run())
         return simulation
     finally:
-        # What belonged to processes that were killed still waits. Nobody is left to hear what
-        # becomes of it.
+        # Tasks of killed processes still wait. Nothing handles their outcome.
         loop.set_exception_handler(lambda *_: None)
         loop.resume_all()
         while left := asyncio.all_tasks(loop):
-            # In their order: what is noted now must not depend on what ran here before.
+            # In a fixed order: what is recorded now must not depend on earlier runs.
             for task in sorted(left, key=hash):
                 task.cancel()
             loop.run_until_complete(asyncio.wait(left, timeout=1))

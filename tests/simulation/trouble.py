@@ -1,4 +1,4 @@
-"""What befalls gateways, zones and the table, one thing after the other, until it is quiet."""
+"""Faults of gateways, zones and the table, one after the other, until they end."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ THROTTLED_S = 10.0
 BLINK_S = 6.0
 MOVE_S = 30.0
 SETTLING_S = 40.0
-"""So long a zone that is to be wiped waits until the others hold everything."""
+"""Maximum wait, before a zone is wiped, until other zones hold everything."""
 
 KINDS = ("kill", "stop", "away", "hang", "throttle", "blink", "move", "wipe", "lose")
 """Every kind of event."""
@@ -46,7 +46,7 @@ class Trouble:
         self._lasting: list[asyncio.Task[None]] = []
 
     async def make(self, count: int) -> None:
-        """Let `count` things go wrong; those that last go on beside the next."""
+        """Cause `count` faults; lasting ones overlap with the next."""
         lasting_kinds = {
             "stop": self._stop,
             "blink": self._blink,
@@ -73,12 +73,12 @@ class Trouble:
         if len(self._cloud.weather) == 1:
             return kinds
         if self._plan.wipes:
-            # The others stay: two zones at a time may take records with them.
+            # No other faults of zones: two failed zones at a time could lose records.
             return [*kinds, "wipe", "wipe", "lose", "lose"]
         return [*kinds, "away", "away", "hang", "blink", "blink", "move", "move"]
 
     def end(self) -> None:
-        """Let everything be well that is not dead, and begin nothing more."""
+        """End every fault except deaths, and start no new one."""
         for task in self._lasting:
             task.cancel()
         self._cloud.clear_up()
@@ -102,7 +102,7 @@ class Trouble:
             self._note(f"{number} goes on")
 
     async def _blink(self) -> None:
-        """Let a zone be away for a moment, several times: it leaves and enters the ISR."""
+        """Make a zone unreachable briefly, several times: it leaves and enters the ISR."""
         name = self._chance.choice(sorted(self._cloud.weather))
         for _ in range(self._chance.randint(2, 4)):
             seconds = self._chance.uniform(0.2, BLINK_S)
@@ -113,7 +113,7 @@ class Trouble:
             await asyncio.sleep(self._chance.uniform(1, 3 * BLINK_S))
 
     async def _move(self) -> None:
-        """Have topics held by other zones, or by more or fewer of them."""
+        """Move topics to other zones, or to more or fewer of them."""
         host = self._chance.choice(self._hosts)
         names = sorted(self._cloud.weather)
         count = self._chance.randint(max(2, self._plan.min_insync), len(names))
@@ -129,7 +129,7 @@ class Trouble:
         self._note(f"move to {zones}: {outcome}")
 
     async def _take(self, kind: str, take: Callable[[str, random.Random], None]) -> None:
-        """Take what a zone holds, as soon as other zones are known to hold it, too."""
+        """Remove objects of a zone, as soon as other zones are known to hold them."""
         name = self._chance.choice(sorted(self._cloud.weather))
         for _ in range(int(SETTLING_S)):
             if await self._cloud.can_do_without(name):

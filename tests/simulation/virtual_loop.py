@@ -1,12 +1,12 @@
-"""An event loop in which time, and who dies or sleeps, is decided by whoever runs it.
+"""An event loop whose owner controls time, and kills and pauses processes.
 
 `VirtualLoop` never waits: when nothing is ready it moves its clock to the next timer. A `Process`
-is everything that was begun in it: its tasks, theirs, and all timers. One that is stopped does
-not make another step, at whichever await its tasks may be, until it goes on; one that was killed
-never does.
+is everything that was started in it: its tasks, their tasks, and all timers. A stopped process
+makes no further step, at whichever await its tasks are, until it is resumed; a killed one never
+does.
 
-Two runs of the same program do the same: no thread takes part, and sets of tasks and futures,
-which asyncio makes many of, are gone through in an order that does not depend on addresses.
+Two runs of the same program are identical: there are no threads, and sets of tasks and futures, of
+which asyncio uses many, are iterated in an order that does not depend on addresses.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ T = TypeVar("T")
 _PROCESS: ContextVar["Process | None"] = ContextVar("process", default=None)
 
 RESOLUTION_S = 1e-9
-"""Timers that are due within so little are due together."""
+"""Timers whose times differ by less than this are due together."""
 
 CANCELLED_KEPT = 100
-"""So many timers there may be before those that were cancelled are removed."""
+"""Number of timers above which cancelled ones are removed."""
 
 
 class Process:
-    """What stops, goes on and dies as one."""
+    """Tasks and timers that are stopped, resumed and killed together."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
         self._context = copy_context()
         self._context.run(_PROCESS.set, self)
         self.held: list[Step] = []
-        """Steps that were due while it did not run, in their order."""
+        """Steps that became due while it was stopped, in order."""
         self.is_stopped = False
         self.is_dead = False
         loop.processes.append(self)
@@ -46,13 +46,13 @@ class Process:
         return self._loop.create_task(work, context=self._context.copy())
 
     async def serve(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the process do what a caller, who is not in it, waits for."""
+        """Run work in the process for a caller outside of it, who waits for the result."""
         task = self.begin(work)
         task.add_done_callback(drop_error)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.cancel()  # The connection was cut; a process that is stopped learns of it later.
+            task.cancel()  # The connection was cut; a stopped process notices that later.
             raise
 
     def stop(self) -> None:
@@ -62,7 +62,7 @@ class Process:
         self.is_stopped = self.is_dead = True
 
     def stop_for(self, seconds: float) -> None:
-        """Stand still at once, and go on after a while unless it was killed meanwhile."""
+        """Stop at once, and resume after `seconds` unless killed before."""
         self.stop()
         self._loop.outside_after(seconds, self.resume)
 
@@ -76,7 +76,7 @@ class Process:
 
 
 class Step(float):
-    """A callback that is due: what asyncio calls a handle. As a number it is the time.
+    """A scheduled callback, which asyncio calls a handle. As a number it is its time.
 
     It belongs to the process in whose context it was scheduled, if any.
     """
@@ -87,7 +87,7 @@ class Step(float):
     context: Context
     process: Process | None
     loop: "VirtualLoop | None"
-    """If it waits for its time there."""
+    """The loop whose timers contain it, if any."""
 
     def cancel(self) -> None:
         if self.callback is not None:
@@ -104,7 +104,7 @@ class Step(float):
 
 
 class _Counted:
-    """Something with a place in sets that is the same in every run."""
+    """An object with a hash that is the same in every run."""
 
     __slots__ = ()
     number: int
@@ -124,8 +124,8 @@ class _Future(_Counted, asyncio.Future):  # type: ignore[type-arg]
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop whose clock moves only when it would have to wait.
 
-    It does what the loop of asyncio does, in the same order, with less work for each step: most
-    of the time of a simulation is spent here.
+    It runs callbacks in the same order as asyncio's loop, with less work for each step: a
+    simulation spends most of its time here.
     """
 
     _ready: Any
@@ -144,11 +144,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.now_s
 
     def outside_after(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Step:
-        """Have something called later that belongs to no process, and so happens whoever dies."""
+        """Schedule a callback that belongs to no process, so no kill can prevent it."""
         return self.call_at(self.now_s + delay_s, callback, *args, context=self._nobody)
 
     def resume_all(self) -> None:
-        """Let everything go on that was stopped or killed, so that it can be cancelled."""
+        """Resume all stopped and killed processes, so that their tasks can be cancelled."""
         for process in self.processes:
             process.is_dead = False
             process.resume()
@@ -160,7 +160,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
         self._count += 1
         task = _Task.__new__(_Task)
-        task.number = self._count  # Before all else: tasks are put into a set as they begin.
+        task.number = self._count  # First of all: a task is added to a set when it starts.
         task.__init__(coro, loop=self, name=name, context=context)  # type: ignore[misc]
         return task
 
@@ -174,14 +174,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         step = Step()
         step.callback = callback
         step.args = args
-        # A context without variables is false.
+        # An empty context is falsy.
         step.context = context = copy_context() if context is None else context
         step.process = context.get(_PROCESS)
         step.loop = None
         self._ready.append(step)
         return step
 
-    call_soon_threadsafe = call_soon  # No thread takes part.
+    call_soon_threadsafe = call_soon  # There are no threads.
 
     def call_later(
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
@@ -201,7 +201,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return step
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        # Threads would bring the real world back in.
+        # Threads would make runs differ, so the function runs here.
         future = self.create_future()
         try:
             future.set_result(func(*args))
@@ -210,7 +210,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """Run until somebody stops the loop; each round does all that is ready as it begins."""
+        """Run until the loop is stopped; each round runs the callbacks ready at its beginning."""
         ready = self._ready
         while not self._stopping:
             self._make_ready()
@@ -230,10 +230,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     self.call_exception_handler({"message": "a callback", "exception": error})
 
     def _make_ready(self) -> None:
-        """Take over the timers that are due; if nothing is to be done, move the clock to the next.
+        """Move due timers to the ready queue; if nothing is ready, move the clock to the next.
 
-        Those that were cancelled are left where they are until their time has come, unless they
-        are most of many.
+        Cancelled timers stay in the heap until they are due, unless they are most of many.
         """
         timers, ready = self._scheduled, self._ready
         if not ready:
@@ -252,7 +251,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             step = heappop(timers)
             step.loop = None
             if step > self.now_s:
-                # Else one who waits for the rest of a time would find it left for ever.
+                # Otherwise a task that waits for the rest of a time would never finish.
                 self.now_s = float(step)
             if step.callback is None:
                 self.cancelled_timers -= 1

@@ -1,9 +1,9 @@
-"""Stores that are reached over links which fail, and clocks that are wrong, all from one seed.
+"""Stores behind failing links, and clocks that are wrong, all from one seed.
 
-Each process has a `FaultyLink` of its own: it delays calls, fails them before or after they took
-effect, lets them take effect after they were given up, and bends what is read. A call that is on
-its way when its process dies may still happen. `Weather` is what befalls everybody who uses a
-store: it is away, hangs, or refuses most of what it is asked.
+Each process has its own `FaultyLink`: it delays calls, fails them before or after they took effect,
+lets them take effect after they were given up, and damages reads. A call in flight when its
+process dies may still happen. `Weather` is the condition of a store for all its users: it is
+unreachable, hangs, or refuses most calls.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from tests.simulation.virtual_loop import Process, VirtualLoop
 T = TypeVar("T")
 
 FIRST_MS = 1_700_000_000_000
-"""What clocks that are right show when it begins."""
+"""The time on correct clocks at the start."""
 
 LATE_S = 0.5
-"""So late is a call that arrives after it was given up, about."""
+"""Approximate delay of a call that arrives after it was given up."""
 
 HANG_S = 20.0
-"""So long a store that hangs keeps everybody waiting."""
+"""How long a store that hangs delays its callers."""
 
 STOPPED_S = 15.0
-"""A process stands still for so long at most: longer than any session or lease, and shorter than
-what an object may lie about before it is committed or swept."""
+"""Maximum pause of a process: longer than any session or lease, and shorter than the time after
+which an uncommitted object is too old to be committed, or is swept."""
 
 STOPS_MAX = 6
-"""So often a gateway stands still at a call to a store."""
+"""Probability that a gateway is paused at a call to a store."""
 
 THROTTLED = 0.8
-"""So many calls are refused by a store that has too much to do."""
+"""Fraction of calls that an overloaded store refuses."""
 
 
 def world_of(loop: VirtualLoop, chance: random.Random, skew_ms: int = 0) -> World:
@@ -54,22 +54,22 @@ def world_of(loop: VirtualLoop, chance: random.Random, skew_ms: int = 0) -> Worl
 
 @dataclass
 class Faults:
-    """How often a call goes wrong, and how long calls take."""
+    """Probabilities of failures of a call, and how long calls take."""
 
     before: float = 0.0
     after: float = 0.0
     late: float = 0.0
-    """A call that was given up arrives after that."""
+    """The call arrives after its caller gave up."""
     bent: float = 0.0
-    """What is read of an object ends too early, or has a wrong bit."""
+    """A read of an object is truncated or has a flipped bit."""
     slow_s: float = 0.02
     stops: float = 0.0
-    """A gateway stands still right after a store did what it was asked to, or has answered."""
+    """A gateway is paused right after a store applied its call, or has answered it."""
 
 
 @dataclass
 class Weather:
-    """How a store is, for all who use it."""
+    """The condition of a store, for all its users."""
 
     is_away: bool = False
     hangs: bool = False
@@ -77,20 +77,20 @@ class Weather:
 
 
 class FaultyLink:
-    """The way from one process to the stores."""
+    """The connection of one process to the stores."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, faults: Faults) -> None:
         self._loop = loop
         self.chance = chance
         self.faults = faults
         self.process: Process | None = None
-        """Which stands still when `faults.stops` says so."""
+        """The process that is paused with the probability `faults.stops`."""
         self.stops = 0
 
     async def call(
         self, work: Callable[[], Awaitable[T]], lost: Callable[[], Exception], weather: Weather
     ) -> T:
-        # It travels by itself: whoever dies meanwhile cannot call it back.
+        # The call is independent of its process: one that dies cannot cancel it.
         journey = _Journey(self._loop, self, work, lost, weather)
         try:
             return await journey.answer
@@ -103,11 +103,11 @@ class FaultyLink:
         await asyncio.sleep(self.time_s())
 
     def time_s(self) -> float:
-        """Return how long a call takes, one way."""
+        """Return the one-way delay of a call."""
         return self.chance.expovariate(1 / max(1e-6, self.faults.slow_s))
 
     def stops_now(self) -> bool:
-        """Let the process stand still, sometimes; return whether it does."""
+        """Sometimes pause the process; return whether it is paused."""
         faults = self.faults
         if not faults.stops or self.process is None or self.stops == STOPS_MAX:
             return False
@@ -118,7 +118,7 @@ class FaultyLink:
         return True
 
     def bend(self, body: bytes) -> bytes:
-        """Return what arrives of `body`, nearly always all of it."""
+        """Return `body` as it arrives: nearly always undamaged."""
         if not body or self.chance.random() >= self.faults.bent:
             return body
         place = self.chance.randrange(len(body))
@@ -130,9 +130,9 @@ class FaultyLink:
 
 
 class _Journey(Generic[T]):
-    """One call on its way to a store and back, as steps of the loop that belong to no process.
+    """One call to a store and back, as steps of the loop that belong to no process.
 
-    Stores are asked so often that a task for each call would take most of the time.
+    There are so many calls that a task for each would take most of the time.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class _Journey(Generic[T]):
         self._next = loop.outside_after(link.time_s(), self._arrive)
 
     def cancel(self) -> None:
-        """Call it back, wherever it is."""
+        """Cancel the call, wherever it is."""
         self._next.cancel()
 
     def _go_on(self, after_s: float, step: Callable[..., None], *args: Any) -> None:
@@ -167,7 +167,7 @@ class _Journey(Generic[T]):
     def _happen(self) -> None:
         try:
             result = self._outcome()
-        except Exception as error:  # noqa: BLE001 - The caller is told.
+        except Exception as error:  # noqa: BLE001 - The caller gets it.
             self._fail(error)
             return
         self._link.stops_now()
@@ -178,7 +178,7 @@ class _Journey(Generic[T]):
             self._go_on(self._link.time_s(), self._return, result)
 
     def _outcome(self) -> Any:
-        """Have the store do it, unless it does not arrive or arrives later."""
+        """Have the store do the call, unless it is lost or arrives later."""
         chance, faults, weather = self._link.chance, self._link.faults, self._weather
         if weather.hangs or weather.is_away:
             raise StoreUnavailable("simulated: the store is away")
@@ -192,26 +192,26 @@ class _Journey(Generic[T]):
         return done(self._work())
 
     def _arrive_late(self) -> None:
-        with contextlib.suppress(RiachoError):  # Nobody is there to hear it.
+        with contextlib.suppress(RiachoError):  # The caller has given up.
             done(self._work())
 
     def _return(self, result: T) -> None:
         if not self.answer.done():
             self.answer.set_result(result)
-            self._link.stops_now()  # It has its answer, and does not make the next step.
+            self._link.stops_now()  # Answered, but paused before its next step.
 
     def _fail(self, error: Exception | None) -> None:
         if not self.answer.done():
             self.answer.set_exception(error or self._lost())
-            self.answer.exception()  # A caller that is dead does not ask what it was.
+            self.answer.exception()  # Marks it as retrieved: a dead caller does not retrieve it.
 
 
 _LATE = object()
-"""What comes of a call that has not happened yet."""
+"""The outcome of a call that has not happened yet."""
 
 
 def done(work: Awaitable[T]) -> T:
-    """Return what comes of something that never waits: stores in memory do not."""
+    """Return the result of an awaitable that never waits, as those of stores in memory."""
     try:
         next(work.__await__())
     except StopIteration as end:
@@ -231,7 +231,7 @@ class FaultyObjects:
         await self._call(lambda: self._inner.put(key, pieces))
 
     async def put_file(self, key: str, path: Path) -> None:
-        # Read at once: a call that arrives late may find the file gone.
+        # Read now: when a late call arrives the file may not exist.
         await self.put(key, [path.read_bytes()])
 
     async def get(self, key: str) -> bytes:
@@ -249,7 +249,7 @@ class FaultyObjects:
 
     async def list(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
         async for page in self._inner.list(prefix):
-            # What is told was so a while ago.
+            # The answer is outdated by a while.
             await self._link.take_time()
             yield page
 

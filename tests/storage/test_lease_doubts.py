@@ -1,4 +1,4 @@
-"""Leases whose writes were not answered, or were answered by somebody else's."""
+"""Leases whose writes got no answer, or conflicted with another write."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -31,11 +31,11 @@ async def held() -> tuple[Lease, FaultyMetadata, Clock]:
     return lease, metadata, clock
 
 
-async def test_nobody_holds_what_was_never_taken() -> None:
+async def test_a_lease_that_was_never_taken_has_no_holder() -> None:
     assert await leases.current(new_metadata(), "controller") is None
 
 
-async def test_every_renewal_is_a_beat() -> None:
+async def test_every_renewal_increments_the_beats() -> None:
     lease, metadata, _ = await held()
     beats = [(await stored(metadata)).beats]
     for _ in range(2):
@@ -59,7 +59,7 @@ async def test_a_renewal_is_due_after_a_third_of_the_lease() -> None:
 
 
 @pytest.mark.parametrize("renewals", [0, 1])
-async def test_what_was_written_without_an_answer_is_ours(renewals: int) -> None:
+async def test_a_lease_written_without_an_answer_is_held(renewals: int) -> None:
     metadata = FaultyMetadata(new_metadata())
     lease = lease_of(metadata, "one", Clock())
     for _ in range(renewals):
@@ -72,7 +72,7 @@ async def test_what_was_written_without_an_answer_is_ours(renewals: int) -> None
     assert await lease.transact(WORK)
 
 
-async def test_a_renewal_that_may_still_come_is_not_relied_upon() -> None:
+async def test_a_renewal_whose_request_was_lost_is_not_relied_upon() -> None:
     lease, metadata, _ = await held()
     metadata.faults = ["request lost"]
 
@@ -86,7 +86,7 @@ async def test_a_renewal_that_may_still_come_is_not_relied_upon() -> None:
 
 
 class Twice(FaultyMetadata):
-    """A table that gets the first request twice, and answers the second."""
+    """A table that receives the first request twice, and answers only the second."""
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         if not self.calls["transact"]:
@@ -94,7 +94,7 @@ class Twice(FaultyMetadata):
         return await super().transact(ops)
 
 
-async def test_what_conflicts_with_ourselves_is_ours() -> None:
+async def test_a_conflict_with_our_own_write_keeps_the_lease() -> None:
     metadata = Twice(new_metadata())
     lease = lease_of(metadata, "one", Clock())
 
@@ -103,7 +103,7 @@ async def test_what_conflicts_with_ourselves_is_ours() -> None:
     assert await lease.transact(WORK)
 
 
-async def test_who_was_fenced_knows_that_it_lost_the_lease() -> None:
+async def test_a_fenced_holder_has_lost_the_lease() -> None:
     lease, metadata, clock = await held()
     other = lease_of(metadata, "two", clock)
     await other.keep()
@@ -116,7 +116,7 @@ async def test_who_was_fenced_knows_that_it_lost_the_lease() -> None:
     assert (lease.epoch, other.epoch) == (None, 2)
 
 
-async def test_who_finds_the_lease_removed_has_lost_it() -> None:
+async def test_a_holder_whose_lease_item_was_removed_has_lost_it() -> None:
     lease, metadata, _ = await held()
     item = await metadata.get(KEY)
     assert item is not None
@@ -127,7 +127,7 @@ async def test_who_finds_the_lease_removed_has_lost_it() -> None:
 
 
 class Meanwhile(FaultyMetadata):
-    """A table where something happens between a request and what comes of it."""
+    """A table that runs `meanwhile` between a request and its outcome."""
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
     tells: bool = True
@@ -144,7 +144,7 @@ class Meanwhile(FaultyMetadata):
             raise MetadataConflict({"topic/t": conflict.current["topic/t"]}) from None
 
 
-async def test_who_lost_the_lease_while_it_wrote_is_told_so() -> None:
+async def test_a_holder_that_lost_the_lease_during_its_write_gets_lease_lost() -> None:
     metadata, clock = Meanwhile(new_metadata()), Clock()
     lease, other = lease_of(metadata, "one", clock), lease_of(metadata, "two", clock)
     await lease.keep()
@@ -161,7 +161,7 @@ async def test_who_lost_the_lease_while_it_wrote_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False])
-async def test_a_conflict_elsewhere_costs_no_lease(tells: bool) -> None:
+async def test_a_conflict_of_another_item_keeps_the_lease(tells: bool) -> None:
     metadata = Meanwhile(new_metadata())
     lease = lease_of(metadata, "one", Clock())
     await lease.keep()

@@ -1,4 +1,4 @@
-"""Leases: one at a time, and none that fell asleep changes anything."""
+"""Leases: one holder at a time, and a holder that was paused can change nothing."""
 
 import asyncio
 import itertools
@@ -31,7 +31,7 @@ def lease_of(metadata: MetadataStore, holder: str, clock: Clock) -> Lease:
     )
 
 
-async def test_the_first_takes_it_and_others_wait_until_it_stands_still() -> None:
+async def test_a_second_process_takes_the_lease_only_after_renewals_stop() -> None:
     metadata, clock = new_metadata(), Clock()
     one, two = lease_of(metadata, "one", clock), lease_of(metadata, "two", clock)
 
@@ -47,9 +47,9 @@ async def test_the_first_takes_it_and_others_wait_until_it_stands_still() -> Non
     assert (one.epoch, two.epoch) == (None, 2)
 
 
-async def test_how_long_it_stood_still_is_measured_by_the_taker_alone() -> None:
+async def test_only_the_clock_of_the_taker_measures_how_long_renewals_stopped() -> None:
     metadata = new_metadata()
-    # Clocks that are hours apart, and the time of day of one runs backwards.
+    # Two clocks that are hours apart; one of them is set back.
     here, there = Clock(), Clock()
     there.now_s = 90_000.0
     one, two = lease_of(metadata, "one", here), lease_of(metadata, "two", there)
@@ -72,7 +72,7 @@ async def test_a_paused_holder_can_change_nothing() -> None:
     clock.now_s += LEASE_S
     assert await other.keep()
 
-    # It does not know yet that it was taken over.
+    # It does not know yet that it lost the lease.
     assert paused.epoch == 1
     with pytest.raises(LeaseLost):
         await paused.transact([Put("zone/a", b"2", versions["zone/a"])])
@@ -86,7 +86,7 @@ async def test_a_paused_holder_can_change_nothing() -> None:
     assert await metadata.get("zone/b") is None
 
 
-async def test_a_lost_race_for_something_else_is_not_a_lost_lease() -> None:
+async def test_a_conflict_of_another_item_does_not_lose_the_lease() -> None:
     metadata, clock = new_metadata(), Clock()
     lease = lease_of(metadata, "one", clock)
     await lease.keep()
@@ -100,7 +100,7 @@ async def test_a_lost_race_for_something_else_is_not_a_lost_lease() -> None:
     assert lease.epoch == 1
 
 
-async def test_what_was_never_taken_is_not_ours() -> None:
+async def test_a_lease_that_was_never_taken_permits_no_write() -> None:
     lease = lease_of(new_metadata(), "one", Clock())
 
     with pytest.raises(LeaseLost):
@@ -109,7 +109,7 @@ async def test_what_was_never_taken_is_not_ours() -> None:
         await lease.transact([Put("zone/a", b"1", None)])
 
 
-async def test_a_released_lease_is_free_at_once_and_goes_on_counting() -> None:
+async def test_a_released_lease_is_free_at_once_and_its_epoch_continues() -> None:
     metadata, clock = new_metadata(), Clock()
     one, two = lease_of(metadata, "one", clock), lease_of(metadata, "two", clock)
     await one.keep()
@@ -127,7 +127,7 @@ async def test_a_released_lease_is_free_at_once_and_goes_on_counting() -> None:
         await one.transact([Put("zone/a", b"1", None)])
 
 
-async def test_a_third_of_the_lease_is_when_to_renew() -> None:
+async def test_a_renewal_is_due_after_a_third_of_the_lease() -> None:
     clock = Clock()
     lease = lease_of(new_metadata(), "one", clock)
     assert lease.is_due
@@ -139,7 +139,7 @@ async def test_a_third_of_the_lease_is_when_to_renew() -> None:
 
 @pytest.mark.parametrize("fault", ["reply lost", "request lost", "late", "refused"])
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_lost_reply_costs_a_call_at_most(fault: Fault, first: bool) -> None:
+async def test_a_lost_reply_costs_at_most_one_call(fault: Fault, first: bool) -> None:
     metadata, clock = FaultyMetadata(new_metadata()), Clock()
     lease = lease_of(metadata, "one", clock)
     if not first:
@@ -159,8 +159,8 @@ async def test_a_lost_reply_costs_a_call_at_most(fault: Fault, first: bool) -> N
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_of_holders_that_race_only_one_writes_at_a_time(seed: int) -> None:
-    """Each writes its epoch again and again, pausing at will: epochs never go back."""
+async def test_of_racing_holders_only_one_writes_at_a_time(seed: int) -> None:
+    """Each writes its epoch repeatedly, with random pauses; written epochs never decrease."""
     chance = random.Random(seed)
     numbers = itertools.count()
     inner = MemoryMetadata(lambda: f"v{next(numbers)}")
@@ -200,7 +200,7 @@ async def test_of_holders_that_race_only_one_writes_at_a_time(seed: int) -> None
     assert len(set(written)) > 1
 
 
-async def test_a_damaged_lease_is_noticed() -> None:
+async def test_a_damaged_lease_is_corrupt() -> None:
     metadata, clock = new_metadata(), Clock()
     await metadata.transact([Put(keys.lease("controller"), b"rubbish", None)])
 

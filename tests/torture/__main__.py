@@ -1,6 +1,6 @@
 """`make proof`: everything that proves the log, for as long as it takes.
 
-    make proof                              all of it, some two hours
+    make proof                              all of it, some three hours
     make proof PART=torture                 one part, or several: PART=torture,trials
     make proof PART=torture ARGS="-k disk"  what pytest is told besides
     make proof PART=sim MINUTES=60
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests import time_limit
 from tests.torture import sizes, summary
 
 ROOT: Final = Path(__file__).parents[2]
@@ -28,6 +29,30 @@ ROOT: Final = Path(__file__).parents[2]
 TRIAL_S: Final = 120
 TRIALS: Final = 2
 FUZZ_CASES: Final = 1000
+SPARK: Final = (
+    "tests/docs/test_spark.py",
+    "tests/integration/test_spark_exactly_once.py",
+    "tests/riacho/cli/test_jobs.py",
+    "tests/riacho/spark",
+    "tests/service/jobs",
+)
+"""Where tests start Spark."""
+
+ROUGH: Final = (
+    *("trials", "replication", "controllers", "crashes", "overload"),
+    *("cheating_network", "duplicates", "exactly_once", "groups"),
+)
+"""Of these files of tests/integration the suite runs a slice."""
+
+LONG: Final = {time_limit.VARIABLE: "inf"}
+EXPLORE: Final = {**LONG, "RIACHO_EXAMPLES": "explore"}
+
+KEEP: Final = """
+to keep what Hypothesis found: write the arguments of "Falsifying example" above the test as
+@example(...), which every run of the suite tries from then on; if they cannot be written down, the
+line @reproduce_failure(...) above it repeats them until the test has a case of its own.
+What failed is in .hypothesis, and is tried first when this part runs again.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,26 +70,37 @@ class Part:
 
 def parts(minutes: int, rest: Sequence[str], figures: Path) -> list[Part]:
     """Return all parts, with other seeds every time."""
-    pytest = [str(Path(sys.executable)), "-m", "pytest", "-q", *rest]
+    pytest = [str(Path(sys.executable)), "-m", "pytest", "-q", "--timeout", "3600", *rest]
     two = ["-n", "2", "--dist", "loadfile"]
     seeds = ",".join(str(secrets.randbelow(100_000)) for _ in range(TRIALS))
     return [
         Part(
             "torture",
             [*pytest, "tests/torture"],
-            {sizes.VARIABLE: "1", summary.VARIABLE: str(figures)},
+            {**LONG, sizes.VARIABLE: "1", summary.VARIABLE: str(figures)},
         ),
         Part(
             "trials",
-            [*pytest, "tests/integration/test_trials.py"],
-            {"RIACHO_CRASH_SECONDS": str(TRIAL_S), "RIACHO_CRASH_SEEDS": seeds},
+            [*pytest, *(f"tests/integration/test_{name}.py" for name in ROUGH)],
+            {
+                **LONG,
+                sizes.VARIABLE: "1",
+                "RIACHO_CRASH_SECONDS": str(TRIAL_S),
+                "RIACHO_CRASH_SEEDS": seeds,
+            },
         ),
-        Part("fuzz", [*pytest, *two, "tests/fuzz"], {"RIACHO_FUZZ_CASES": str(FUZZ_CASES)}),
+        Part("spark", [*pytest, "-m", "slow", *SPARK], {**LONG, sizes.VARIABLE: "1"}),
         Part(
-            "properties",
-            [*pytest, *two, "-m", "hypothesis", "--timeout", "3600", "tests"],
-            {"RIACHO_EXAMPLES": "explore"},
+            "tidying",
+            [*pytest, "tests/integration/test_tidying.py"],
+            {**LONG, sizes.VARIABLE: "1"},
         ),
+        Part(
+            "fuzz",
+            [*pytest, *two, "tests/fuzz"],
+            {"RIACHO_FUZZ_CASES": str(FUZZ_CASES), **EXPLORE},
+        ),
+        Part("properties", [*pytest, *two, "-m", "hypothesis", "tests"], EXPLORE),
         Part("sim", ["make", "sim", f"MINUTES={minutes}"]),
     ]
 
@@ -103,6 +139,8 @@ def _tell(outcomes: Sequence[tuple[Part, bool, float]], figures: str) -> int:
     failed = [part for part, is_ok, _ in outcomes if not is_ok]
     for part in failed:
         print(f"\nagain: {part}")
+        if part.name in ("fuzz", "properties"):
+            print(KEEP)
     return 1 if failed else 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from tests.commands import exit_code
 from tests.gateway import GatewayProcess
 from tests.integration.load import Ledger, check_through
 from tests.integration.processes import TIMEOUT_S, Deployment, Json, embedded
@@ -26,11 +27,18 @@ def deployment(folder: Path, *envs: Mapping[str, str]) -> Deployment:
 
 
 def command(folder: Path, *args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """Run a command of `riacho` on the stores; return its exit code and what it said."""
+    """Run a command of `riacho` on the stores; return its exit code and what it said.
+
+    With variables of its own it is a process, which a shim may be loaded into.
+    """
+    data = {"RIACHO_DATA": str(folder / "data")}
+    if env is None:
+        code, said = exit_code(*args, env=data)
+        return code, said.stdout.decode(), said.stderr.decode()
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("RIACHO_")}
     done = subprocess.run(
         [sys.executable, "-m", "riacho", *args],
-        env=inherited | {"RIACHO_DATA": str(folder / "data")} | dict(env or {}),
+        env=inherited | data | dict(env),
         cwd=ROOT,
         capture_output=True,
         text=True,

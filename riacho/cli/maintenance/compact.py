@@ -1,4 +1,4 @@
-"""`riacho compact`: rewrite what is new into large segments, and drop what is outdated."""
+"""`riacho compact`: merge new slices into large segments, and drop outdated records."""
 
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
@@ -40,8 +40,8 @@ def compact(
 ) -> None:
     """Rewrite slices into Parquet segments; of compacted topics, keep each key's last record.
 
-    It works on the stores, not through a gateway. Gateways may go on serving. A topic that is
-    named is compacted also if little of it is new.
+    It works on the stores, not through a gateway. Gateways may go on serving. A named topic is
+    compacted even if little of it is new.
 
     \b
     riacho compact
@@ -49,7 +49,7 @@ def compact(
     riacho compact --spark --master local[8] --zones a=s3://bucket --metadata dynamodb://riacho
     """
     from service.jobs import commands
-    from service.jobs.choice import How
+    from service.jobs.runners.choice import How
     from service.settings import Settings
 
     settings = Settings(data=data, zones=zones, metadata=metadata)

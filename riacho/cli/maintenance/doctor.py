@@ -13,7 +13,7 @@ from riacho.cli.output import Output, OutputOption, bad_usage, note, print_json,
 
 if TYPE_CHECKING:
     from service.settings import Settings
-    from storage.stores.doctor import Finding
+    from storage.stores.doctor import Diagnosis
 
 
 def doctor(
@@ -31,8 +31,8 @@ def doctor(
 ) -> None:
     """Check the stores that a gateway would use: conditional writes, above all.
 
-    There are stores that take a conditional write and ignore the condition. On such a one
-    two gateways would overwrite each other's records, so look before you trust.
+    Some stores accept a conditional write and ignore the condition. On such a store two
+    gateways would overwrite each other's records, so check it before you use it.
 
     \b
     riacho doctor
@@ -58,7 +58,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _examine(settings: "Settings", create: bool) -> "list[tuple[str, Finding]]":
+async def _examine(settings: "Settings", create: bool) -> "list[tuple[str, Diagnosis]]":
     from service.clock import real_world
     from service.stores import open_table, open_zones
     from storage.stores.doctor import check_metadata, check_objects

@@ -14,19 +14,19 @@ import typer
 from riacho.cli.output import Output, OutputOption, bad_usage, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from service.jobs.choice import How
+    from service.jobs.runners.choice import How
     from service.settings import Settings
     from storage.maintenance.fsck import LaneReport
 
 FINDINGS_SHOWN_MAX = 50
 Show = Callable[[int, int], None]
-"""Told how many lanes and how many objects more are done."""
+"""Called with the number of lanes and of objects that were checked since the last call."""
 
 
 def fsck(
     topics: Annotated[list[str], typer.Argument(help="Names of topics; none: all.")] = [],  # noqa: B006
     sizes_only: Annotated[
-        bool, typer.Option("--sizes-only", help="Do not read what is stored; only compare sizes.")
+        bool, typer.Option("--sizes-only", help="Do not read objects; only compare sizes.")
     ] = False,
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Check lanes with Spark's workers.")
@@ -51,8 +51,8 @@ def fsck(
     riacho fsck --spark --master local[8]
     riacho fsck --zones a=s3://bucket-a,b=s3://bucket-b --metadata dynamodb://riacho -o json
     """
-    from service.jobs.choice import How
     from service.jobs.fsck import document
+    from service.jobs.runners.choice import How
     from service.settings import Settings
 
     settings = Settings(data=data, zones=zones, metadata=metadata)
@@ -74,9 +74,9 @@ async def _check(
     settings: "Settings", topics: list[str], sizes_only: bool, how: "How | None"
 ) -> "tuple[int, LaneReport]":
     from service.clock import real_world
-    from service.jobs.choice import Runners
     from service.jobs.fsck import opened
-    from service.jobs.progress import Quiet
+    from service.jobs.progress import NoMeter
+    from service.jobs.runners.choice import Runners
     from service.jobs.stores import ship
     from storage.maintenance.fsck import LaneReport
 
@@ -84,7 +84,7 @@ async def _check(
     async with opened(settings, real_world(), topics) as check, AsyncExitStack() as stack:
         found = None
         if how is not None:
-            runners = Runners(how, ship(settings), Quiet())
+            runners = Runners(how, ship(settings), NoMeter())
             runner = await (await stack.enter_async_context(runners)).for_bytes(0)
             found = check.run_on(runner, sizes_only=sizes_only)
         with _progress(check.lane_count) as show:

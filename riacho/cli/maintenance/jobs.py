@@ -1,4 +1,4 @@
-"""What the commands that run jobs have in common: where the stores are, and how to go about it."""
+"""Options shared by the commands that run jobs: where the stores are, and how to run."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from service.jobs.work import Outcome
+    from service.jobs.work import JobOutcome
 
 DEFAULT_DATA = Path("riacho-data")
 
@@ -31,7 +31,7 @@ Concurrency = Annotated[
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait until another job has ended.")]
 
 
-def run(job: "Callable[[], Coroutine[Any, Any, Outcome]]", *, as_json: bool) -> None:
+def run(job: "Callable[[], Coroutine[Any, Any, JobOutcome]]", *, as_json: bool) -> None:
     """Do the job, print what it has to say, and end the command with its exit code."""
     from service.jobs import commands
 

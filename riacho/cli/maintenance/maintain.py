@@ -37,7 +37,7 @@ def maintain(
     riacho maintain --zones a=s3://bucket-a,b=s3://bucket-b --metadata dynamodb://riacho
     """
     from service.jobs import commands
-    from service.jobs.choice import How
+    from service.jobs.runners.choice import How
     from service.settings import Settings
 
     settings = Settings(data=data, zones=zones, metadata=metadata)

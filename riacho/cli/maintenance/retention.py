@@ -1,4 +1,4 @@
-"""`riacho retention`: let log starts move to where the topics' configuration wants them."""
+"""`riacho retention`: move log starts as the configuration of the topics requires."""
 
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
@@ -26,10 +26,10 @@ def retention(
     metadata: Metadata = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Drop records that are older than retention.ms, or more than retention.bytes.
+    """Delete records that are older than retention.ms or exceed retention.bytes.
 
-    Log starts move; the objects behind them go with the next `riacho sweep`. It works on the
-    stores, not on a gateway. Gateways may go on serving.
+    This moves log starts; the next `riacho sweep` deletes the objects. It works on the
+    stores, not through a gateway. Gateways may go on serving.
 
     \b
     riacho retention --dry-run
@@ -37,7 +37,7 @@ def retention(
     riacho retention --zones a=s3://bucket-a --metadata dynamodb://riacho -o json
     """
     from service.jobs import commands
-    from service.jobs.choice import How
+    from service.jobs.runners.choice import How
     from service.settings import Settings
 
     settings = Settings(data=data, zones=zones, metadata=metadata)

@@ -41,10 +41,10 @@ def sweep(
     metadata: Metadata = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Remove objects that nothing refers to: what crashes, retention and compaction left.
+    """Delete objects that nothing refers to: left by crashes, retention and compaction.
 
-    It works on the stores, not on a gateway. Gateways may go on serving. Stopped at any moment,
-    it goes on when it is run again.
+    It works on the stores, not through a gateway. Gateways may go on serving. It may be stopped
+    at any moment, and continues when it is run again.
 
     \b
     riacho sweep --dry-run
@@ -53,7 +53,7 @@ def sweep(
     """
     from service import durations
     from service.jobs import commands
-    from service.jobs.choice import How
+    from service.jobs.runners.choice import How
     from service.settings import Settings
 
     try:

@@ -53,7 +53,7 @@ def consume(
         bool, typer.Option("--exit", "-e", help="Stop where the log ends now.")
     ] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this many records.")
     ] = None,
     format_: Annotated[
         str | None,
@@ -112,7 +112,7 @@ def consume(
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """The offsets of a partition from where we begin to where it ended when we did."""
 
     partition: int
@@ -143,17 +143,17 @@ def _wanted(
     return [infos[partition]]
 
 
-def _span(admin: "Admin", topic: str, info: "PartitionInfo", origin: Origin) -> Span:
+def _span(admin: "Admin", topic: str, info: "PartitionInfo", origin: Origin) -> OffsetSpan:
     start = begin_offset(origin, info.log_start_offset, info.high_watermark)
     if start is None:
         start = admin.offsets(topic, info.partition, origin.number).offset
-    return Span(info.partition, start, info.high_watermark)
+    return OffsetSpan(info.partition, start, info.high_watermark)
 
 
 def _print_records(
     url: str,
     topic: str,
-    spans: list[Span],
+    spans: list[OffsetSpan],
     render: "Callable[[Record], bytes]",
     exit_at_end: bool,
     count: int | None,

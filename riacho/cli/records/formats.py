@@ -1,4 +1,4 @@
-r"""How `riacho consume` prints records, and how people say where to begin.
+r"""How `riacho consume` prints records, and how options say where to begin.
 
 A format is text with `%` for the parts of a record, as in kcat:
 
@@ -104,7 +104,7 @@ def _payload(name: str, payload: bytes | None) -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where to begin: at an end of the log, an offset, so many before the end, or a time."""
+    """Where to begin: at either end of the log, an offset, N records before the end, or a time."""
 
     kind: Literal["beginning", "end", "offset", "last", "time"]
     number: int = 0

@@ -33,7 +33,7 @@ def consume_in_group(
     exit_at_end: bool,
     count: int | None,
 ) -> None:
-    """Print this member's share of `topic` until told to stop, then leave the group."""
+    """Print this member's share of `topic` until stopped, then leave the group."""
     from riacho.admin.admin import Admin
     from riacho.consumer.consumer import Consumer
 
@@ -79,6 +79,6 @@ def _commit(consumer: "Consumer") -> None:
 
 
 def _is_at_end(admin: "Admin", group: str, topic: str, ends: dict[int, int]) -> bool:
-    """Whether the group, whoever of its members, has read what there was when we began."""
+    """Whether the members of the group, together, have read up to `ends`."""
     committed = {o.partition: o.offset for o in admin.group_offsets(group) if o.topic == topic}
     return all(committed.get(partition, 0) >= end for partition, end in ends.items())

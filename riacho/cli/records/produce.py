@@ -29,7 +29,7 @@ INTERRUPTED_TIMEOUT_S: Final = 5.0
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the lines. Updated by the producer's thread, read by ours."""
+    """The outcome of the lines. Updated by the producer's thread, read by ours."""
 
     acknowledged: int = 0
     failed: int = 0
@@ -46,8 +46,8 @@ class Tally:
                 self.acknowledged += 1
                 return
             self.failed += 1
-            # A refused record says nothing about the next one; a gateway that cannot be
-            # reached, or a topic that is gone, says all there is to say.
+            # After a refused record the next one may succeed. If the gateway cannot be reached
+            # or the topic was deleted, it will not.
             if not isinstance(error, Rejected) or isinstance(error, UnknownTopicOrPartition):
                 self.is_hopeless = True
         if self.failed <= FAILURES_SHOWN_MAX:
@@ -128,7 +128,7 @@ def produce(
     ] = 120,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Write the lines of stdin as records, and say on stderr what became of them.
+    """Write the lines of stdin as records, and report the outcome on stderr.
 
     \b
     echo hello | riacho produce orders
@@ -153,7 +153,7 @@ def produce(
         partition=partition,
     )
     with Admin(url) as admin:
-        admin.describe_topic(topic)  # What is wrong from the start is said at once.
+        admin.describe_topic(topic)  # Fails at once if the topic does not exist.
     tally = Tally()
     producer = Producer(
         url,
@@ -161,7 +161,7 @@ def produce(
         enable_idempotence=False if no_idempotence else None,
         compression_type=compression,  # type: ignore[arg-type]
         delivery_timeout_ms=timeout * 1000,
-        # Longer than any record waits, so that there is room again before we give up.
+        # Longer than any record waits, so that the buffer has room again before `send` gives up.
         max_block_ms=timeout * 1000 + 1000,
     )
     try:
@@ -173,7 +173,7 @@ def produce(
 
 
 def _send_all(producer: "Producer", lines: Lines, tally: Tally) -> None:
-    """Send until stdin ends, the user interrupts, or going on makes no sense."""
+    """Send until stdin ends, the user interrupts, or further records cannot succeed."""
     number = 0
     with _progress(tally) as show:
         try:
@@ -194,7 +194,7 @@ def _send_all(producer: "Producer", lines: Lines, tally: Tally) -> None:
 
 @contextmanager
 def _progress(tally: Tally) -> Iterator[Callable[[], None]]:
-    """Show on a terminal how far we are; nowhere else, and not while lines are typed."""
+    """Show progress, only on a terminal and not while lines are typed."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda: None
         return

@@ -1,4 +1,4 @@
-"""What `riacho sql` was told: where to begin and to end, columns, and what it is that goes on."""
+"""Options of `riacho sql`: where to begin and end, columns, and those of continuous queries."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a query that goes on is, as far as it is known before Spark is."""
+    """A continuous query, as far as it is known before Spark starts."""
 
     into: str
     name: str

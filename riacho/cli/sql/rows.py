@@ -1,4 +1,4 @@
-"""Rows of a result as people and programs want them: a table, JSON, lines of JSON, or CSV."""
+"""Rows of a result as a table, JSON, lines of JSON, or CSV."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ class Format(StrEnum):
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a column as JSON has it; bytes are text, or base64 if they are none."""
+    """Return the value of a column for JSON; bytes as text, or as base64 if not UTF-8."""
     if hasattr(value, "asDict"):
         return {name: plain(each) for name, each in value.asDict().items()}
     if isinstance(value, dict):
@@ -64,7 +64,7 @@ def write(
     format_: Format,
     out: TextIO | None = None,
 ) -> None:
-    """Print the rows as they come, on stdout by default; a table when all are there."""
+    """Print the rows as they arrive, on stdout by default; a table once all have arrived."""
     out = out or sys.stdout
     if format_ is Format.TABLE:
         from riacho.cli.output import print_table

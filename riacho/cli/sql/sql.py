@@ -1,4 +1,4 @@
-"""`riacho sql`: questions to topics, answered by a Spark that runs here."""
+"""`riacho sql`: SQL over topics, on a Spark session in this process."""
 
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from riacho.admin.admin import Admin, PartitionInfo
-    from riacho.spark.sql.sql import Span, Topics
+    from riacho.spark.sql.sql import ReadSpan, TopicViews
 
 TABLE_ROWS: Final = 1000
-"""A table is printed when all of it is there, so it has a limit by default."""
+"""A table is printed after its last row has arrived, so it has a limit by default."""
 
 
 def sql(
@@ -106,11 +106,11 @@ def sql(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Ask topics a question, or keep asking and write the answers to a topic.
+    """Run a query over topics, once or continuously with results written to a topic.
 
-    JSON values become columns; other topics have key and value as text. Besides there are _key,
-    _partition, _offset, _timestamp and _headers (with one more underscore where a value has a
-    field of that name). Names with dots or dashes are written in backticks.
+    Fields of JSON values are columns; other topics have key and value as text. Every topic also
+    has _key, _partition, _offset, _timestamp and _headers (with one more underscore if a value
+    has a field of that name). Names with dots or dashes are written in backticks.
 
     \b
     riacho sql 'SELECT customer, sum(amount) FROM orders GROUP BY customer'
@@ -118,10 +118,10 @@ def sql(
     riacho sql 'SELECT count(*) FROM orders' --from @2026-11-16 --to @2026-11-17
     riacho sql 'SELECT * FROM orders' --schema 'orders=id BIGINT, amount DECIMAL(9,2)' -n 10
 
-    A query that goes on writes the column _key (or key) as the key, _timestamp and _headers as
+    A continuous query writes the column _key (or key) as the key, _timestamp and _headers as
     those of the record, all others but _partition and _offset as a JSON value, each result exactly
-    once. Started again with the same --name or --checkpoint, it goes on where
-    it was. Ctrl-C stops it.
+    once. Restarted with the same --name or --checkpoint, it continues where it stopped. Ctrl-C
+    stops it.
 
     \b
     riacho sql -c --into large 'SELECT * FROM orders WHERE amount > 100'
@@ -157,11 +157,11 @@ def _topics(
     running: Running | None,
     master: str,
     quiet: bool,
-) -> "Iterator[Topics]":
+) -> "Iterator[TopicViews]":
     from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
-        # What can be known without Spark is said before it starts, which takes a while.
+        # Errors that can be found without Spark are reported before it starts, which takes long.
         admin.list_topics()
         if running is not None:
             from riacho.spark.sql.sql import check_topic
@@ -169,13 +169,13 @@ def _topics(
             check_topic(admin, running.into)
         if not quiet:
             note("starting Spark, which takes some 10 to 20 seconds …")
-        from service.jobs.spark import session
+        from service.jobs.runners.spark_session import session
 
         with session(master, name="riacho sql", config=_config(), computes=True) as spark:
-            from riacho.spark.sql.sql import Topics
+            from riacho.spark.sql.sql import TopicViews
 
             _hush()
-            topics = Topics(
+            topics = TopicViews(
                 spark=spark,
                 admin=admin,
                 url=url,
@@ -207,8 +207,8 @@ def _hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _span(words: Words, *, goes_on: bool) -> "Span":
-    from riacho.spark.sql.sql import Span
+def _span(words: Words, *, goes_on: bool) -> "ReadSpan":
+    from riacho.spark.sql.sql import ReadSpan
 
     def start(_: "Admin", topic: str, infos: "list[PartitionInfo]") -> dict[str, str]:
         found = _place("starting", words.start, topic, infos)
@@ -217,7 +217,7 @@ def _span(words: Words, *, goes_on: bool) -> "Span":
     def end(_: "Admin", topic: str, infos: "list[PartitionInfo]") -> dict[str, str]:
         return _place("ending", words.end, topic, infos)
 
-    return Span(start=start, end=None if goes_on else end)
+    return ReadSpan(start=start, end=None if goes_on else end)
 
 
 def _place(prefix: str, origin: Origin, topic: str, infos: "list[PartitionInfo]") -> dict[str, str]:
@@ -230,13 +230,15 @@ def _place(prefix: str, origin: Origin, topic: str, infos: "list[PartitionInfo]"
     for info in infos:
         offset = begin_offset(origin, info.log_start_offset, info.high_watermark)
         assert offset is not None, origin
-        # What is before the log begins is gone, and what is behind its end is not there yet.
+        # Records before the log start are deleted, and those after its end not yet written.
         bounded = min(max(offset, info.log_start_offset), info.high_watermark)
         offsets[str(info.partition)] = bounded
     return {f"{prefix}Offsets": json.dumps({topic: offsets})}
 
 
-def _answer(topics: "Topics", query: str, output: Format, limit: int | None, quiet: bool) -> None:
+def _answer(
+    topics: "TopicViews", query: str, output: Format, limit: int | None, quiet: bool
+) -> None:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -267,7 +269,7 @@ def _rows(result: "DataFrame", most: int | None, *, asks_more: bool) -> Any:
     return result.toLocalIterator()
 
 
-def _keep_answering(topics: "Topics", query: str, running: Running, quiet: bool) -> None:
+def _keep_answering(topics: "TopicViews", query: str, running: Running, quiet: bool) -> None:
     from riacho.spark.sql import stream as sql_stream
     from riacho.spark.sql.errors import BadQuery
 
@@ -299,7 +301,7 @@ def _keep_answering(topics: "Topics", query: str, running: Running, quiet: bool)
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield what is set when somebody wants this to end."""
+    """Yield an event that SIGINT and SIGTERM set."""
     stop = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
@@ -311,7 +313,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 
 def _wrong(error: Exception) -> typer.Exit:
-    """Return the end of a command whose query is wrong, and say why."""
+    """Print why the query is wrong, and return the exit of the command."""
     note(f"riacho: {error}")
     sys.stdout.flush()
     return typer.Exit(2)

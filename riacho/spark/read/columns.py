@@ -42,7 +42,7 @@ FIELDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RecordPiece:
     """Some records: their offsets, and those of their stored columns that are needed.
 
     If no stored column is needed, `rows` is None and only `count` is known.
@@ -52,7 +52,7 @@ class Piece:
     count: int
     rows: pa.RecordBatch | None
 
-    def between(self, start: int, end: int) -> "Piece":
+    def between(self, start: int, end: int) -> "RecordPiece":
         """Return the records with `start <= offset < end`."""
         if isinstance(self.offsets, int):
             first = min(max(start - self.offsets, 0), self.count)
@@ -62,7 +62,7 @@ class Piece:
             first, last = int(found[0]), int(found[1])
         if first == 0 and last == self.count:
             return self
-        return Piece(
+        return RecordPiece(
             self.offsets + first
             if isinstance(self.offsets, int)
             else self.offsets.slice(first, last - first),
@@ -92,7 +92,7 @@ def _is_headers(field: pa.Field) -> bool:
     ]
 
 
-class Columns:
+class SourceColumns:
     """Makes batches of `schema` out of records of one partition."""
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int, timestamp_type: int) -> None:
@@ -109,7 +109,7 @@ class Columns:
             included_fields=[RECORD_SCHEMA.get_field_index(name) for name in self.stored],
         )
 
-    def decode_slices(self, ranges: Sequence[StoredRange], data: Any) -> list[Piece]:
+    def decode_slices(self, ranges: Sequence[StoredRange], data: Any) -> list[RecordPiece]:
         """Return the records of slices that are adjacent in `data`.
 
         `data` begins with `SCHEMA_MESSAGE`. Raises `Corrupt` if a slice is damaged.
@@ -129,11 +129,11 @@ class Columns:
         if [batch.num_rows for batch in batches] != [each.count for each in ranges]:
             raise Corrupt("slices have another number of records than the index says")
         return [
-            Piece(each.base_offset, each.count, batch)
+            RecordPiece(each.base_offset, each.count, batch)
             for each, batch in zip(ranges, batches, strict=True)
         ]
 
-    def batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+    def batch(self, pieces: Sequence[RecordPiece]) -> pa.RecordBatch:
         """Return all records of `pieces` as one batch."""
         count = sum(piece.count for piece in pieces)
         rows: pa.RecordBatch | None = None
@@ -145,7 +145,11 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(
-        self, field: pa.Field, rows: pa.RecordBatch | None, pieces: Sequence[Piece], count: int
+        self,
+        field: pa.Field,
+        rows: pa.RecordBatch | None,
+        pieces: Sequence[RecordPiece],
+        count: int,
     ) -> pa.Array:
         if field.name in self._same:
             made = self._repeated.get(field.name)
@@ -181,7 +185,7 @@ def _repeat(value: str | int, count: int) -> pa.Array:
     return _array(pa.string(), count, starts, text * count)
 
 
-def _offsets(pieces: Sequence[Piece]) -> pa.Array:
+def _offsets(pieces: Sequence[RecordPiece]) -> pa.Array:
     parts = [
         np.arange(piece.offsets, piece.offsets + piece.count, dtype=np.int64)
         if isinstance(piece.offsets, int)

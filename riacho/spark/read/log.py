@@ -20,7 +20,7 @@ from riacho.http.replies import parsed
 from riacho.http.retries import Backoff, patiently
 from riacho.http.wire import UNREADABLE
 from riacho.records import TopicPartition
-from riacho.spark.read.options import Subscription
+from riacho.spark.read.options import TopicSelection
 from riacho.spark.read.planning import Extent, Span
 from riacho.spark.read.ranges import Bounds, Located, StoredRange, wanted
 from storage.errors import Corrupt, NotSupported, OffsetOutOfRange, UnknownTopicOrPartition
@@ -45,7 +45,7 @@ _BACKOFF: Final = Backoff(first_ms=100, most_ms=5000)
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedBatches:
     """Records read through the gateway; each batch with its first offset, or one per record."""
 
     batches: Sequence[tuple["int | pa.Array", pa.RecordBatch]]
@@ -60,7 +60,7 @@ class Log(Synchronous):
         super().__init__()
 
     def extents(
-        self, subscription: Subscription, *, missing_ok: bool = False
+        self, subscription: TopicSelection, *, missing_ok: bool = False
     ) -> dict[TopicPartition, Extent]:
         """Return what each subscribed partition holds.
 
@@ -100,7 +100,7 @@ class Log(Synchronous):
         """Return where records from `start` on are stored; possibly only the first of them."""
         return self._run(self._locate(partition, start, end))
 
-    def fetch(self, partition: TopicPartition, start: int, end: int) -> Fetched:
+    def fetch(self, partition: TopicPartition, start: int, end: int) -> FetchedBatches:
         """Return records from `start` on, through the gateway."""
         return self._run(self._fetch(partition, start, end))
 
@@ -116,7 +116,7 @@ class Log(Synchronous):
         )
 
     async def _extents(
-        self, subscription: Subscription, missing_ok: bool
+        self, subscription: TopicSelection, missing_ok: bool
     ) -> dict[TopicPartition, Extent]:
         names: Sequence[str] = subscription.names
         if subscription.pattern is not None:
@@ -187,7 +187,7 @@ class Log(Synchronous):
         path = topic_path(partition.topic, "partitions", partition.partition, "segments")
         return parsed(await self._get(path, offset=start, end=end), Located)
 
-    async def _fetch(self, partition: TopicPartition, start: int, end: int) -> Fetched:
+    async def _fetch(self, partition: TopicPartition, start: int, end: int) -> FetchedBatches:
         path = topic_path(partition.topic, "partitions", partition.partition, "records")
         reply = await self._get(
             path,
@@ -199,7 +199,7 @@ class Log(Synchronous):
             offsets="either",
         )
         try:
-            return Fetched(_decoded(reply.body), int(reply.headers["riacho-next-offset"]))
+            return FetchedBatches(_decoded(reply.body), int(reply.headers["riacho-next-offset"]))
         except UNREADABLE as error:
             detail = f"the reply for {partition} cannot be read: {error!r}"
             raise new_error(Corrupt, detail) from error

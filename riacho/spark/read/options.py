@@ -48,7 +48,7 @@ End = Literal["earliest", "latest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class TopicSelection:
     """Which partitions are read: of `names`, of topics that match `pattern`, or `assigned`."""
 
     names: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Boundary:
     """Where to begin or to end: by offset, by time, or at an end of the log. One is set."""
 
     end: End | None = None
@@ -77,9 +77,9 @@ class Place:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     url: str
-    subscription: Subscription
-    start: Place
-    end: Place
+    subscription: TopicSelection
+    start: Boundary
+    end: Boundary
     late_is_latest: bool
     """If a partition has no record at or after the start time: begin at its end, or raise."""
     min_partitions: int | None
@@ -112,7 +112,7 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
     return ReadOptions(
         **_shared(options),
         start=_place(options, "starting", "latest"),
-        end=Place(end="latest"),
+        end=Boundary(end="latest"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", _TRIGGER_DELAY_MS),
@@ -139,7 +139,7 @@ def _shared(options: Options) -> dict[str, Any]:
     }
 
 
-def _subscription(options: Options) -> Subscription:
+def _subscription(options: Options) -> TopicSelection:
     given = options.at_most_one(_SUBSCRIPTIONS)
     if given is None:
         raise InvalidConfig(f"which topics? Set one of {', '.join(_SUBSCRIPTIONS)}")
@@ -151,14 +151,14 @@ def _subscription(options: Options) -> Subscription:
             re.compile(text)
         except re.error as error:
             raise InvalidConfig(f"subscribePattern is no regular expression: {error}") from error
-        return Subscription(pattern=text)
+        return TopicSelection(pattern=text)
     names = tuple(sorted({name.strip() for name in text.split(",")} - {""}))
     if not names:
         raise InvalidConfig("subscribe names no topic")
-    return Subscription(names=names)
+    return TopicSelection(names=names)
 
 
-def _assigned(options: Options) -> Subscription:
+def _assigned(options: Options) -> TopicSelection:
     found = options.json("assign", _ASSIGNED)
     try:
         partitions = frozenset(
@@ -170,32 +170,32 @@ def _assigned(options: Options) -> Subscription:
         raise malformed("assign", _ASSIGNED) from error
     if not partitions:
         raise InvalidConfig("assign names no partition")
-    return Subscription(names=tuple(sorted({p.topic for p in partitions})), assigned=partitions)
+    return TopicSelection(names=tuple(sorted({p.topic for p in partitions})), assigned=partitions)
 
 
-def _place(options: Options, prefix: str, default: End, refused: End | None = None) -> Place:
+def _place(options: Options, prefix: str, default: End, refused: End | None = None) -> Boundary:
     at_ms = options.integer(f"{prefix}Timestamp", at_least=0)
     if at_ms is not None:
-        return Place(at_ms=at_ms)
+        return Boundary(at_ms=at_ms)
     name = f"{prefix}OffsetsByTimestamp"
     if name in options:
-        return Place(times_ms=_by_partition(options, name, _TIMES, at_least=0))
+        return Boundary(times_ms=_by_partition(options, name, _TIMES, at_least=0))
     return _offsets(options, f"{prefix}Offsets", default, refused)
 
 
-def _offsets(options: Options, name: str, default: End, refused: End | None) -> Place:
+def _offsets(options: Options, name: str, default: End, refused: End | None) -> Boundary:
     text = (options.text(name) or default).strip().lower()
     if text == refused:
         raise InvalidConfig(f"{name} cannot be {refused} in a batch query: nothing would be read")
     if text == "earliest":
-        return Place(end="earliest")
+        return Boundary(end="earliest")
     if text == "latest":
-        return Place(end="latest")
+        return Boundary(end="latest")
     offsets = _by_partition(options, name, f"earliest, latest or {_OFFSETS}", at_least=EARLIEST)
     forbidden = {"latest": LATEST, "earliest": EARLIEST}.get(refused or "")
     if forbidden in offsets.values():
         raise InvalidConfig(f"{name} cannot have {forbidden} ({refused}) in a batch query")
-    return Place(offsets=offsets)
+    return Boundary(offsets=offsets)
 
 
 def _by_partition(

@@ -14,7 +14,7 @@ from typing import Final
 
 from riacho.errors import new_error
 from riacho.records import TopicPartition
-from riacho.spark.read.options import EARLIEST, LATEST, Place
+from riacho.spark.read.options import EARLIEST, LATEST, Boundary
 from riacho.spark.read.ranges import StoredRange
 from storage.errors import InvalidConfig, OffsetOutOfRange, RiachoError
 
@@ -69,7 +69,7 @@ class Span:
 
 def resolved(
     name: str,
-    place: Place,
+    place: Boundary,
     extents: Mapping[TopicPartition, Extent],
     found: Mapping[TopicPartition, int | None],
     late: Callable[[TopicPartition, Extent], int],
@@ -101,7 +101,7 @@ def resolved(
 
 
 def times_of(
-    name: str, place: Place, extents: Mapping[TopicPartition, Extent]
+    name: str, place: Boundary, extents: Mapping[TopicPartition, Extent]
 ) -> dict[TopicPartition, int]:
     """Return the times whose offsets must be looked up before `place` can be resolved."""
     if place.at_ms is not None:

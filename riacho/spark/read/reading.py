@@ -18,7 +18,7 @@ from riacho.records import TopicPartition
 from riacho.spark.read import filters as pushdown
 from riacho.spark.read.columns import check_schema
 from riacho.spark.read.log import Log
-from riacho.spark.read.options import Place, ReadOptions, batch_options
+from riacho.spark.read.options import Boundary, ReadOptions, batch_options
 from riacho.spark.read.planning import Extent, Offsets, Span, kept, resolved, tasks, times_of
 from riacho.spark.read.ranges import EVERYTHING, Bounds
 from riacho.spark.read.spans import SpanReader, Wishes
@@ -88,7 +88,7 @@ def start_offsets(
 
 
 def _offsets(
-    log: Log, prefix: str, place: Place, extents: Mapping[TopicPartition, Extent], late: Any
+    log: Log, prefix: str, place: Boundary, extents: Mapping[TopicPartition, Extent], late: Any
 ) -> Offsets:
     by_time = f"{prefix}OffsetsByTimestamp"
     found = log.offsets_at(times_of(by_time, place, extents))

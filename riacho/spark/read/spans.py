@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 
-from riacho.spark.read.columns import Columns, Piece
+from riacho.spark.read.columns import RecordPiece, SourceColumns
 from riacho.spark.read.direct import Direct, Unread, is_local
-from riacho.spark.read.options import Subscription
+from riacho.spark.read.options import TopicSelection
 from riacho.spark.read.planning import Span, lost
 from riacho.spark.read.ranges import Bounds, StoredRange, groups, wanted
 from storage.errors import Corrupt, NotSupported, OffsetOutOfRange
@@ -40,7 +40,7 @@ STRAIGHT_FAILURES_MAX: Final = 3
 """After this many consecutive failures a task reads the rest through the gateway."""
 
 
-Pieces: TypeAlias = list[tuple[Piece, int]]
+Pieces: TypeAlias = list[tuple[RecordPiece, int]]
 """Records, each piece with its stored size in bytes."""
 
 
@@ -80,8 +80,8 @@ class SpanReader:
         Raises `OffsetOutOfRange` if some were deleted and `fail_on_data_loss` is set.
         """
         topic, partition = span.partition
-        columns = Columns(self._wishes.schema, topic, partition, timestamp_type)
-        held: list[Piece] = []
+        columns = SourceColumns(self._wishes.schema, topic, partition, timestamp_type)
+        held: list[RecordPiece] = []
         held_bytes = 0
         for piece, size_bytes in self._pieces(span, columns):
             if not piece.count:
@@ -94,7 +94,7 @@ class SpanReader:
         if held:
             yield columns.batch(held)
 
-    def _pieces(self, span: Span, columns: Columns) -> Iterator[tuple[Piece, int]]:
+    def _pieces(self, span: Span, columns: SourceColumns) -> Iterator[tuple[RecordPiece, int]]:
         """Yield records in order, each piece with its stored size in bytes."""
         position = span.start
         ranges: Sequence[StoredRange] | None = span.ranges
@@ -139,7 +139,7 @@ class SpanReader:
         bounds = self._wishes.bounds.within(start=position, end=span.end)
         return position, end, wanted(located.segments, bounds)
 
-    def _fetched(self, span: Span, position: int, columns: Columns) -> tuple[Pieces, int]:
+    def _fetched(self, span: Span, position: int, columns: SourceColumns) -> tuple[Pieces, int]:
         """Read records from `position` on through the gateway; return them and where they end."""
         self.fetches += 1
         try:
@@ -149,14 +149,16 @@ class SpanReader:
         if fetched.next_offset <= position:
             raise Corrupt(f"{span.partition}: the gateway has nothing at offset {position}")
         pieces = [
-            Piece(offsets, rows.num_rows, rows.select(columns.stored)).between(position, span.end)
+            RecordPiece(offsets, rows.num_rows, rows.select(columns.stored)).between(
+                position, span.end
+            )
             for offsets, rows in fetched.batches
         ]
         return [(piece, BATCH_BYTES // 4) for piece in pieces], min(fetched.next_offset, span.end)
 
     def _after_loss(self, span: Span, position: int, error: OffsetOutOfRange) -> int:
         """Return the offset to continue at after records were deleted, or raise."""
-        extent = self._gateway().extents(Subscription(names=(span.partition.topic,)))[
+        extent = self._gateway().extents(TopicSelection(names=(span.partition.topic,)))[
             span.partition
         ]
         if self._wishes.fail_on_data_loss:
@@ -164,7 +166,7 @@ class SpanReader:
         return extent.log_start if position < extent.log_start else span.end
 
     def _read(
-        self, ranges: Sequence[StoredRange], columns: Columns
+        self, ranges: Sequence[StoredRange], columns: SourceColumns
     ) -> Iterator[tuple[list[StoredRange], Callable[[], Pieces]]]:
         """Yield groups of ranges, each with a function that returns its records."""
         runs = [*groups(ranges)]
@@ -176,7 +178,7 @@ class SpanReader:
             sizes = [each.size_bytes for each in run]
             if not columns.stored:
                 # Offsets are dense, so the index is enough to answer.
-                known = [Piece(each.base_offset, each.count, None) for each in run]
+                known = [RecordPiece(each.base_offset, each.count, None) for each in run]
                 return lambda: [*zip(known, sizes, strict=True)]
             data = self._direct.read(run[0].url, run[0].start, run[-1].end, SCHEMA_MESSAGE)
             return lambda: [*zip(columns.decode_slices(run, data), sizes, strict=True)]
@@ -191,7 +193,7 @@ class SpanReader:
             for run, ahead in self._direct.ahead(runs, _stored_bytes, read):
                 yield run, partial(_decoded, ahead)
 
-    def _row_group(self, each: StoredRange, columns: Columns) -> Callable[[], Pieces]:
+    def _row_group(self, each: StoredRange, columns: SourceColumns) -> Callable[[], Pieces]:
         from storage.formats.compacted import (
             SCHEMA,
             column_ranges,
@@ -237,4 +239,4 @@ def _decoded(read: Callable[[], Callable[[], Pieces]]) -> Pieces:
 
 
 def _piece(rows: Any, each: StoredRange) -> Pieces:
-    return [(Piece(rows.column("offset"), rows.num_rows, rows), each.size_bytes)]
+    return [(RecordPiece(rows.column("offset"), rows.num_rows, rows), each.size_bytes)]

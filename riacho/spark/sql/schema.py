@@ -30,11 +30,11 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class StructFields:
     kinds: Mapping[str, "Kind"]
 
 
-Kind: TypeAlias = Scalar | Array | Fields
+Kind: TypeAlias = Scalar | Array | StructFields
 
 NULL: Final = Scalar("")
 STRING: Final = Scalar("STRING")
@@ -58,12 +58,12 @@ def objects(values: Iterable[bytes | None]) -> list[dict[str, Any]] | None:
     return found if found and 2 * len(found) >= count else None
 
 
-def infer(documents: Iterable[Mapping[str, Any]]) -> Fields:
+def infer(documents: Iterable[Mapping[str, Any]]) -> StructFields:
     """Return the columns of all `documents`, in the order of first occurrence."""
-    kind: Kind = Fields({})
+    kind: Kind = StructFields({})
     for document in documents:
         kind = merged(kind, kind_of(document))
-    assert isinstance(kind, Fields), kind
+    assert isinstance(kind, StructFields), kind
     return kind
 
 
@@ -91,7 +91,7 @@ def _fields(value: Mapping[str, Any], depth: int) -> Kind:
     for name, each in value.items():
         if name.lower() not in {known.lower() for known in kinds}:
             kinds[name] = kind_of(each, depth + 1)
-    return Fields(kinds)
+    return StructFields(kinds)
 
 
 def merged(one: Kind, other: Kind) -> Kind:
@@ -100,14 +100,14 @@ def merged(one: Kind, other: Kind) -> Kind:
         return one
     if one == NULL:
         return other
-    if isinstance(one, Fields) and isinstance(other, Fields):
+    if isinstance(one, StructFields) and isinstance(other, StructFields):
         return _merged_fields(one, other)
     if isinstance(one, Array) and isinstance(other, Array):
         return Array(merged(one.element, other.element))
     return Scalar("DOUBLE") if one in _NUMBERS and other in _NUMBERS else STRING
 
 
-def _merged_fields(one: Fields, other: Fields) -> Fields:
+def _merged_fields(one: StructFields, other: StructFields) -> StructFields:
     kinds = dict(one.kinds)
     names = {name.lower(): name for name in kinds}
     for name, kind in other.kinds.items():
@@ -117,10 +117,10 @@ def _merged_fields(one: Fields, other: Fields) -> Fields:
             names[name.lower()] = name
         elif known == name:
             kinds[name] = merged(kinds[name], kind)
-    return Fields(kinds)
+    return StructFields(kinds)
 
 
-def ddl(fields: Fields) -> str:
+def ddl(fields: StructFields) -> str:
     """Return the columns as Spark's DDL: `id` BIGINT, `tags` ARRAY<STRING>."""
     return ", ".join(f"{quoted(name)} {_type(kind)}" for name, kind in fields.kinds.items())
 
@@ -132,7 +132,7 @@ def quoted(name: str) -> str:
 def _type(kind: Kind) -> str:
     if isinstance(kind, Array):
         return f"ARRAY<{_type(kind.element)}>"
-    if isinstance(kind, Fields) and kind.kinds:
+    if isinstance(kind, StructFields) and kind.kinds:
         inner = ", ".join(f"{quoted(name)}: {_type(each)}" for name, each in kind.kinds.items())
         return f"STRUCT<{inner}>"
     # A field that is always null, or always an empty object, may have any type.

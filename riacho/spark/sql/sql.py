@@ -40,7 +40,7 @@ META: Final = ("key", "partition", "offset", "timestamp", "headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class ReadSpan:
     """Which records of each topic are read: from where, to where, as options of the source.
 
     Both functions return the options for the partitions of a topic.
@@ -52,13 +52,13 @@ class Span:
 
 
 @dataclass(slots=True)
-class Topics:
+class TopicViews:
     """Creates the views of one session."""
 
     spark: "SparkSession"
     admin: Admin
     url: str
-    span: Span
+    span: ReadSpan
     schemas: Mapping[str, str] = field(default_factory=dict)
     """Columns by topic, as DDL; "" is for all other topics."""
     watermark: tuple[str, str] | None = None

@@ -43,7 +43,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class StagedTask(WriterCommitMessage):
     """What a task has staged."""
 
     transaction_id: str
@@ -70,12 +70,12 @@ class _Writer:
                 self._transaction_id = connection.begin(self._transactional_id)
         return self.__dict__
 
-    def _write(self, iterator: Iterator[pa.RecordBatch], transaction_id: str | None) -> Written:
+    def _write(self, iterator: Iterator[pa.RecordBatch], transaction_id: str | None) -> StagedTask:
         assert transaction_id is not None
         ready = requests(iterator, self._layout)
         first = next(ready, None)
         if first is None:  # Like most tasks after a shuffle of few rows.
-            return Written(transaction_id)
+            return StagedTask(transaction_id)
         topics = set()
         with Connection(self._options) as connection:
             stager = Stager(connection, transaction_id)
@@ -84,7 +84,7 @@ class _Writer:
                 topics.add(topic)
             names = tuple(stager.finish())
         query_id = _task().getLocalProperty(_QUERY_ID)
-        return Written(transaction_id, names, frozenset(topics), query_id)
+        return StagedTask(transaction_id, names, frozenset(topics), query_id)
 
     def _commit(
         self, messages: Sequence[WriterCommitMessage | None], query_id: str | None, batch_id: int
@@ -120,7 +120,7 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write.format("riacho")`."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of a task; with atomic=task, commit them too."""
         if self._options.atomic == "job":
             return self._write(iterator, self._transaction_id)
@@ -130,7 +130,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             transaction_id = connection.begin(own_id)
             written = self._write(iterator, transaction_id)
             connection.commit(transaction_id, written.names)
-            return Written(transaction_id)
+            return StagedTask(transaction_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible."""
@@ -146,7 +146,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("riacho")`."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of a task of a micro-batch."""
         return self._write(iterator, self._transaction_id)
 
@@ -192,8 +192,8 @@ def _marker(group: str, topic: str, batch_id: int) -> dict[str, Any]:
     return {"group": group, "offsets": [offsets]}
 
 
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    return [each for each in messages if isinstance(each, Written)]
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
+    return [each for each in messages if isinstance(each, StagedTask)]
 
 
 def _task() -> TaskContext:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import ipc
 
+from riacho.consumer.group_calls import group_path
 from riacho.errors import new_error
 from riacho.http.background import Synchronous
 from riacho.http.gateway import ARROW, Gateway, Reply, topic_path
@@ -78,7 +79,7 @@ class Connection(Synchronous):
     def marker(self, group: str) -> int:
         """Return the largest offset that the group has committed anywhere, or 0."""
         try:
-            reply = self._call("GET", f"/v1/groups/{group}/offsets")
+            reply = self._call("GET", group_path(group, "offsets"))
         except UnknownGroup:
             return 0
         return max((int(one["offset"]) for one in reply.json()["offsets"]), default=0)

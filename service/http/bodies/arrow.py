@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyarrow import ipc
 
-from service.http.bodies.arrow_messages import Span, checked_messages
+from service.http.bodies.arrow_messages import MessageSpan, checked_messages
 from service.http.bodies.arrow_types import (
     bytes_column,
     check_schema,
@@ -61,7 +61,7 @@ def decode_arrow(
     return batch, partitions, _sent(body, batches, spans)
 
 
-def _validated(body: bytes, limits: RecordLimits) -> tuple[list[pa.RecordBatch], list[Span]]:
+def _validated(body: bytes, limits: RecordLimits) -> tuple[list[pa.RecordBatch], list[MessageSpan]]:
     with ipc.open_stream(body, options=_OPTIONS) as reader:
         check_schema(reader.schema)
         spans = checked_messages(body, limits)
@@ -71,7 +71,9 @@ def _validated(body: bytes, limits: RecordLimits) -> tuple[list[pa.RecordBatch],
     return batches, spans
 
 
-def _sent(body: bytes, batches: Sequence[pa.RecordBatch], spans: Sequence[Span]) -> list[Sent]:
+def _sent(
+    body: bytes, batches: Sequence[pa.RecordBatch], spans: Sequence[MessageSpan]
+) -> list[Sent]:
     """Return the batches as they may be stored, or nothing if some of them may not."""
     if not body.startswith(slices.SCHEMA_MESSAGE):
         return []

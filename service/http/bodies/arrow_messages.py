@@ -36,7 +36,7 @@ _NOT_COMPRESSED: Final = -1
 _CODECS: Final[dict[int, Codec]] = {0: "lz4", 1: "zstd"}
 
 
-class Span(NamedTuple):
+class MessageSpan(NamedTuple):
     """Position and kind of a message in a body."""
 
     start: int
@@ -47,18 +47,18 @@ class Span(NamedTuple):
     """None: another codec, or not a record batch."""
 
 
-def checked_messages(body: bytes, limits: RecordLimits) -> list[Span]:
+def checked_messages(body: bytes, limits: RecordLimits) -> list[MessageSpan]:
     """Return the messages, or raise `RequestTooLarge` if they unpack to more than allowed.
 
     Raises `InvalidRequest` for bytes after the end of the stream: they would be lost.
     """
     source = pa.BufferReader(body)
     size_bytes = record_count = start = 0
-    spans: list[Span] = []
+    spans: list[MessageSpan] = []
     for message in _messages(source):
         try:
             rows, unpacked_bytes = _declared(message)
-            spans.append(Span(start, start := source.tell(), rows, _codec(message)))
+            spans.append(MessageSpan(start, start := source.tell(), rows, _codec(message)))
         except (error, IndexError) as cause:
             raise InvalidRequest("the Arrow stream has a malformed message") from cause
         record_count += rows

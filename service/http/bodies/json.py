@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta, Raw, Struct
 
+from service.http.bodies.fields import Base64, Offset, PartitionNumber, TopicName
 from service.http.bodies.json_errors import explained, not_json
 from service.http.bodies.json_shape import check_shape
 from service.limits.record_limits import RecordLimits, check_batch, check_count
@@ -29,8 +30,9 @@ from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
 Decoded: TypeAlias = "tuple[pa.RecordBatch, list[int | None] | None]"
 """The records, and the requested partition of each; None: none is requested."""
 
-_Timestamp: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-_Partition: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Json: TypeAlias = Annotated[
+    Raw, Meta(description="text is its UTF-8 bytes, other JSON its JSON text, null is null")
+]
 _NULL: Final = Raw(b"null")
 # What the decoders raise: UTF-8 is checked apart from JSON, and Python limits nesting.
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -48,10 +50,10 @@ class _PlainBody(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class _Common(Struct, gc=False, forbid_unknown_fields=True):
-    timestamp: _Timestamp | None = None
-    partition: _Partition | None = None
-    key_base64: bytes | None = None
-    value_base64: bytes | None = None
+    timestamp: Offset | None = None
+    partition: PartitionNumber | None = None
+    key_base64: Base64 | None = None
+    value_base64: Base64 | None = None
 
 
 class _Header(Struct, gc=False, forbid_unknown_fields=True):
@@ -80,20 +82,28 @@ class _BodyOfRawValues(Struct, gc=False, forbid_unknown_fields=True):
     records: list[_RecordOfRawValue]
 
 
-class _RawHeader(Struct, gc=False, forbid_unknown_fields=True):
+def _null() -> Raw:
+    return _NULL
+
+
+class ProduceHeader(Struct, gc=False, forbid_unknown_fields=True):
     key: str
-    value: Raw = _NULL
-    value_base64: bytes | None = None
+    # From a function, since a schema cannot show raw JSON as a default.
+    value: _Json = msgspec.field(default_factory=_null)
+    value_base64: Base64 | None = None
 
 
-class _RawRecord(_Common, gc=False):
-    key: Raw = _NULL
-    value: Raw = _NULL
-    headers: dict[str, Raw] | list[_RawHeader] | None = None
+# The widest form, so the OpenAPI document shows it: other decoders take a part of it, faster.
+class ProduceRecord(_Common, gc=False):
+    """A record to produce; every field may be left out."""
+
+    key: _Json = msgspec.field(default_factory=_null)
+    value: _Json = msgspec.field(default_factory=_null)
+    headers: dict[str, _Json] | list[ProduceHeader] | None = None
 
 
-class _RawBody(Struct, gc=False, forbid_unknown_fields=True):
-    records: list[_RawRecord]
+class ProduceBody(Struct, gc=False, forbid_unknown_fields=True):
+    records: Annotated[list[ProduceRecord], Meta(extra_json_schema={"minItems": 1})]
 
 
 class TopicRecord(_Record, gc=False, kw_only=True):
@@ -102,19 +112,21 @@ class TopicRecord(_Record, gc=False, kw_only=True):
     topic: str
 
 
-class RawTopicRecord(_RawRecord, gc=False, kw_only=True):
-    topic: str
+class AtomicRecord(ProduceRecord, gc=False, kw_only=True):
+    """A record to produce that names its topic."""
+
+    topic: TopicName
 
 
 _PLAIN_BODY: Final = msgspec.json.Decoder(_PlainBody)
 _BODIES: Final = (msgspec.json.Decoder(_Body), msgspec.json.Decoder(_BodyOfRawValues))
-_RAW_BODY: Final = msgspec.json.Decoder(_RawBody)
+_RAW_BODY: Final = msgspec.json.Decoder(ProduceBody)
 _LINES: Final = (msgspec.json.Decoder(_Record), msgspec.json.Decoder(_RecordOfRawValue))
-_RAW_LINE: Final = msgspec.json.Decoder(_RawRecord)
+_RAW_LINE: Final = msgspec.json.Decoder(ProduceRecord)
 _TEXT: Final = msgspec.json.Decoder(str)
 _STARTS_OF_OTHER_JSON: Final = b"{[-0123456789tf"
 
-_Records: TypeAlias = Sequence[_Record] | Sequence[_RecordOfRawValue] | Sequence[_RawRecord]
+_Records: TypeAlias = Sequence[_Record] | Sequence[_RecordOfRawValue] | Sequence[ProduceRecord]
 _Stored: TypeAlias = str | bytes | None
 
 
@@ -171,7 +183,7 @@ def _is_trusted(records: _Records, body: bytes) -> bool:
     return True
 
 
-def _raw_records(body: bytes) -> list[_RawRecord]:
+def _raw_records(body: bytes) -> list[ProduceRecord]:
     try:
         body.decode()  # The decoder does not check raw values for UTF-8.
         return _RAW_BODY.decode(body).records
@@ -181,8 +193,8 @@ def _raw_records(body: bytes) -> list[_RawRecord]:
         raise not_json(body, error) from error
 
 
-def _raw_lines(body: bytes) -> list[_RawRecord]:
-    records: list[_RawRecord] = []
+def _raw_lines(body: bytes) -> list[ProduceRecord]:
+    records: list[ProduceRecord] = []
     # No split(): millions of empty lines would create as many objects.
     for number, line in enumerate(BytesIO(body), 1):
         if not line.strip():
@@ -303,7 +315,9 @@ def _headers(records: _Records) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries, type=HEADERS_TYPE)
 
 
-def _header_values(index: int, headers: Sequence[_Header] | Sequence[_RawHeader]) -> list[_Stored]:
+def _header_values(
+    index: int, headers: Sequence[_Header] | Sequence[ProduceHeader]
+) -> list[_Stored]:
     plain = _stored_all([header.value for header in headers])
     decoded = [header.value_base64 for header in headers]
     return _merged(f"records[{index}].headers", "value", plain, decoded)

@@ -20,15 +20,16 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from service.http.bodies.fields import Base64
 from storage.reading.fetched import Batches, Data
 
 ValueFormat: TypeAlias = Literal["text", "json", "base64"]
 
 _Text: TypeAlias = str | UnsetType | None
-_Bytes: TypeAlias = bytes | UnsetType | None
+_Bytes: TypeAlias = Base64 | UnsetType | None
 
 
-class _Header(Struct, gc=False):
+class FetchedHeader(Struct, gc=False):
     key: str
     value: _Text = UNSET
     value_base64: _Bytes = UNSET
@@ -39,7 +40,7 @@ class _TextRecord(Struct, gc=False):
     timestamp: int
     key: str | None
     value: str | Raw | None
-    headers: Sequence[_Header]
+    headers: Sequence[FetchedHeader]
 
 
 class _Base64Record(Struct, gc=False):
@@ -47,30 +48,26 @@ class _Base64Record(Struct, gc=False):
     timestamp: int
     key_base64: bytes | None
     value_base64: bytes | None
-    headers: Sequence[_Header]
+    headers: Sequence[FetchedHeader]
 
 
-class _MixedRecord(Struct, gc=False):
-    """A record of a batch in which not everything is UTF-8."""
+# The widest form, so the OpenAPI document shows it; for batches with bytes that are not UTF-8.
+class FetchedRecord(Struct, gc=False):
+    """A record; key and value as text, JSON or base64."""
 
     offset: int
     timestamp: int
-    key: _Text
-    key_base64: _Bytes
-    value: str | Raw | UnsetType | None
-    value_base64: _Bytes
-    headers: Sequence[_Header]
+    key: _Text = UNSET
+    key_base64: _Bytes = UNSET
+    value: str | Raw | UnsetType | None = UNSET
+    value_base64: _Bytes = UNSET
+    headers: Sequence[FetchedHeader] = ()
 
 
 _ENCODER: Final = msgspec.json.Encoder()
 _JSON: Final = msgspec.json.Decoder(Raw)
 _JSON_STARTS: Final = frozenset('{["-0123456789tfn \t\r\n')
-_NO_HEADERS: Final[tuple[_Header, ...]] = ()
-
-
-def encode_json(batches: Batches, *, value_format: ValueFormat = "text") -> bytes:
-    """Return the JSON array of the records."""
-    return b"".join(json_pieces(batches, value_format=value_format))
+_NO_HEADERS: Final[tuple[FetchedHeader, ...]] = ()
 
 
 def json_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
@@ -86,13 +83,8 @@ def json_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list
     return [*(pieces or [b"["]), b"]"]
 
 
-def encode_ndjson(batches: Batches, *, value_format: ValueFormat = "text") -> bytes:
-    """Return the records, one per line, each line ended."""
-    return b"".join(ndjson_pieces(batches, value_format=value_format))
-
-
 def ndjson_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
-    """Return pieces that, concatenated, are the records, one per line."""
+    """Return pieces that, concatenated, are the records, one per line, each line ended."""
     return [_ENCODER.encode_lines([*_records([batch], value_format)]) for batch in batches]
 
 
@@ -133,7 +125,7 @@ def _text_records(offsets: Sequence[int], batch: pa.RecordBatch, as_json: bool) 
         values = [_embedded(value) for value in values]
     if bytes not in {*map(type, keys), *map(type, values)}:
         return map(_TextRecord, offsets, timestamps, keys, values, headers)
-    return map(_MixedRecord, offsets, timestamps, *_split(keys), *_split(values), headers)
+    return map(FetchedRecord, offsets, timestamps, *_split(keys), *_split(values), headers)
 
 
 def _texts(column: pa.Array) -> list[Any]:
@@ -175,14 +167,14 @@ def _embedded(value: Any) -> Any:
     return raw
 
 
-def _headers(column: pa.ListArray) -> Sequence[Sequence[_Header]]:
+def _headers(column: pa.ListArray) -> Sequence[Sequence[FetchedHeader]]:
     count = len(column)
     if column.null_count == count:
         return [_NO_HEADERS] * count
     entries = column.flatten()
     names = entries.field("key").to_pylist()
-    flat = [*map(_Header, names, *_split(_texts(entries.field("value"))))]
-    headers: list[Sequence[_Header]] = []
+    flat = [*map(FetchedHeader, names, *_split(_texts(entries.field("value"))))]
+    headers: list[Sequence[FetchedHeader]] = []
     start = 0
     for size in column.value_lengths().to_pylist():
         end = start + (size or 0)

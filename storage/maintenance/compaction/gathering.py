@@ -5,7 +5,7 @@ from typing import Final
 
 from storage.formats.segment_list import Segment
 from storage.maintenance.compaction import plan, units
-from storage.maintenance.compaction.plan import Options, Range, Rewrite
+from storage.maintenance.compaction.plan import CompactionOptions, Range, Rewrite
 from storage.maintenance.compaction.summary import Compacted
 from storage.maintenance.compaction.survey import LanePlan
 from storage.maintenance.compaction.swap import Change
@@ -41,7 +41,7 @@ class Gathering:
         self._rewrites = {each.state.partition: each for each in lane.rewrites}
         self._results: dict[int, list[Rewritten | None]] = {}
 
-    def cut(self, rewrite: Rewrite, size_bytes: int, options: Options) -> list[Piece]:
+    def cut(self, rewrite: Rewrite, size_bytes: int, options: CompactionOptions) -> list[Piece]:
         """Return the units of a rewrite, of about `size_bytes`, and expect their results."""
         ranges = plan.ranges(rewrite, size_bytes) if rewrite.size_bytes else []
         partition = rewrite.state.partition
@@ -107,7 +107,12 @@ class Gathering:
 
 
 def _unit(
-    lane: bytes, rewrite: Rewrite, part: Range, number: int, buckets: int, options: Options
+    lane: bytes,
+    rewrite: Rewrite,
+    part: Range,
+    number: int,
+    buckets: int,
+    options: CompactionOptions,
 ) -> Unit:
     return Unit(
         lane=lane,

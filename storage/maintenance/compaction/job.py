@@ -2,7 +2,7 @@
 
     survey    lane by lane: what is due?    from heads and indexes
     wave      as many lanes as plans fit into memory
-    work      units, packed into tasks      run by a `Work`
+    work      units, packed into tasks      run by a `TaskRunner`
     swap      a lane, as soon as the results of all its units are complete
 
 A failure of one partition does not stop the others. A lost lease stops everything: results that
@@ -16,8 +16,8 @@ from storage.errors import RiachoError
 from storage.leases import LeaseLost
 from storage.maintenance.compaction import plan, units
 from storage.maintenance.compaction.gathering import Gathering, Piece
-from storage.maintenance.compaction.plan import Options, Rewrite
-from storage.maintenance.compaction.summary import Left, Progress, Summary
+from storage.maintenance.compaction.plan import CompactionOptions, Rewrite
+from storage.maintenance.compaction.summary import CompactionProgress, Left, Summary
 from storage.maintenance.compaction.survey import LanePlan, Surveyor
 from storage.maintenance.compaction.swap import Swapper
 from storage.maintenance.compaction.units import Rewritten
@@ -27,7 +27,7 @@ WAVE_SLICES_MAX: Final = 1_000_000
 """A wave ends when its plans have this many slices, of about 100 bytes each."""
 
 
-class Work(Protocol):
+class TaskRunner(Protocol):
     """Runs tasks: in threads of this process, or in Spark."""
 
     @property
@@ -44,7 +44,7 @@ class Work(Protocol):
         """
 
 
-WorkFor: TypeAlias = Callable[[int], Awaitable[Work]]
+WorkFor: TypeAlias = Callable[[int], Awaitable[TaskRunner]]
 """Chooses what runs this many bytes of work; called once for each wave."""
 
 
@@ -52,17 +52,17 @@ async def compact(
     swapper: Swapper,
     topics: Sequence[Topic],
     work_for: WorkFor,
-    options: Options,
+    options: CompactionOptions,
     *,
     monotonic_s: Callable[[], float],
-    progress: Progress | None = None,
+    progress: CompactionProgress | None = None,
 ) -> Summary:
     """Compact the partitions of `topics` that are due; return the result of each partition.
 
     Raises `LeaseLost` if another process took over.
     """
     began_s = monotonic_s()
-    job = _Job(swapper, options, progress or Progress())
+    job = _Job(swapper, options, progress or CompactionProgress())
     wave: list[LanePlan] = []
     async for lane in job.surveyor.survey(topics):
         job.progress.planned(len(lane.rewrites), lane.size_bytes)
@@ -77,16 +77,21 @@ async def compact(
 
 
 async def look(
-    swapper: Swapper, topics: Sequence[Topic], options: Options
+    swapper: Swapper, topics: Sequence[Topic], options: CompactionOptions
 ) -> tuple[list[LanePlan], Summary]:
     """Return what `compact` would do now, and what it would skip. Writes nothing."""
-    job = _Job(swapper, options, Progress(), rolls=False)
+    job = _Job(swapper, options, CompactionProgress(), rolls=False)
     return [lane async for lane in job.surveyor.survey(topics)], job.summary
 
 
 class _Job:
     def __init__(
-        self, swapper: Swapper, options: Options, progress: Progress, *, rolls: bool = True
+        self,
+        swapper: Swapper,
+        options: CompactionOptions,
+        progress: CompactionProgress,
+        *,
+        rolls: bool = True,
     ) -> None:
         self.summary = Summary()
         self.progress = progress
@@ -113,7 +118,7 @@ class _Job:
         for each in gathering:
             await self._swap(each)
 
-    async def _work(self, gathering: Sequence[Gathering], work: Work) -> None:
+    async def _work(self, gathering: Sequence[Gathering], work: TaskRunner) -> None:
         total = sum(each.lane.size_bytes for each in gathering)
         pieces: list[Piece] = []
         large: list[list[Piece]] = []
@@ -137,7 +142,7 @@ class _Job:
             return options.range_bytes_max
         return plan.range_bytes(total, parallelism, rewrite.segment_bytes, options)
 
-    async def _run(self, pieces: Sequence[Piece], work: Work) -> None:
+    async def _run(self, pieces: Sequence[Piece], work: TaskRunner) -> None:
         sizes = [piece.size_bytes for piece in pieces]
         packs = plan.packs(sizes, work.parallelism, self._options.range_bytes_max)
         payloads = [units.encode_units([pieces[n].unit for n in pack]) for pack in packs]
@@ -147,7 +152,7 @@ class _Job:
             for n, each in zip(packs[number], units.decode_rewritten(result), strict=True):
                 await self._take(pieces[n], each)
 
-    async def _shuffle(self, pieces: Sequence[Piece], work: Work) -> None:
+    async def _shuffle(self, pieces: Sequence[Piece], work: TaskRunner) -> None:
         """Rewrite the ranges of one partition, which depend on each other's keys."""
         payloads = [units.encode_units([piece.unit]) for piece in pieces]
         try:

@@ -14,7 +14,7 @@ Records without a key are not older versions of other records: they stay. (A com
 refuses them, but it may have had another cleanup policy before.)
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -92,14 +92,6 @@ def last_of(table: pa.Table) -> pa.Table:
     """Return the last offset of each key in rows of `PAIRS`, which all have a key."""
     grouped = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
     return grouped.select(["key", "offset_max"]).rename_columns(PAIRS.names).cast(PAIRS)
-
-
-def last_offsets(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Return the last offset of each key in rows of `PAIRS`, and all rows without a key."""
-    last = LastOffsets()
-    for batch in batches:
-        last.add(batch)
-    return last.table()
 
 
 def survivors(table: pa.Table) -> Ints:

@@ -54,7 +54,7 @@ RANGES_PER_WORKER: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class CompactionOptions:
     now_ms: int
     force: bool = False
     """Compact even if little is new. `min.compaction.lag.ms` still applies."""
@@ -136,7 +136,7 @@ class Range:
         return sum(each.record_count for each in self.segments) + self.hot.record_count
 
 
-def decide(config: TopicConfig, state: State, options: Options) -> Skip | Rewrite:
+def decide(config: TopicConfig, state: State, options: CompactionOptions) -> Skip | Rewrite:
     """Return what to do with a partition."""
     live = tuple(each for each in state.listed.segments if each.end_offset > state.log_start)
     decided = (_keyed if config.is_compacted else _merge)(config, state, live, options)
@@ -152,7 +152,7 @@ def decide(config: TopicConfig, state: State, options: Options) -> Skip | Rewrit
 
 
 def _merge(
-    config: TopicConfig, state: State, live: tuple[Segment, ...], options: Options
+    config: TopicConfig, state: State, live: tuple[Segment, ...], options: CompactionOptions
 ) -> Skip | Rewrite:
     hot = state.hot
     if not len(hot):
@@ -199,7 +199,7 @@ def tail(sizes: Sequence[int], added: int, full: int) -> int:
 
 
 def _keyed(
-    config: TopicConfig, state: State, live: tuple[Segment, ...], options: Options
+    config: TopicConfig, state: State, live: tuple[Segment, ...], options: CompactionOptions
 ) -> Skip | Rewrite:
     clean_end = state.listed.clean_end
     cut = _old_enough(config, state, live, options.now_ms)
@@ -250,7 +250,7 @@ def _not_due(
     dirty: tuple[Segment, ...],
     hot: Hot,
     horizon: int,
-    options: Options,
+    options: CompactionOptions,
 ) -> str | None:
     """Return why a compaction by key is not due; None: it is due."""
     if any(each.tombstones and each.start_offset < horizon for each in go):
@@ -297,7 +297,9 @@ def _milestones(
     return younger or cleaned[-1:]
 
 
-def range_bytes(total: int, parallelism: int, segment_bytes: int, options: Options) -> int:
+def range_bytes(
+    total: int, parallelism: int, segment_bytes: int, options: CompactionOptions
+) -> int:
     """Return the size of the ranges into which `total` bytes of work are cut."""
     share = total // max(1, parallelism * RANGES_PER_WORKER)
     return min(max(share, options.range_bytes_min), options.range_bytes_max, segment_bytes)

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from storage.errors import ObjectExists, RiachoError, StoreUnavailable
-from storage.zones.zones import PUT_S_MAX, Zones
+from storage.zones.zones import Zones
+
+PUT_S_MAX: Final = 60.0
+"""Maximum time to store a small file. Stores have their own timeouts, but a disk may hang."""
 
 BYTES_PER_S_MIN: Final = 1024 * 1024
 """A zone that is slower than this counts as unavailable."""

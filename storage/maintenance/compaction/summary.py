@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 
-class Progress:
+class CompactionProgress:
     """Receives progress reports; override the methods to use them."""
 
     def planned(self, partitions: int, size_bytes: int) -> None:

@@ -7,12 +7,13 @@ from typing import Final
 
 from storage import keys
 from storage.errors import RiachoError
+from storage.formats.entries import LanePartition
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.leases import LeaseLost
 from storage.maintenance.compaction import plan
 from storage.maintenance.compaction.hot import Hot
-from storage.maintenance.compaction.plan import Options, Rewrite, Skip, State
+from storage.maintenance.compaction.plan import CompactionOptions, Rewrite, Skip, State
 from storage.maintenance.compaction.swap import Swapper
 from storage.reading.catalog import Catalog
 from storage.topics.items import Topic
@@ -54,7 +55,7 @@ Told = Callable[[Topic, int, str], None]
 @dataclass(frozen=True, slots=True)
 class Surveyor:
     swapper: Swapper
-    options: Options
+    options: CompactionOptions
     skipped: Told
     failed: Told
     rolls: bool = True
@@ -113,15 +114,15 @@ class Surveyor:
         first = head.lane * topic.lane_partitions
         found: dict[int, Skip | Rewrite] = {}
         for partition in partitions:
-            state = await read_state(
-                self.swapper.catalog, head, partition, first + partition, with_inline=with_inline
-            )
+            local, number = LanePartition(partition), first + partition
+            catalog = self.swapper.catalog
+            state = await read_state(catalog, head, local, number, with_inline=with_inline)
             found[partition] = plan.decide(topic.config, state, self.options)
         return found
 
 
 async def read_state(
-    catalog: Catalog, head: Head, partition: int, number: int, *, with_inline: bool
+    catalog: Catalog, head: Head, partition: LanePartition, number: int, *, with_inline: bool
 ) -> State:
     """Return the state of a partition. `with_inline`: for a decision only, not to compact."""
     root = await catalog.root(head)

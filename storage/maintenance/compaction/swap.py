@@ -21,12 +21,10 @@ from typing import Final
 
 import msgspec
 
+from storage.cas import Again, Keep, Patience, Replace, Transact, change_item
 from storage.errors import (
-    Contended,
-    MetadataConflict,
     NotEnoughReplicas,
     ObjectMissing,
-    OutcomeUnknown,
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
@@ -35,7 +33,6 @@ from storage.formats.compacted_footer import MAGIC
 from storage.formats.index import Members
 from storage.formats.segment_list import Segment
 from storage.head import head as heads
-from storage.head.changes import Transact, found_instead
 from storage.head.head import Head
 from storage.head.replication import mask_of, read_names, zone_names
 from storage.head.roots import Overtaken, Roll, SavedRoot
@@ -44,19 +41,20 @@ from storage.maintenance.compaction.plan import Rewrite
 from storage.maintenance.compaction.puts import put_file
 from storage.reading.catalog import Catalog
 from storage.resync import segment_copies
-from storage.stores.metadata import MetadataStore, Put, Versioned
+from storage.stores.metadata import MetadataStore, Versioned
 from storage.zones.zones import Zones
 
-ATTEMPTS_MAX: Final = 500
+SWAP_ATTEMPTS_MAX: Final = 500
 """Maximum number of attempts. A busy lane commits every few ms; each commit costs an attempt."""
 
-WAIT_S_MAX: Final = 0.01
-"""Maximum of the random wait between two attempts, after several were lost."""
+SWAP_FREE_LOSSES: Final = 4
+"""Wait between two attempts only after this many lost races."""
+
+SWAP_WAIT_S_MAX: Final = 0.01
+"""Maximum of that random wait. After a longer one, the head that is known would be outdated."""
 
 SIZE_S_MAX: Final = 10.0
 """Maximum time to wait for a zone to report whether it holds a segment."""
-
-_IMPATIENT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,70 +96,75 @@ class Swapper:
         only if it says so.
         """
         saved: SavedRoot | None = None
-        in_doubt: list[tuple[SavedRoot, frozenset[int]]] = []
-        item = await self.metadata.get(key)
-        for attempt in range(ATTEMPTS_MAX):
+
+        async def decide(item: Versioned | None) -> Keep[Swapped] | Replace[Swapped]:
+            nonlocal changes, saved
             head = _decoded(key, item)
             root = await self.catalog.root(head)
-            for sent, partitions in in_doubt:
-                if await self._landed(head, root, sent, partitions):
-                    return _outcome(head, changes, partitions)
             valid = {p: change for p, change in changes.items() if _holds(root, p, change)}
             if not valid:
-                return _outcome(head, changes, frozenset())
+                return Keep(_outcome(head, changes, frozenset()))
             if saved is None or not saved.fits(head):
                 changes = {**changes, **await self._copied(head, valid)}
                 valid = {p: changes[p] for p in valid}
                 saved = await self._save(head, root, valid)
             new = await self._changed(head, saved, valid)
-            assert item is not None
-            try:
-                await self.transact([Put(key, heads.encode(new), item.version)])
-            except MetadataConflict as conflict:
-                item = await found_instead(self.metadata, key, conflict)
-                if attempt >= _IMPATIENT:
-                    await self.sleep(self.random() * WAIT_S_MAX)
-            except OutcomeUnknown:
-                in_doubt.append((saved, frozenset(valid)))
-                item = await self._asked(key)
-            else:
-                return _outcome(new, changes, frozenset(valid))
-        raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+            return Replace(heads.encode(new), _outcome(new, changes, frozenset(valid)))
+
+        async def landed(item: Versioned | None, sent: Swapped) -> Swapped | None:
+            head = _decoded(key, item)
+            return replace(sent, head=head) if await self._landed(head, sent) else None
+
+        return await change_item(
+            self.metadata,
+            key,
+            decide,
+            Patience(SWAP_ATTEMPTS_MAX, self._back_off),
+            transact=self.transact,
+            landed=landed,
+        )
+
+    async def _back_off(self, lost: int) -> None:
+        if lost > SWAP_FREE_LOSSES:
+            await self.sleep(self.random() * SWAP_WAIT_S_MAX)
 
     async def roll_all(self, key: str) -> Head:
         """Roll the inline runs that all zones in sync hold into the index; return the new head.
 
         Otherwise the newest records could not be compacted. If another process rolls the lane,
-        this is retried; raises `Contended` after `ATTEMPTS_MAX`.
+        this is retried; raises `Contended` after `SWAP_ATTEMPTS_MAX`.
         """
-        item = await self.metadata.get(key)
         roll: Roll | None = None
-        for _ in range(ATTEMPTS_MAX):
+
+        async def decide(item: Versioned | None) -> Keep[Head] | Replace[Head] | Again:
+            nonlocal roll
             head = _decoded(key, item)
             try:
                 if roll is None or not roll.is_of(head):
                     roll = await self._rolled(head)
             except Overtaken:
-                item = await self.metadata.get(key)
-                continue
+                return Again()
             rolled = None if roll is None else roll.applied_to(head)
-            if roll is None or rolled is None:
-                return head
+            if rolled is None:
+                return Keep(head)
             new = heads.append(rolled, [])
-            assert item is not None
-            try:
-                await self.transact([Put(key, heads.encode(new), item.version)])
-            except MetadataConflict as conflict:
-                item = await found_instead(self.metadata, key, conflict)
-            except OutcomeUnknown:
-                item = await self.metadata.get(key)
-            else:
-                await self._remove(roll)
-                return new
-            if item is not None and heads.decode(item.value, key).root == roll.new_root:
-                await self._remove(roll)
-                return heads.decode(item.value, key)
-        raise Contended(f"others changed {key} {ATTEMPTS_MAX} times in a row; try again")
+            return Replace(heads.encode(new), new)
+
+        async def landed(item: Versioned | None, sent: Head) -> Head | None:
+            head = _decoded(key, item)
+            return head if head.root == sent.root else None
+
+        head = await change_item(
+            self.metadata,
+            key,
+            decide,
+            Patience(SWAP_ATTEMPTS_MAX),
+            transact=self.transact,
+            landed=landed,
+        )
+        if roll is not None and head.root == roll.new_root:
+            await self._remove(roll)
+        return head
 
     async def _rolled(self, head: Head) -> Roll | None:
         """Return a roll to be committed; None: there is nothing that can be rolled."""
@@ -176,25 +179,17 @@ class Swapper:
             assert self.catalog.batches is not None
             await self.catalog.batches.remove(roll.removals)
 
-    async def _landed(
-        self, head: Head, root: Members, sent: SavedRoot, partitions: frozenset[int]
-    ) -> bool:
-        """Whether a root that was sent was applied; other processes may have rolled since."""
-        if head.root == sent.new_root:
+    async def _landed(self, head: Head, sent: Swapped) -> bool:
+        """Whether a swap that was sent was applied; other processes may have rolled since."""
+        if head.root == sent.head.root:
             return True
+        root = await self.catalog.root(head)
         # It is in the cache, as this process wrote it.
-        ours = await self.catalog.root(msgspec.structs.replace(head, root=sent.new_root))
+        ours = await self.catalog.root(msgspec.structs.replace(head, root=sent.head.root))
         return all(
             (root.covered(p), root.segment_list(p)) == (ours.covered(p), ours.segment_list(p))
-            for p in partitions
+            for p in sent.applied
         )
-
-    async def _asked(self, key: str) -> Versioned | None:
-        """Return the item after a write whose outcome is unknown."""
-        try:
-            return await self.metadata.get(key)
-        except StoreUnavailable as error:
-            raise OutcomeUnknown(f"{key} may have been changed, or not: {error}") from error
 
     async def _save(self, head: Head, root: Members, changes: Mapping[int, Change]) -> SavedRoot:
         lists = {}

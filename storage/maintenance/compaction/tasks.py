@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from storage.errors import RiachoError
-from storage.formats.compacted import SegmentWriter, WrittenSegment
+from storage.formats.compacted import CompactedWriter, WrittenSegment
 from storage.formats.segment_list import Segment
 from storage.head.replication import mask_of, zone_names
 from storage.maintenance.compaction import keyed
@@ -39,7 +39,7 @@ from storage.maintenance.compaction.reading import (
 )
 from storage.maintenance.compaction.units import (
     Rewritten,
-    Stores,
+    TaskStores,
     Unit,
     decode_units,
     encode_rewritten,
@@ -50,7 +50,7 @@ _FORESEEN: Final = (RiachoError, OSError, pa.ArrowException)
 """Failing stores, a full disk, invalid bytes: errors that fail only one unit."""
 
 
-async def run(stores: Stores, payload: bytes) -> bytes:
+async def run(stores: TaskStores, payload: bytes) -> bytes:
     """Rewrite every unit of the payload; a failed unit reports its error, the others continue."""
     readers = [UnitReader(stores.zones, unit) for unit in decode_units(payload)]
     results: list[Rewritten] = []
@@ -66,7 +66,7 @@ async def run(stores: Stores, payload: bytes) -> bytes:
     return encode_rewritten(results)
 
 
-async def spread(stores: Stores, payload: bytes) -> AsyncGenerator[pa.RecordBatch, None]:
+async def spread(stores: TaskStores, payload: bytes) -> AsyncGenerator[pa.RecordBatch, None]:
     """Yield the last offset of every key in a range, as rows of `keyed.KEYS`."""
     [unit] = decode_units(payload)
     table = await _last_offsets(UnitReader(stores.zones, unit))
@@ -75,14 +75,16 @@ async def spread(stores: Stores, payload: bytes) -> AsyncGenerator[pa.RecordBatc
 
 
 async def regroup(
-    stores: Stores, group: int, table: pa.Table
+    stores: TaskStores, group: int, table: pa.Table
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """Yield the surviving offsets of one bucket of keys, as `keyed.SURVIVORS`."""
     for batch in await asyncio.to_thread(lambda: list(keyed.regroup(table))):
         yield batch
 
 
-async def gather(payloads: Sequence[bytes], stores: Stores, group: int, table: pa.Table) -> bytes:
+async def gather(
+    payloads: Sequence[bytes], stores: TaskStores, group: int, table: pa.Table
+) -> bytes:
     """Rewrite the range with the number `group`, of which the offsets in `table` survive."""
     [unit] = decode_units(payloads[group])
     assert unit.range_number == group, (unit.range_number, group)
@@ -112,7 +114,7 @@ def _small_together(readers: Sequence[UnitReader]) -> Iterator[list[UnitReader]]
         yield group
 
 
-async def _read_together(stores: Stores, group: Sequence[UnitReader]) -> None:
+async def _read_together(stores: TaskStores, group: Sequence[UnitReader]) -> None:
     """Read the slices of small units together: partitions of a lane share objects."""
     if sum(reader.hot.size_bytes for reader in group) > CHUNK_BYTES:
         return
@@ -141,7 +143,7 @@ async def _last_offsets(reader: UnitReader) -> pa.Table:
 
 
 async def _rewrite(
-    stores: Stores, reader: UnitReader, wanted: Ints | None, folder: Path
+    stores: TaskStores, reader: UnitReader, wanted: Ints | None, folder: Path
 ) -> Rewritten:
     """Rewrite the unit; `wanted` are the surviving offsets, if known already."""
     unit = reader.unit
@@ -184,12 +186,12 @@ def _copy(
 class _Output:
     """The segments that replace a unit."""
 
-    def __init__(self, stores: Stores, reader: UnitReader, folder: Path) -> None:
+    def __init__(self, stores: TaskStores, reader: UnitReader, folder: Path) -> None:
         self._stores = stores
         self._head = reader.head
         self._unit = reader.unit
         self._folder = folder
-        self._writer: SegmentWriter | None = None
+        self._writer: CompactedWriter | None = None
         self._tombstones = 0
         self._position = reader.unit.start_offset
         """Where the next segment begins."""
@@ -211,7 +213,7 @@ class _Output:
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
-            self._writer = SegmentWriter(
+            self._writer = CompactedWriter(
                 self._folder / f"{self._unit.number}-{self._position}.parquet",
                 topic_id=self._head.topic_id,
                 partition=self._unit.number,

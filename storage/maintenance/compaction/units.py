@@ -12,7 +12,7 @@ from storage.head.head import Head
 from storage.zones.zones import Zones
 
 
-class World(Protocol):
+class TaskWorld(Protocol):
     """Clock and random identifiers of the machine on which a task runs."""
 
     @property
@@ -21,14 +21,14 @@ class World(Protocol):
     def new_id(self) -> bytes: ...
 
 
-class Stores(Protocol):
+class TaskStores(Protocol):
     """What a task needs from its machine."""
 
     @property
     def zones(self) -> Zones: ...
 
     @property
-    def world(self) -> World: ...
+    def world(self) -> TaskWorld: ...
 
 
 class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

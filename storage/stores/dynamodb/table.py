@@ -45,7 +45,7 @@ from storage.stores.dynamodb.items import (
 )
 from storage.stores.metadata import Check, Op, Put, Versioned, check_ops, collection_of
 
-ATTEMPTS_MAX: Final = 8
+TABLE_ATTEMPTS_MAX: Final = 8
 BACKOFF_S: Final = 0.02
 BACKOFF_S_MAX: Final = 1.0
 BATCH_GET_MAX: Final = 100
@@ -194,7 +194,7 @@ class DynamoMetadata:
             self._table: {"Keys": [key_item(key) for key in keys], "ConsistentRead": True}
         }
         found: dict[str, Versioned] = {}
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(TABLE_ATTEMPTS_MAX):
             answer = await self._read("batch_get_item", {"RequestItems": asked})
             for item in answer["Responses"].get(self._table, []):
                 held = versioned(item)
@@ -232,7 +232,7 @@ class DynamoMetadata:
     async def _persist(self, operation: str, request: Request, *, writes: bool) -> _Answer:
         """Send until DynamoDB answers, or raise `StoreUnavailable` or `OutcomeUnknown`."""
         ambiguous = False
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(TABLE_ATTEMPTS_MAX):
             try:
                 client = await self._connected()
                 response = await getattr(client, operation)(**request)
@@ -241,7 +241,7 @@ class DynamoMetadata:
                 if isinstance(error, ClientError) and failure is Failure.REFUSED:
                     return _Answer(error.response, refused=True, ambiguous=ambiguous)
                 ambiguous |= writes and failure is Failure.SILENT
-                if failure is Failure.HOPELESS or attempt + 1 == ATTEMPTS_MAX:
+                if failure is Failure.HOPELESS or attempt + 1 == TABLE_ATTEMPTS_MAX:
                     if ambiguous:
                         raise OutcomeUnknown(f"{operation}: {error}") from error
                     raise self._explained(error) from error

@@ -1,4 +1,4 @@
-"""The command line as a shell sees it: pipes, exit codes, what is on stdout and stderr."""
+"""The command line: what is on stdout and stderr, exit codes, pipes and signals."""
 
 import json
 import os
@@ -12,28 +12,12 @@ from pathlib import Path
 import pytest
 
 from riacho import Admin
-from tests.gateway import GatewayProcess, free_port, start_gateway
+from tests.commands import environment, riacho, riacho_process
+from tests.gateway import GatewayProcess, start_gateway
+
+ROOT = Path(__file__).parents[3]
 
 _numbers = count()
-
-
-def riacho(
-    *args: str, url: str = "", stdin: bytes = b"", code: int = 0
-) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run(
-        [sys.executable, "-m", "riacho", *args],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        env=environment(url),
-    )
-    assert done.returncode == code, done.stderr.decode()
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return done
-
-
-def environment(url: str) -> dict[str, str]:
-    return {**os.environ, "RIACHO_URL": url or f"http://127.0.0.1:{free_port()}"}
 
 
 @pytest.fixture
@@ -123,7 +107,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(gateway: GatewayProcess, 
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", shell],
         capture_output=True,
-        timeout=60,
+        timeout=120,
         env=environment(gateway.url),
     )
 
@@ -142,7 +126,7 @@ def test_an_interrupt_ends_a_tail_quietly(gateway: GatewayProcess, topic: str) -
         assert tail.stdout is not None
         assert tail.stdout.readline() == b"hello\n"
         tail.send_signal(signal.SIGINT)
-        rest, complaints = tail.communicate(timeout=30)
+        rest, complaints = tail.communicate(timeout=120)
 
     assert (tail.returncode, rest, complaints) == (0, b"", b"")
 
@@ -163,7 +147,7 @@ def test_an_interrupted_produce_says_what_was_written(gateway: GatewayProcess, t
                 time.sleep(0.02)
         produce.send_signal(signal.SIGINT)
         complaints = produce.stderr.read()
-        produce.wait(30)
+        produce.wait(120)
 
     assert (produce.returncode, complaints) == (130, b"2 records written\n")
 
@@ -205,7 +189,7 @@ def test_when_the_gateway_dies_the_rest_of_the_lines_is_not_lost_silently(
         produce.stdin.write(b"three\n")
         produce.stdin.close()
         rest = produce.stderr.read()
-        produce.wait(30)
+        produce.wait(120)
 
     assert produce.returncode == 1
     assert b"riacho: line 2: not written within 1 s" in complaint
@@ -246,6 +230,29 @@ def test_without_a_gateway_one_line_says_what_to_do(args: list[str]) -> None:
 )
 def test_wrong_usage_is_exit_code_2(args: list[str]) -> None:
     riacho(*args, code=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["version"], 0),
+        (["topic", "list"], 1),
+        (["nonsense"], 2),
+        # These load obstore, so the process ends in another way.
+        (["fsck", "--data", "."], 0),
+        (["fsck", "--data", ".", "nope"], 1),
+    ],
+)
+def test_a_process_returns_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], code: int
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+
+    done = riacho_process(*args, code=code)
+
+    assert bool(done.stdout) == (code == 0)
+    assert done.stderr.startswith({0: b"", 1: b"riacho: ", 2: b"Usage: riacho "}[code])
 
 
 def test_an_offset_outside_the_log_is_explained(gateway: GatewayProcess, topic: str) -> None:
@@ -325,7 +332,7 @@ def test_the_doctor_creates_the_table(
 
 
 def test_serve_says_in_one_line_why_it_cannot(tmp_path: Path) -> None:
-    failed = riacho("serve", "--data", str(tmp_path), "--zones", "a=ftp://x", code=1)
+    failed = riacho_process("serve", "--data", str(tmp_path), "--zones", "a=ftp://x", code=1)
 
     assert failed.stderr.decode().count("\n") == 1
     assert b"names no object store" in failed.stderr

@@ -11,8 +11,8 @@ import pytest
 
 from storage.stores.metadata import Versioned
 from storage.topics.items import decode
+from tests.commands import riacho
 from tests.gateway import GatewayProcess, start_gateway
-from tests.riacho.cli.test_cli import riacho
 
 ENV = {"RIACHO_TABLE_BATCH_BYTES_MAX": "0"}
 """Not in the table first: these tests look at objects."""

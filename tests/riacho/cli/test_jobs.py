@@ -15,7 +15,9 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from riacho.cli.main import cli
 from service.clock import real_world
 from service.jobs.lease import NAME, held
 from service.jobs.stores import opened
@@ -23,8 +25,9 @@ from service.settings import Settings
 from storage import keys, leases
 from storage.leases import LeaseItem
 from storage.stores.metadata import Put
+from tests.commands import riacho, riacho_process
 from tests.gateway import GatewayProcess, start_gateway
-from tests.riacho.cli.test_cli import riacho
+from tests.torture.sizes import only_proof
 
 GIVE_UP_S = 100.0
 KEYS = 40
@@ -156,7 +159,8 @@ def test_without_java_it_says_what_to_install(
     fill(gateway.url, "t")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    failed = riacho("compact", "t", "--spark", *stores(tmp_path), code=1)
+    # In a process of its own: this one may have a Spark session already.
+    failed = riacho_process("compact", "t", "--spark", *stores(tmp_path), code=1)
     done = riacho("compact", "t", *stores(tmp_path))
 
     assert b"install a Java runtime" in failed.stdout + failed.stderr
@@ -312,9 +316,9 @@ def test_a_schedule_that_is_none_is_refused(text: str) -> None:
 
 
 def test_what_is_in_memory_cannot_be_maintained() -> None:
-    refused = riacho("serve", "--maintain-every", "5m", "--metadata", "memory://", code=1)
+    refused = riacho_process("serve", "--maintain-every", "5m", "--metadata", "memory://", code=1)
 
-    assert b"what is in memory" in refused.stderr
+    assert b"stores that are in memory" in refused.stderr
 
 
 # With Spark. A JVM takes its time to start, and more where others work as well.
@@ -335,18 +339,14 @@ def spark_job(*command: str | Path, **environment: str) -> "subprocess.Completed
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3 * JVM_S_MAX)
-def test_the_same_with_spark(gateway: GatewayProcess, tmp_path: Path) -> None:
+@pytest.mark.timeout(2 * JVM_S_MAX)
+def test_compaction_starts_spark_and_says_so(gateway: GatewayProcess, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     last = fill(gateway.url, "t", COMPACT)
 
-    python = (sys.executable, "-m", "riacho")
     compacted = spark_job(
-        *python, "compact", "t", "--spark", "--master", "local[2]", *stores(tmp_path)
-    )
-    here = json.loads(riacho("fsck", "-o", "json", *stores(tmp_path)).stdout)
-    there = json.loads(
-        spark_job(*python, "fsck", "--spark", "-o", "json", *stores(tmp_path)).stdout
+        *(sys.executable, "-m", "riacho", "compact", "t"),
+        *("--spark", "--master", "local[2]", *stores(tmp_path)),
     )
 
     assert compacted.stdout.startswith(b"compacted 3 partitions")
@@ -354,8 +354,38 @@ def test_the_same_with_spark(gateway: GatewayProcess, tmp_path: Path) -> None:
     assert said[0] == "compact: starting Spark on local[2]"
     assert all(line.startswith("compact: ") for line in said), said
     assert {each["key"]: each["value"] for each in read(gateway.url, "t")} == last
-    assert here == there
-    assert here["ok"]
+
+
+def fsck(gateway: GatewayProcess, tmp_path: Path) -> Any:
+    """Return what fsck finds without Spark, which is in order."""
+    fill(gateway.url, "t", COMPACT)
+    riacho("compact", "t", *stores(tmp_path))
+    found = json.loads(riacho("fsck", "-o", "json", *stores(tmp_path)).stdout)
+    assert found["ok"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_sparks_workers_find_what_fsck_finds(gateway: GatewayProcess, tmp_path: Path) -> None:
+    here = fsck(gateway, tmp_path)
+
+    found = CliRunner().invoke(cli, ["fsck", "--spark", "-o", "json", *stores(tmp_path)])
+
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout) == here
+
+
+@only_proof
+@pytest.mark.slow
+@pytest.mark.timeout(2 * JVM_S_MAX)
+def test_fsck_starts_a_spark_of_its_own(gateway: GatewayProcess, tmp_path: Path) -> None:
+    here = fsck(gateway, tmp_path)
+
+    python = (sys.executable, "-m", "riacho")
+    there = spark_job(*python, "fsck", "--spark", "-o", "json", *stores(tmp_path))
+
+    assert json.loads(there.stdout) == here
 
 
 @pytest.mark.slow

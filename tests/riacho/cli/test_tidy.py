@@ -13,8 +13,8 @@ from service.clock import real_world
 from service.jobs.lease import held
 from service.jobs.stores import opened
 from service.settings import Settings
+from tests.commands import riacho
 from tests.gateway import GatewayProcess, start_gateway
-from tests.riacho.cli.test_cli import riacho
 
 LONG_AGO_MS = 1_500_000_000_000
 NOW = ("--unsafe", "--min-age", "0s")

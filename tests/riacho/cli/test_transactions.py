@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from riacho import Admin
+from tests.commands import riacho
 from tests.gateway import GatewayProcess
-from tests.riacho.cli.test_cli import riacho
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.commands import riacho
 from tests.gateway import GatewayProcess, start_gateway
-from tests.riacho.cli.test_cli import riacho
 
 ZONES = ("--zones", "a,b,c")
 QUICK = {

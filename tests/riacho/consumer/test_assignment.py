@@ -1,4 +1,4 @@
-"""Positions move when records are handed out, and at no other time."""
+"""Positions move only when records are returned to the program."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_fetching_does_not_move_the_position(assignment: Assignment) -> None:
     assert assignment.place(P0).offset == 5
 
 
-def test_taking_moves_it_behind_what_was_taken(assignment: Assignment) -> None:
+def test_taking_records_moves_the_position_after_them(assignment: Assignment) -> None:
     assignment.accept(assignment.place(P0), records(P0, 0, 5), 5)
 
     taken = assignment.take(3)
@@ -41,7 +41,7 @@ def test_taking_moves_it_behind_what_was_taken(assignment: Assignment) -> None:
     assert assignment.position(P0) == 3
 
 
-def test_the_last_record_moves_it_over_offsets_that_compaction_emptied(
+def test_the_position_skips_offsets_that_compaction_removed_after_the_last_record(
     assignment: Assignment,
 ) -> None:
     assignment.accept(assignment.place(P0), records(P0, 0, 2), 9)
@@ -51,7 +51,7 @@ def test_the_last_record_moves_it_over_offsets_that_compaction_emptied(
     assert assignment.position(P0) == 9
 
 
-def test_partitions_take_turns(assignment: Assignment) -> None:
+def test_records_are_taken_from_partitions_in_turn(assignment: Assignment) -> None:
     for partition in (P0, P1):
         assignment.accept(assignment.place(partition), records(partition, 0, 3), 3)
 
@@ -60,7 +60,7 @@ def test_partitions_take_turns(assignment: Assignment) -> None:
     assert turns == [0, 1, 0, 1]
 
 
-def test_what_was_fetched_before_a_seek_is_dropped(assignment: Assignment) -> None:
+def test_records_fetched_before_a_seek_are_dropped(assignment: Assignment) -> None:
     old = assignment.place(P0)
     assignment.seek(P0, 100)
 
@@ -70,7 +70,7 @@ def test_what_was_fetched_before_a_seek_is_dropped(assignment: Assignment) -> No
     assert assignment.position(P0) == 100
 
 
-def test_the_same_answer_twice_counts_once(assignment: Assignment) -> None:
+def test_the_same_answer_is_accepted_only_once(assignment: Assignment) -> None:
     place = assignment.place(P0)
     assignment.accept(place, records(P0, 0, 2), 2)
     assignment.accept(place, records(P0, 0, 2), 2)
@@ -78,7 +78,7 @@ def test_the_same_answer_twice_counts_once(assignment: Assignment) -> None:
     assert len(assignment.take(10)) == 2
 
 
-def test_a_seek_drops_what_waits(assignment: Assignment) -> None:
+def test_a_seek_drops_waiting_records(assignment: Assignment) -> None:
     assignment.accept(assignment.place(P0), records(P0, 0, 5), 5)
     assignment.seek_to(P0, "earliest")
 
@@ -107,13 +107,13 @@ def test_a_paused_partition_keeps_its_records(assignment: Assignment) -> None:
     assert len(assignment.take(10)) == 5
 
 
-def test_enough_in_waiting_is_not_fetched_further(assignment: Assignment) -> None:
+def test_a_partition_with_enough_waiting_records_is_not_fetched(assignment: Assignment) -> None:
     assignment.accept(assignment.place(P0), records(P0, 0, 2), 2)
 
     assert [place.partition for place in assignment.wanted()] == [P1]
 
 
-def test_a_level_that_falls_is_told_once(assignment: Assignment) -> None:
+def test_the_assignment_is_low_when_few_records_are_left(assignment: Assignment) -> None:
     assignment.accept(assignment.place(P0), records(P0, 0, 4), 4)
 
     told = []
@@ -124,7 +124,7 @@ def test_a_level_that_falls_is_told_once(assignment: Assignment) -> None:
     assert told == [False, False, True, True]
 
 
-def test_reassigning_keeps_the_place_of_those_that_stay(assignment: Assignment) -> None:
+def test_reassigning_keeps_the_position_of_remaining_partitions(assignment: Assignment) -> None:
     assignment.seek(P0, 5)
 
     assignment.replace([P0, TopicPartition("u", 0)], "earliest")
@@ -133,12 +133,12 @@ def test_reassigning_keeps_the_place_of_those_that_stay(assignment: Assignment) 
     assert assignment.position(TopicPartition("u", 0)) is None
 
 
-def test_a_partition_that_is_not_assigned_is_named(assignment: Assignment) -> None:
+def test_the_error_names_a_partition_that_is_not_assigned(assignment: Assignment) -> None:
     with pytest.raises(KeyError, match="u/3 is not assigned"):
         assignment.seek(TopicPartition("u", 3), 0)
 
 
-def test_what_is_held_is_not_handed_out(assignment: Assignment) -> None:
+def test_records_are_not_taken_while_the_assignment_is_on_hold(assignment: Assignment) -> None:
     assignment.accept(assignment.place(P0), records(P0, 0, 5), 5)
     assignment.hold(is_held=True)
 
@@ -148,7 +148,7 @@ def test_what_is_held_is_not_handed_out(assignment: Assignment) -> None:
     assert len(assignment.take(10)) == 5
 
 
-def test_what_is_taken_away_takes_its_records_along(assignment: Assignment) -> None:
+def test_removing_a_partition_drops_its_records(assignment: Assignment) -> None:
     place = assignment.place(P0)
     assignment.accept(place, records(P0, 0, 5), 5)
     assignment.remove([P0])
@@ -160,7 +160,9 @@ def test_what_is_taken_away_takes_its_records_along(assignment: Assignment) -> N
     assert assignment.positions() == {P1: 0}
 
 
-def test_nothing_is_fetched_until_the_committed_offset_is_known(assignment: Assignment) -> None:
+def test_a_partition_is_not_fetched_until_its_committed_offset_is_known(
+    assignment: Assignment,
+) -> None:
     new = TopicPartition("t", 2)
     assignment.add([new], "committed")
     [place] = assignment.unsettled()

@@ -1,6 +1,6 @@
-"""What a consumer in a group promises: its share, once it is its own, and commits that hold.
+"""The promises of a consumer in a group: it reads only partitions it owns, and commits hold.
 
-A real gateway in this process, behind a network that loses and refuses on purpose.
+A real gateway in this process, behind a network that loses and refuses requests on purpose.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ async def write(net: Network, count: int, partition: int = 0, topic: str = "t") 
 
 async def read(reader: AsyncConsumer, count: int) -> list[Record]:
     records: list[Record] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while len(records) < count:
             records += await reader.poll(1000, max_records=count - len(records))
     return records
@@ -59,7 +59,7 @@ async def read(reader: AsyncConsumer, count: int) -> list[Record]:
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], *readers: AsyncConsumer) -> None:
     """Poll all readers until the condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             held = condition()
             if held if isinstance(held, bool) else await held:
@@ -75,7 +75,7 @@ async def offsets(net: Network, group: str = "g") -> dict[int, int]:
     return {place.partition: offset for place, offset in found.items()}
 
 
-async def test_a_member_alone_reads_everything_and_goes_on_where_it_stopped(net: Network) -> None:
+async def test_a_lone_member_reads_everything_and_continues_where_it_stopped(net: Network) -> None:
     for partition in range(4):
         await write(net, 10, partition)
 
@@ -93,7 +93,7 @@ async def test_a_member_alone_reads_everything_and_goes_on_where_it_stopped(net:
     assert client_tasks() == []
 
 
-async def test_members_share_and_hand_over(net: Network) -> None:
+async def test_members_share_partitions_and_hand_them_over(net: Network) -> None:
     told: list[tuple[str, str, int]] = []
 
     async def note(name: str, what: str, partitions: list[TopicPartition]) -> None:
@@ -124,7 +124,9 @@ async def test_members_share_and_hand_over(net: Network) -> None:
     assert holder == {}
 
 
-async def test_a_commit_while_partitions_are_revoked_is_where_the_next_begins(net: Network) -> None:
+async def test_the_next_owner_begins_at_the_offset_committed_during_revocation(
+    net: Network,
+) -> None:
     for partition in range(4):
         await write(net, 10, partition)
 
@@ -148,7 +150,7 @@ async def test_a_commit_while_partitions_are_revoked_is_where_the_next_begins(ne
     assert set((await offsets(net)).values()) == {7}
 
 
-async def test_auto_commit_covers_what_earlier_polls_returned(net: Network) -> None:
+async def test_auto_commit_covers_the_records_of_earlier_polls(net: Network) -> None:
     await write(net, 10)
 
     async with member(net, auto_commit_interval_ms=0) as reader:
@@ -156,12 +158,12 @@ async def test_auto_commit_covers_what_earlier_polls_returned(net: Network) -> N
         await read(reader, 4)
         committed = await reader.committed(("t", 0))
         assert committed.get(PARTITIONS[0], 0) < 4
-        # Asking for more says that the four are done with.
+        # Another poll means that the program has processed the four records.
         await reader.poll(1000, max_records=2)
         await until(lambda: offsets_are(net, {0: 4, 1: 0, 2: 0, 3: 0}))
 
 
-async def test_an_automatic_commit_that_starts_late_does_not_undo_a_later_one(
+async def test_a_late_automatic_commit_does_not_undo_a_later_one(
     net: Network,
 ) -> None:
     await write(net, 10)
@@ -169,7 +171,7 @@ async def test_an_automatic_commit_that_starts_late_does_not_undo_a_later_one(
     async with member(net, auto_commit_interval_ms=0) as reader:
         reader.subscribe("t")
         await read(reader, 2)
-        # This poll begins to commit two, and returns before that has had a chance to run.
+        # This poll starts a commit of two, and returns before that commit has run.
         assert len(await reader.poll(max_records=2)) == 2
 
     assert (await offsets(net))[0] == 4
@@ -179,7 +181,9 @@ async def offsets_are(net: Network, expected: dict[int, int]) -> bool:
     return await offsets(net) == expected
 
 
-async def test_whoever_leaves_by_an_exception_gets_the_last_records_again(net: Network) -> None:
+async def test_a_consumer_closed_by_an_exception_does_not_commit_the_last_records(
+    net: Network,
+) -> None:
     await write(net, 3)
 
     async def fail() -> None:
@@ -195,7 +199,7 @@ async def test_whoever_leaves_by_an_exception_gets_the_last_records_again(net: N
         assert [record.offset for record in await read(reader, 3)] == [0, 1, 2]
 
 
-async def test_without_auto_commit_nothing_is_committed_but_by_hand(net: Network) -> None:
+async def test_without_auto_commit_only_explicit_commits_happen(net: Network) -> None:
     await write(net, 10)
 
     async with member(net, enable_auto_commit=False, auto_commit_interval_ms=0) as reader:
@@ -216,7 +220,7 @@ async def test_without_auto_commit_nothing_is_committed_but_by_hand(net: Network
     assert (await offsets(net))[0] == 5
 
 
-async def test_a_callback_that_fails_is_logged_and_the_commit_holds(
+async def test_a_failing_callback_is_logged_and_the_commit_holds(
     net: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     await write(net, 2)
@@ -233,7 +237,7 @@ async def test_a_callback_that_fails_is_logged_and_the_commit_holds(
     assert (await offsets(net))[0] == 2
 
 
-async def test_a_partition_that_comes_back_is_committed_anew(net: Network) -> None:
+async def test_a_partition_that_returns_is_committed_again(net: Network) -> None:
     for partition in range(4):
         await write(net, 10, partition)
 
@@ -247,11 +251,11 @@ async def test_a_partition_that_comes_back_is_committed_anew(net: Network) -> No
         one.subscribe("t", on_assigned=lambda places: [one.seek(*p, 10) for p in places])
         await until(lambda: len(one.assignment()) == 4, one)
 
-    # Ten was committed before the partitions went; three by whoever had them meanwhile.
+    # Ten was committed before the partitions moved, and three by the other member in between.
     assert await offsets(net) == {0: 10, 1: 10, 2: 10, 3: 10}
 
 
-async def test_seek_pause_and_position_in_a_group(net: Network) -> None:
+async def test_seek_pause_and_position_work_in_a_group(net: Network) -> None:
     await write(net, 5)
 
     async with member(net) as reader:
@@ -265,7 +269,7 @@ async def test_seek_pause_and_position_in_a_group(net: Network) -> None:
         assert [record.offset for record in await read(reader, 5)] == [0, 1, 2, 3, 4]
 
 
-async def test_iteration_in_a_group(net: Network) -> None:
+async def test_iterating_works_in_a_group(net: Network) -> None:
     await write(net, 3)
 
     async with member(net) as reader:
@@ -280,7 +284,7 @@ async def test_iteration_in_a_group(net: Network) -> None:
     assert (await offsets(net))[0] == 3
 
 
-async def test_lost_replies_and_refusals_change_nothing(net: Network) -> None:
+async def test_lost_replies_and_refusals_lose_no_record_and_no_commit(net: Network) -> None:
     for partition in range(4):
         await write(net, 25, partition)
     trouble = problem(503, "CONCURRENT_COMMITS", retryable=True)
@@ -298,7 +302,9 @@ async def test_lost_replies_and_refusals_change_nothing(net: Network) -> None:
     assert await offsets(net) == {0: 25, 1: 25, 2: 25, 3: 25}
 
 
-async def test_a_member_that_was_not_heard_hands_out_nothing_until_it_is(net: Network) -> None:
+async def test_a_member_cut_off_for_a_session_returns_no_records_until_it_is_back(
+    net: Network,
+) -> None:
     await write(net, 10)
 
     async with member(net, session_timeout_ms=1000) as reader:
@@ -312,7 +318,7 @@ async def test_a_member_that_was_not_heard_hands_out_nothing_until_it_is(net: Ne
         assert (await read(reader, 1))[0].offset == 1
 
 
-async def test_a_lost_session_is_told_and_joined_anew(net: Network) -> None:
+async def test_a_lost_session_is_reported_and_the_member_joins_again(net: Network) -> None:
     told: list[str] = []
 
     async with member(net, session_timeout_ms=1000) as one:
@@ -338,7 +344,7 @@ async def describe(net: Network) -> dict[str, list[dict[str, str]]]:
     return found
 
 
-async def test_a_program_that_does_not_poll_leaves_and_comes_back(net: Network) -> None:
+async def test_a_program_that_does_not_poll_leaves_the_group_and_joins_again(net: Network) -> None:
     told: list[str] = []
 
     async with member(net, max_poll_interval_ms=100) as one, member(net) as two:
@@ -353,7 +359,7 @@ async def test_a_program_that_does_not_poll_leaves_and_comes_back(net: Network) 
         assert told == ["lost"]
 
 
-async def test_a_commit_of_what_is_no_longer_ours_fails_and_the_rest_is_kept(net: Network) -> None:
+async def test_a_commit_of_revoked_partitions_fails_and_the_rest_is_kept(net: Network) -> None:
     for partition in range(4):
         await write(net, 10, partition)
 
@@ -371,7 +377,7 @@ async def test_a_commit_of_what_is_no_longer_ours_fails_and_the_rest_is_kept(net
     assert len(kept) == 2
 
 
-async def test_a_generation_that_changed_unseen_does_not_fail_a_commit(net: Network) -> None:
+async def test_a_commit_succeeds_although_the_generation_changed_unnoticed(net: Network) -> None:
     await write(net, 5)
 
     slow = {"heartbeat_interval_ms": 600_000, "session_timeout_ms": 1_500_000}
@@ -385,7 +391,7 @@ async def test_a_generation_that_changed_unseen_does_not_fail_a_commit(net: Netw
     assert (await offsets(net))[0] == 5
 
 
-async def test_a_static_member_comes_back_unnoticed(net: Network) -> None:
+async def test_a_static_member_returns_without_a_rebalance(net: Network) -> None:
     async with member(net) as other:
         other.subscribe("t")
         static = member(net, group_instance_id="one")
@@ -402,7 +408,7 @@ async def test_a_static_member_comes_back_unnoticed(net: Network) -> None:
         await again.close()
 
 
-async def test_of_two_with_one_instance_id_the_older_stops(net: Network) -> None:
+async def test_the_older_of_two_members_with_one_instance_id_is_fenced(net: Network) -> None:
     async with (
         member(net, group_instance_id="one") as older,
         member(net, group_instance_id="one") as newer,
@@ -419,7 +425,7 @@ async def test_of_two_with_one_instance_id_the_older_stops(net: Network) -> None
         assert len(newer.assignment()) == 4
 
 
-async def test_a_pattern_finds_topics_that_come_later(net: Network) -> None:
+async def test_a_pattern_matches_topics_created_later(net: Network) -> None:
     async with AsyncAdmin(URL, transport=net) as admin, member(net) as reader:
         reader.subscribe(pattern="t[0-9]*")
         await until(lambda: len(reader.assignment()) == 4, reader)
@@ -432,7 +438,7 @@ async def test_a_pattern_finds_topics_that_come_later(net: Network) -> None:
         assert len(reader.assignment()) == 5
 
 
-async def test_another_subscription_and_none(net: Network) -> None:
+async def test_a_subscription_can_be_changed_and_removed(net: Network) -> None:
     told: list[str] = []
 
     async with AsyncAdmin(URL, transport=net) as admin, member(net) as reader:
@@ -451,7 +457,7 @@ async def test_another_subscription_and_none(net: Network) -> None:
         assert (await describe(net))["members"] == []
 
 
-async def test_assigned_by_hand_a_group_only_keeps_the_offsets(net: Network) -> None:
+async def test_with_manual_assignment_a_group_only_stores_offsets(net: Network) -> None:
     await write(net, 5)
 
     async with member(net, enable_auto_commit=False) as reader:
@@ -466,7 +472,7 @@ async def test_assigned_by_hand_a_group_only_keeps_the_offsets(net: Network) -> 
     assert (await offsets(net))[0] == 5
 
 
-async def test_latest_is_committed_though_nothing_was_read(net: Network) -> None:
+async def test_the_latest_offset_is_committed_although_nothing_was_read(net: Network) -> None:
     await write(net, 5)
 
     async with member(net, auto_offset_reset="latest") as reader:
@@ -480,7 +486,7 @@ async def test_latest_is_committed_though_nothing_was_read(net: Network) -> None
         assert [record.offset for record in await read(reader, 1)] == [5]
 
 
-async def test_without_a_reset_the_program_must_say_where_to_begin(net: Network) -> None:
+async def test_without_a_reset_policy_the_program_must_seek(net: Network) -> None:
     await write(net, 2)
 
     async with member(net, auto_offset_reset="none") as reader:
@@ -492,7 +498,7 @@ async def test_without_a_reset_the_program_must_say_where_to_begin(net: Network)
         assert len(await read(reader, 2)) == 2
 
 
-async def test_what_keeps_a_consumer_out_of_its_group_is_raised(net: Network) -> None:
+async def test_an_error_that_keeps_a_consumer_out_of_its_group_is_raised(net: Network) -> None:
     async with member(net, partition_assignment_strategy="range") as reader:
         reader.subscribe("t")
         await until(lambda: len(reader.assignment()) == 4, reader)
@@ -507,7 +513,7 @@ async def test_what_keeps_a_consumer_out_of_its_group_is_raised(net: Network) ->
             await until(lambda: False, reader)
 
 
-async def test_polls_without_a_timeout_get_there_too(net: Network) -> None:
+async def test_polls_without_a_timeout_join_and_read(net: Network) -> None:
     await write(net, 3)
 
     async with member(net) as reader:
@@ -520,7 +526,7 @@ async def test_polls_without_a_timeout_get_there_too(net: Network) -> None:
     assert seen == 3
 
 
-async def test_closing_at_once_leaves_nobody_behind(net: Network) -> None:
+async def test_closing_at_once_leaves_no_member_behind(net: Network) -> None:
     for _ in range(5):
         async with member(net) as reader:
             reader.subscribe("t")
@@ -529,7 +535,7 @@ async def test_closing_at_once_leaves_nobody_behind(net: Network) -> None:
     assert (await describe(net))["members"] == []
 
 
-async def test_bad_usage_is_told(net: Network) -> None:
+async def test_invalid_usage_is_refused(net: Network) -> None:
     async with AsyncConsumer(URL, transport=net) as alone:
         with pytest.raises(RuntimeError, match="group_id"):
             await alone.commit()

@@ -1,4 +1,4 @@
-"""Groups against a real gateway of two processes: each call may meet another one."""
+"""Groups on a real gateway of two processes: each call may reach the other process."""
 
 import asyncio
 import os
@@ -64,7 +64,7 @@ def topic(gateway: GatewayProcess) -> str:
 
 
 def write(gateway: GatewayProcess, topic: str, each: int) -> set[tuple[int, int]]:
-    """Write `each` records to every partition; return their places."""
+    """Write `each` records to every partition; return their partitions and offsets."""
     with Producer(gateway.url) as producer:
         futures = [
             producer.send(topic, str(n), partition=partition)
@@ -96,7 +96,7 @@ def generation(gateway: GatewayProcess, topic: str) -> int:
 
 
 class Ledger:
-    """Who reads what, as the members are told; and what was read."""
+    """The owner of each partition, from the members' callbacks; and the records read."""
 
     def __init__(self) -> None:
         self.seen: Counter[tuple[int, int]] = Counter()
@@ -133,7 +133,9 @@ class Ledger:
                     self.read(number, record)
 
 
-def test_consumers_share_while_members_come_and_go(gateway: GatewayProcess, topic: str) -> None:
+def test_consumers_share_partitions_while_members_join_and_leave(
+    gateway: GatewayProcess, topic: str
+) -> None:
     ledger = Ledger()
     written: set[tuple[int, int]] = set()
     stops = [threading.Event() for _ in range(3)]
@@ -153,7 +155,7 @@ def test_consumers_share_while_members_come_and_go(gateway: GatewayProcess, topi
         thread.join(20)
 
     assert ledger.mistakes == []
-    # Everyone left in order, so nothing was read twice.
+    # All members left cleanly, so nothing was read twice.
     assert ledger.seen == Counter(dict.fromkeys(written, 1))
 
 
@@ -165,14 +167,14 @@ def start_member(gateway: GatewayProcess, topic: str) -> subprocess.Popen[str]:
     )
 
 
-def test_when_a_consumer_is_killed_another_takes_over(gateway: GatewayProcess, topic: str) -> None:
+def test_another_consumer_takes_over_after_a_kill(gateway: GatewayProcess, topic: str) -> None:
     written = write(gateway, topic, 50)
     victim = start_member(gateway, topic)
     assert victim.stdout is not None
     lines = [victim.stdout.readline() for _ in range(25)]
     victim.send_signal(signal.SIGKILL)
     lines += victim.stdout.read().splitlines()
-    victim.wait(10)
+    victim.wait(60)
     victim.stdout.close()
     seen = Counter(tuple(map(int, line.split())) for line in lines if len(line.split()) == 2)
     with member(gateway, topic, enable_auto_commit=False) as heir:
@@ -181,11 +183,11 @@ def test_when_a_consumer_is_killed_another_takes_over(gateway: GatewayProcess, t
             assert time.monotonic() < give_up_s
             seen.update((r.partition, r.offset) for r in heir.poll(200))
 
-    # Nothing is lost; what was printed and not yet committed came twice: one poll of ten.
+    # Nothing is lost; records printed but not yet committed came twice: at most one poll of ten.
     assert sum(seen.values()) - len(written) <= 10
 
 
-def test_a_consumer_that_was_stopped_does_not_go_on_with_what_it_had(
+def test_a_resumed_consumer_does_not_return_its_prefetched_records(
     gateway: GatewayProcess, topic: str
 ) -> None:
     write(gateway, topic, 500)
@@ -204,9 +206,9 @@ def test_a_consumer_that_was_stopped_does_not_go_on_with_what_it_had(
         sleeper.kill()
     printed = len(sleeper.stdout.read().splitlines())
     sleeper.stdout.close()
-    sleeper.wait(10)
+    sleeper.wait(60)
 
-    # At most the poll it was in the middle of; its prefetched records would be many more.
+    # At most the poll that was interrupted; its prefetched records would be many more.
     assert printed <= 20
 
 
@@ -224,7 +226,9 @@ def test_a_static_member_restarts_without_a_rebalance(gateway: GatewayProcess, t
             assert len(other.assignment()) == 2
 
 
-def test_commits_inside_callbacks_and_after_the_end(gateway: GatewayProcess, topic: str) -> None:
+def test_commits_in_callbacks_succeed_and_commits_after_revocation_fail(
+    gateway: GatewayProcess, topic: str
+) -> None:
     write(gateway, topic, 5)
     revoked: list[TopicPartition] = []
     with Consumer(
@@ -251,7 +255,9 @@ def test_commits_inside_callbacks_and_after_the_end(gateway: GatewayProcess, top
             assert two.committed() == dict.fromkeys(two.assignment(), 4)
 
 
-def test_iterating_seeking_and_pausing(gateway: GatewayProcess, topic: str) -> None:
+def test_iterating_seeking_and_pausing_work_without_an_event_loop(
+    gateway: GatewayProcess, topic: str
+) -> None:
     written = write(gateway, topic, 5)
     with member(gateway, topic) as consumer:
         seen = set()
@@ -272,11 +278,13 @@ def test_iterating_seeking_and_pausing(gateway: GatewayProcess, topic: str) -> N
 
     assert seen == written
     with member(gateway, topic) as consumer:
-        # Closing committed the positions, and one had been moved back.
+        # Closing committed the positions, one of which was moved back by the seek.
         assert [(r.partition, r.offset) for r in consumer.poll(5000)] == [(0, 4)]
 
 
-def test_asynchronous_and_synchronous_members_share(gateway: GatewayProcess, topic: str) -> None:
+def test_asynchronous_and_synchronous_members_share_a_group(
+    gateway: GatewayProcess, topic: str
+) -> None:
     written = write(gateway, topic, 20)
 
     async def main() -> list[tuple[int, int]]:
@@ -286,7 +294,7 @@ def test_asynchronous_and_synchronous_members_share(gateway: GatewayProcess, top
             one.subscribe(pattern=f"{topic}")
             with Consumer(gateway.url, **settings) as two:  # type: ignore[arg-type]
                 two.subscribe(topic)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     while len(one.assignment()) != 2 or len(two.assignment()) != 2:
                         seen += [(r.partition, r.offset) for r in await one.poll(20)]
                         polled = await asyncio.to_thread(two.poll, 20)
@@ -300,7 +308,7 @@ def test_asynchronous_and_synchronous_members_share(gateway: GatewayProcess, top
     assert Counter(asyncio.run(main())) == Counter(dict.fromkeys(written, 1))
 
 
-def test_a_group_rides_out_a_gateway_that_restarts(tmp_path: Path) -> None:
+def test_a_group_survives_a_restart_of_the_gateway(tmp_path: Path) -> None:
     args = ("--workers", "2", "--log-level", "warning")
     first = start_gateway(tmp_path, *args)
     with Admin(first.url) as admin:

@@ -1,4 +1,4 @@
-"""Which records are sent together, and what happens when there is no room."""
+"""Which records share a batch, and what happens when the buffer is full."""
 
 from concurrent.futures import Future
 
@@ -12,7 +12,7 @@ def draft(size_bytes: int = 0) -> Draft:
 
 
 class Recorded:
-    """An accumulator for three records per batch, that notes what it calls."""
+    """An accumulator for three records per batch that records its calls."""
 
     def __init__(self, *, buffer_records: int = 100) -> None:
         self.begun: list[Queue] = []
@@ -45,7 +45,7 @@ def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
     assert held.hurried
 
 
-def test_a_record_larger_than_a_batch_travels_alone() -> None:
+def test_a_record_larger_than_a_batch_is_sent_alone() -> None:
     held = Recorded()
 
     held.offer()
@@ -55,7 +55,7 @@ def test_a_record_larger_than_a_batch_travels_alone() -> None:
     assert held.counts() == {0: [1, 1, 1]}
 
 
-def test_records_without_a_key_stay_together_and_then_move_on() -> None:
+def test_records_without_a_key_fill_a_batch_and_then_switch_partition() -> None:
     held = Recorded()
 
     for _ in range(12):
@@ -64,7 +64,7 @@ def test_records_without_a_key_stay_together_and_then_move_on() -> None:
     assert held.counts() == {0: [3], 1: [3], 2: [3]} | {0: [3, 3]}
 
 
-def test_a_sealed_batch_takes_no_more_records() -> None:
+def test_a_sealed_batch_accepts_no_more_records() -> None:
     held = Recorded()
     held.offer()
     [queue] = held.begun
@@ -77,7 +77,7 @@ def test_a_sealed_batch_takes_no_more_records() -> None:
     assert len(held.begun) == 1, "one drain at a time"
 
 
-def test_a_drain_that_found_nothing_is_begun_again_by_the_next_record() -> None:
+def test_a_drain_that_ended_is_started_again_by_the_next_record() -> None:
     held = Recorded()
     held.offer()
     [queue] = held.begun
@@ -89,7 +89,7 @@ def test_a_drain_that_found_nothing_is_begun_again_by_the_next_record() -> None:
     assert held.begun == [queue, queue]
 
 
-def test_a_full_buffer_refuses_and_calls_back_when_there_is_room() -> None:
+def test_a_full_buffer_refuses_and_calls_back_when_it_has_room() -> None:
     held = Recorded(buffer_records=2)
     called: list[str] = []
     held.offer()
@@ -106,7 +106,7 @@ def test_a_full_buffer_refuses_and_calls_back_when_there_is_room() -> None:
     assert held.offer()
 
 
-def test_halves_are_sent_in_order_before_what_waits() -> None:
+def test_halves_are_sent_in_order_before_later_batches() -> None:
     held = Recorded()
     for _ in range(4):
         held.offer()
@@ -123,7 +123,7 @@ def test_halves_are_sent_in_order_before_what_waits() -> None:
     assert held.accumulator.held_records == 4
 
 
-def test_a_flush_waits_for_the_halves_of_what_it_waited_for() -> None:
+def test_a_flush_waits_for_both_halves_of_a_split_batch() -> None:
     held = Recorded()
     held.offer()
     held.offer()
@@ -138,7 +138,7 @@ def test_a_flush_waits_for_the_halves_of_what_it_waited_for() -> None:
     assert not held.accumulator.holds_up_to(number)
 
 
-def test_after_closing_nothing_is_taken() -> None:
+def test_no_record_is_accepted_after_closing() -> None:
     held = Recorded()
     held.accumulator.close()
 

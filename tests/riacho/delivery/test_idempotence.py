@@ -1,4 +1,4 @@
-"""What numbered batches promise: each record once and in order, whatever the network does.
+"""The promises of numbered batches: each record once and in order, despite network faults.
 
 A real gateway in this process, behind networks that fail on purpose.
 """
@@ -66,7 +66,7 @@ async def texts(net: Network, partition: int = 0) -> list[str]:
 
 
 def numbers(requests: list[httpx.Request]) -> list[tuple[int, int]]:
-    """Return epoch and sequence of each request."""
+    """Return the epoch and the sequence of each request."""
     return [
         (int(r.headers["riacho-producer-epoch"]), int(r.headers["riacho-sequence"]))
         for r in requests
@@ -86,7 +86,9 @@ async def outcomes(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_in_a_storm_each_record_is_written_once_and_in_order(net: Network, seed: int) -> None:
+async def test_in_a_storm_of_faults_each_record_is_written_once_and_in_order(
+    net: Network, seed: int
+) -> None:
     storm = Storm(net, seed)
     async with producer(storm, batch_size=400) as sender:
         futures = []
@@ -107,7 +109,7 @@ async def test_in_a_storm_each_record_is_written_once_and_in_order(net: Network,
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_in_a_storm_that_lasts_too_long_everyone_is_told_the_truth(
+async def test_in_a_long_storm_of_faults_every_reported_outcome_is_true(
     net: Network, seed: int
 ) -> None:
     storm = Storm(net, seed, late_s=0.03)
@@ -130,7 +132,7 @@ async def test_in_a_storm_that_lasts_too_long_everyone_is_told_the_truth(
                 assert written[one.offset] == n
 
 
-async def test_a_lost_reply_costs_nothing(net: Network) -> None:
+async def test_a_lost_reply_is_retried_without_a_duplicate(net: Network) -> None:
     net.lost_replies = 3
 
     async with producer(net) as sender:
@@ -141,7 +143,7 @@ async def test_a_lost_reply_costs_nothing(net: Network) -> None:
     assert len(net.produced) == 6
 
 
-async def test_five_batches_of_a_partition_are_in_the_air(net: Network) -> None:
+async def test_up_to_five_batches_of_a_partition_are_in_flight(net: Network) -> None:
     net.gate.clear()
     async with producer(net, batch_size=70) as sender:
         for n in range(8):
@@ -154,7 +156,7 @@ async def test_five_batches_of_a_partition_are_in_the_air(net: Network) -> None:
     assert await texts(net) == [str(n) for n in range(8)]
 
 
-async def test_a_batch_that_came_too_early_waits_for_those_before_it(net: Network) -> None:
+async def test_a_batch_refused_as_out_of_order_is_retried_after_earlier_ones(net: Network) -> None:
     net.before.extend([OVERLOADED, OUT_OF_ORDER, OUT_OF_ORDER, OVERLOADED])
 
     async with producer(net, batch_size=70) as sender:
@@ -165,7 +167,9 @@ async def test_a_batch_that_came_too_early_waits_for_those_before_it(net: Networ
     assert {epoch for epoch, _ in numbers(net.produced)} == {0}, "no number was lost"
 
 
-async def test_one_id_serves_all_partitions_and_is_asked_for_until_it_comes(net: Network) -> None:
+async def test_one_producer_id_serves_all_partitions_and_is_requested_until_granted(
+    net: Network,
+) -> None:
     net.before_call.extend([refused, OVERLOADED])
 
     async with producer(net) as sender:
@@ -176,7 +180,7 @@ async def test_one_id_serves_all_partitions_and_is_asked_for_until_it_comes(net:
     assert len({r.headers["riacho-producer-id"] for r in net.produced}) == 1
 
 
-async def test_without_an_id_nothing_was_written(net: Network) -> None:
+async def test_without_a_producer_id_nothing_is_written(net: Network) -> None:
     net.lost_posts = set(range(10_000))
 
     async with producer(net, delivery_timeout_ms=50) as sender:
@@ -187,7 +191,7 @@ async def test_without_an_id_nothing_was_written(net: Network) -> None:
     assert net.produced == []
 
 
-async def test_a_gateway_that_gives_no_ids_says_so_at_once(net: Network) -> None:
+async def test_a_permanent_refusal_of_a_producer_id_is_raised_at_once(net: Network) -> None:
     net.before_call.append(problem(400, "INVALID_REQUEST", retryable=False))
 
     async with producer(net) as sender:
@@ -195,7 +199,7 @@ async def test_a_gateway_that_gives_no_ids_says_so_at_once(net: Network) -> None
             await sender.send_and_wait("t", "v")
 
 
-async def test_a_late_copy_of_what_was_given_up_is_shut_out(net: Network) -> None:
+async def test_a_late_copy_of_a_batch_that_was_given_up_is_fenced(net: Network) -> None:
     held: list[httpx.Request] = []
 
     def swallow(request: httpx.Request) -> httpx.Response:
@@ -216,7 +220,7 @@ async def test_a_late_copy_of_what_was_given_up_is_shut_out(net: Network) -> Non
     assert numbers(net.produced)[-2] == (1, 0)
 
 
-async def test_one_record_that_is_refused_takes_nobody_with_it(net: Network) -> None:
+async def test_a_refused_record_does_not_affect_others(net: Network) -> None:
     values = [b"a", b"b", b"x" * (2 * MIB), b"c", b"d", b"y" * (2 * MIB), b"e"]
 
     async with producer(net, batch_size=MIB, linger_ms=20) as sender:
@@ -227,7 +231,7 @@ async def test_one_record_that_is_refused_takes_nobody_with_it(net: Network) -> 
     assert [record.value for record in await read(net)] == [b"a", b"b", b"c", b"d", b"e"]
 
 
-async def test_halves_of_a_refused_batch_keep_their_numbers(net: Network) -> None:
+async def test_halves_of_a_refused_batch_keep_their_sequences(net: Network) -> None:
     net.gate.clear()
     net.before.append(problem(413, "MESSAGE_TOO_LARGE", retryable=False))
 
@@ -242,9 +246,9 @@ async def test_halves_of_a_refused_batch_keep_their_numbers(net: Network) -> Non
     assert {epoch for epoch, _ in numbers(net.produced)} == {0}
 
 
-async def test_a_lost_reply_and_a_bad_record_together(net: Network) -> None:
+async def test_a_lost_reply_and_a_refused_record_are_handled_together(net: Network) -> None:
     bad = problem(413, "MESSAGE_TOO_LARGE", retryable=False)
-    # The batch is lost, then refused; then its first half is.
+    # The batch is lost, then refused; then its first half is refused.
     net.before.extend([raise_lost, bad, bad])
 
     async with producer(net, linger_ms=20) as sender:
@@ -254,7 +258,7 @@ async def test_a_lost_reply_and_a_bad_record_together(net: Network) -> None:
     assert await texts(net) == ["1"]
 
 
-async def test_what_is_given_up_makes_those_behind_it_begin_anew(net: Network) -> None:
+async def test_later_batches_continue_in_a_new_epoch_after_one_is_given_up(net: Network) -> None:
     net.before.append(problem(400, "INVALID_REQUEST", retryable=False))
 
     async with producer(net, batch_size=70) as sender:
@@ -267,8 +271,10 @@ async def test_what_is_given_up_makes_those_behind_it_begin_anew(net: Network) -
     assert numbers(net.produced)[-1] == (1, 4)
 
 
-async def test_what_may_be_behind_something_in_doubt_is_in_doubt_as_well(net: Network) -> None:
-    # The first two are lost, then the first is refused for good and the second comes too early.
+async def test_a_batch_after_one_with_an_unknown_outcome_has_an_unknown_outcome_too(
+    net: Network,
+) -> None:
+    # The first two are lost, then the first is refused and the second is out of order.
     bad = problem(400, "INVALID_REQUEST", retryable=False)
     net.before.extend([raise_lost, raise_lost, bad, OUT_OF_ORDER, OUT_OF_ORDER])
     async with producer(net, batch_size=70) as sender:
@@ -280,8 +286,8 @@ async def test_what_may_be_behind_something_in_doubt_is_in_doubt_as_well(net: Ne
     assert await texts(net) == ["2"]
 
 
-async def test_what_came_too_early_until_its_time_was_up_may_still_come(net: Network) -> None:
-    # A copy that the network made of it passes as soon as those before it are there.
+async def test_a_batch_out_of_order_until_its_timeout_has_an_unknown_outcome(net: Network) -> None:
+    # A copy in the network is accepted as soon as the batches before it are written.
     net.before.extend([OUT_OF_ORDER] * 100_000)
 
     async with producer(net, delivery_timeout_ms=300) as sender:
@@ -293,7 +299,7 @@ async def test_what_came_too_early_until_its_time_was_up_may_still_come(net: Net
 
 
 @pytest.mark.parametrize("refusal", [OUT_OF_ORDER, UNKNOWN_PRODUCER])
-async def test_numbers_that_the_gateway_forgot_are_replaced(net: Network, refusal: Fault) -> None:
+async def test_sequences_that_the_gateway_forgot_are_replaced(net: Network, refusal: Fault) -> None:
     async with producer(net) as sender:
         await sender.send_and_wait("t", "0", partition=0)
         net.before.append(refusal)
@@ -304,7 +310,7 @@ async def test_numbers_that_the_gateway_forgot_are_replaced(net: Network, refusa
     assert len(ids) == (2 if refusal is UNKNOWN_PRODUCER else 1)
 
 
-async def test_what_may_have_been_written_under_forgotten_numbers_is_in_doubt(
+async def test_a_batch_possibly_written_under_forgotten_sequences_has_an_unknown_outcome(
     net: Network,
 ) -> None:
     net.lost_replies = 1
@@ -318,7 +324,7 @@ async def test_what_may_have_been_written_under_forgotten_numbers_is_in_doubt(
     assert await texts(net) == ["0", "1"]
 
 
-async def test_a_topic_that_was_made_anew_knows_no_numbers(net: Network) -> None:
+async def test_a_recreated_topic_starts_with_new_sequences(net: Network) -> None:
     async with producer(net) as sender, AsyncAdmin(URL, transport=net) as admin:
         await sender.send_and_wait("t", "old", partition=0)
         await admin.delete_topic("t")
@@ -328,7 +334,7 @@ async def test_a_topic_that_was_made_anew_knows_no_numbers(net: Network) -> None
     assert await texts(net) == ["new"]
 
 
-async def test_a_duplicate_that_is_no_longer_remembered_is_written_somewhere(
+async def test_a_forgotten_duplicate_succeeds_without_an_offset(
     net: Network,
 ) -> None:
     net.lost_replies = 1
@@ -341,7 +347,7 @@ async def test_a_duplicate_that_is_no_longer_remembered_is_written_somewhere(
     assert await texts(net) == ["v"]
 
 
-async def test_closing_in_a_hurry_leaves_nothing_behind(net: Network) -> None:
+async def test_closing_with_a_timeout_leaves_no_tasks_behind(net: Network) -> None:
     net.gate.clear()
     sender = producer(net, batch_size=70)
     futures = [await sender.send("t", str(n), partition=0) for n in range(8)]
@@ -355,7 +361,9 @@ async def test_closing_in_a_hurry_leaves_nothing_behind(net: Network) -> None:
     assert client_tasks() == []
 
 
-async def test_without_idempotence_one_is_in_the_air_and_a_retry_may_double(net: Network) -> None:
+async def test_without_idempotence_one_batch_is_in_flight_and_a_retry_may_duplicate(
+    net: Network,
+) -> None:
     net.lost_replies = 1
 
     async with producer(net, batch_size=70, enable_idempotence=False) as sender:
@@ -367,7 +375,7 @@ async def test_without_idempotence_one_is_in_the_air_and_a_retry_may_double(net:
     assert net.called == []
 
 
-async def test_without_answers_there_is_no_idempotence(net: Network) -> None:
+async def test_with_acks_0_there_is_no_idempotence(net: Network) -> None:
     async with producer(net, acks=0) as sender:
         await sender.send_and_wait("t", "v")
 
@@ -376,7 +384,7 @@ async def test_without_answers_there_is_no_idempotence(net: Network) -> None:
         producer(net, acks=0, enable_idempotence=True)
 
 
-async def test_settings_that_would_break_the_promise_are_refused(net: Network) -> None:
+async def test_settings_that_would_break_order_are_refused(net: Network) -> None:
     with pytest.raises(ValueError, match="1 to 5, as many as the gateway remembers"):
         producer(net, max_in_flight_per_partition=6)
     with pytest.raises(ValueError, match="1 to 1, or order would be lost"):
@@ -391,7 +399,7 @@ async def test_settings_that_would_break_the_promise_are_refused(net: Network) -
         net.gate.set()
 
 
-def test_sequences_begin_at_zero_again_after_two_to_the_31() -> None:
+def test_sequences_wrap_to_zero_after_two_to_the_31() -> None:
     numbering = Numbering()
     numbering.next_sequence = SEQUENCES - 2
 
@@ -402,7 +410,7 @@ def test_sequences_begin_at_zero_again_after_two_to_the_31() -> None:
     assert batch.halves()[1].sequence == SEQUENCES - 2
 
 
-def test_after_the_last_epoch_another_id_is_needed() -> None:
+def test_after_the_last_epoch_a_new_producer_id_is_needed() -> None:
     numbering = Numbering()
     numbering.producer_id, numbering.epoch = 2, EPOCH_MAX - 1
 

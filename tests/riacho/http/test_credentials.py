@@ -1,4 +1,4 @@
-"""Who the client says it is."""
+"""How the client authenticates: not at all, by token, or by a signature."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ FUNCTION = "https://abc.lambda-url.eu-central-1.on.aws"
 def sent(
     url: str, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], **request: object
 ) -> httpx.Request:
-    """Return a request as it would go over the wire."""
+    """Return a request as it is sent."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     seen: list[httpx.Request] = []
@@ -38,11 +38,11 @@ def sent(
     return only
 
 
-def test_nothing_is_said_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_settings_no_credentials_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "authorization" not in sent(API, monkeypatch, {}).headers
 
 
-def test_a_token_is_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_sent_as_a_bearer_header(monkeypatch: pytest.MonkeyPatch) -> None:
     request = sent(API, monkeypatch, {"RIACHO_TOKEN": "secret"})
 
     assert request.headers["authorization"] == "Bearer secret"
@@ -58,13 +58,13 @@ AWS = {
 
 
 @pytest.mark.parametrize(("url", "service"), [(API, "execute-api"), (FUNCTION, "lambda")])
-def test_a_signature_is_of_what_is_sent(
+def test_the_signature_covers_the_request_as_sent(
     url: str, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = {"at": "2026-01-01T00:00:00Z", "x": "a b,c"}
     request = sent(url, monkeypatch, AWS, json={"records": []}, params=params)
 
-    # What AWS does: it signs what has arrived with the same secret, and compares.
+    # Like AWS, sign the received request with the same secret, and compare.
     expected = AWSRequest(
         "POST", f"{url}/v1/topics/a%20b/records", data=request.content, params=params
     )
@@ -86,12 +86,12 @@ def test_a_signature_is_of_what_is_sent(
         ({"RIACHO_AUTH": "aws", "RIACHO_TOKEN": "x"}, "exclude"),
     ],
 )
-def test_what_nobody_understands_is_refused(environment: dict[str, str], reason: str) -> None:
+def test_unknown_settings_are_refused(environment: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidConfig, match=reason):
         auth_of(API, environment)
 
 
-def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     nowhere = {"AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere"}

@@ -1,4 +1,4 @@
-"""Bodies: what is encoded is decoded, in both formats."""
+"""Bodies are encoded and decoded in both formats."""
 
 import json
 
@@ -22,7 +22,7 @@ def columns_of(rows: list[tuple[int, bytes | None, bytes | None, tuple[()]]]) ->
 
 
 @given(ROWS, st.sampled_from(["lz4", "zstd", "none"]))
-def test_arrow_bodies_carry_every_record(rows: list, compression: wire.Compression) -> None:
+def test_arrow_bodies_contain_every_record(rows: list, compression: wire.Compression) -> None:
     body, headers = wire.encode_records(columns_of(rows), compression)
 
     table = ipc.open_stream(body).read_all()
@@ -45,7 +45,7 @@ def arrow_reply(*batches: tuple[int, list[bytes]]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_offsets_come_from_the_base_of_each_batch() -> None:
+def test_offsets_are_counted_from_the_base_of_each_batch() -> None:
     reply = arrow_reply((10, [b"a", b"b"]), (20, [b"c"]))
 
     records = wire.decode_arrow("t", 3, reply, 10)
@@ -58,14 +58,14 @@ def test_offsets_come_from_the_base_of_each_batch() -> None:
 
 
 @pytest.mark.parametrize(("start", "offsets"), [(11, [11, 20]), (12, [20]), (21, [])])
-def test_rows_before_the_asked_offset_are_skipped(start: int, offsets: list[int]) -> None:
+def test_rows_before_the_requested_offset_are_skipped(start: int, offsets: list[int]) -> None:
     reply = arrow_reply((10, [b"a", b"b"]), (20, [b"c"]))
 
     assert [r.offset for r in wire.decode_arrow("t", 0, reply, start)] == offsets
 
 
 @pytest.mark.parametrize(("start", "offsets"), [(0, [3, 7, 8]), (4, [7, 8]), (9, [])])
-def test_offsets_may_come_in_a_column(start: int, offsets: list[int]) -> None:
+def test_offsets_can_be_in_a_column(start: int, offsets: list[int]) -> None:
     batch = record_batch([1, 2, 3], [None] * 3, [b"a", b"b", b"c"])
     batch = batch.append_column("offset", pa.array([3, 7, 8], pa.int64()))
     sink = pa.BufferOutputStream()
@@ -98,7 +98,7 @@ def test_without_pyarrow_the_body_is_json(monkeypatch: pytest.MonkeyPatch) -> No
     }
 
 
-def test_json_replies_may_mix_text_and_base64() -> None:
+def test_json_replies_can_mix_text_and_base64() -> None:
     reply = [
         {"offset": 1, "timestamp": 2, "key": "k", "value_base64": "/w==", "headers": []},
         {
@@ -128,22 +128,22 @@ def test_json_replies_may_mix_text_and_base64() -> None:
         (True, b"true"),
     ],
 )
-def test_payloads_become_bytes_as_the_gateway_would(payload: object, stored: bytes) -> None:
+def test_payloads_are_encoded_as_by_the_gateway(payload: object, stored: bytes) -> None:
     assert payload_bytes(payload) == stored  # type: ignore[arg-type]
 
 
-def test_what_is_no_json_is_refused_with_advice() -> None:
+def test_a_value_that_is_not_json_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match="give bytes, text or plain JSON"):
         payload_bytes(object())  # type: ignore[arg-type]
 
 
-def test_headers_by_name_or_as_pairs() -> None:
+def test_headers_can_be_a_mapping_or_pairs() -> None:
     assert header_pairs({"a": "1"}) == (("a", b"1"),)
     assert header_pairs([("a", b"1"), ("a", None)]) == (("a", b"1"), ("a", None))
     assert header_pairs(None) == ()
 
 
-def test_a_record_reads_its_value() -> None:
+def test_a_record_decodes_its_value_and_key() -> None:
     record = Record("t", 0, 0, 0, b"k", b'{"a":1}')
 
     assert (record.text(), record.json(), record.key_text()) == ('{"a":1}', {"a": 1}, "k")

@@ -1,6 +1,6 @@
-"""What a producer promises: order, honest errors, bounded memory.
+"""The promises of a producer: order, truthful errors, bounded memory.
 
-A real gateway in this process, behind a network that loses and refuses on purpose.
+A real gateway in this process, behind a network that loses and refuses requests on purpose.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def read_all(net: Network) -> list[Record]:
         return records
 
 
-async def test_a_record_comes_back_as_it_was_sent(net: Network) -> None:
+async def test_a_record_is_read_back_as_it_was_sent(net: Network) -> None:
     async with producer(net) as sender:
         metadata = await sender.send_and_wait(
             "t", "välue", key=b"\xff", headers={"h": "1"}, timestamp_ms=1234
@@ -68,7 +68,7 @@ async def test_a_record_comes_back_as_it_was_sent(net: Network) -> None:
     assert metadata == RecordMetadata("t", metadata.partition, 0, 1234)
 
 
-async def test_keys_go_where_kafka_would_send_them(net: Network) -> None:
+async def test_keys_are_assigned_to_partitions_as_in_kafka(net: Network) -> None:
     async with producer(net) as sender:
         for n in range(20):
             await sender.send("t", str(n), key=f"key-{n}")
@@ -89,7 +89,7 @@ async def test_order_survives_refusals_and_lost_replies(net: Network) -> None:
     assert [int(record.text()) for record in await read_all(net)] == list(range(50))
 
 
-async def test_what_gathers_while_a_request_is_out_is_the_next_request(net: Network) -> None:
+async def test_records_sent_during_a_request_share_the_next_request(net: Network) -> None:
     net.gate.clear()
     async with producer(net) as sender:
         await sender.send("t", "first", partition=0)
@@ -103,7 +103,7 @@ async def test_what_gathers_while_a_request_is_out_is_the_next_request(net: Netw
     assert len(net.produced) == 2
 
 
-async def test_partitions_are_sent_side_by_side_up_to_a_limit(net: Network) -> None:
+async def test_partitions_are_sent_concurrently_up_to_max_in_flight(net: Network) -> None:
     net.gate.clear()
     async with producer(net, max_in_flight=2) as sender:
         for partition in range(3):
@@ -116,7 +116,7 @@ async def test_partitions_are_sent_side_by_side_up_to_a_limit(net: Network) -> N
     assert len(net.produced) == 3
 
 
-async def test_what_cannot_be_retried_is_told_at_once(net: Network) -> None:
+async def test_an_error_that_is_not_retryable_is_raised_at_once(net: Network) -> None:
     net.before.append(problem(400, "INVALID_REQUEST", retryable=False))
 
     async with producer(net) as sender:
@@ -133,7 +133,9 @@ async def test_what_cannot_be_retried_is_told_at_once(net: Network) -> None:
     assert len(net.produced) == 1
 
 
-async def test_a_gateway_that_stays_away_leaves_nothing_written(net: Network) -> None:
+async def test_with_an_unreachable_gateway_delivery_times_out_and_nothing_is_written(
+    net: Network,
+) -> None:
     net.before.extend([refused] * 1000)
 
     async with producer(net, delivery_timeout_ms=2000) as sender:
@@ -144,7 +146,7 @@ async def test_a_gateway_that_stays_away_leaves_nothing_written(net: Network) ->
     assert len(net.produced) > 1
 
 
-async def test_one_lost_reply_makes_the_outcome_unknown_for_good(net: Network) -> None:
+async def test_after_one_lost_reply_the_outcome_stays_unknown(net: Network) -> None:
     net.lost_replies = 1
     net.before.extend([None] + [refused] * 1000)
 
@@ -155,7 +157,7 @@ async def test_one_lost_reply_makes_the_outcome_unknown_for_good(net: Network) -
     assert raised.value.may_have_applied
 
 
-async def test_no_retries_means_at_most_once(net: Network) -> None:
+async def test_without_retries_a_record_is_sent_at_most_once(net: Network) -> None:
     net.lost_replies = 1
 
     async with producer(net, retries=0) as sender:
@@ -165,7 +167,7 @@ async def test_no_retries_means_at_most_once(net: Network) -> None:
     assert len(net.produced) == 1
 
 
-async def test_one_bad_record_does_not_take_its_neighbours_with_it(net: Network) -> None:
+async def test_a_refused_record_does_not_affect_others(net: Network) -> None:
     async with producer(net, linger_ms=20) as sender:
         values = [b"a", b"b", b"x" * (2 * MIB), b"c", b"d"]
         futures = [await sender.send("t", value, partition=0) for value in values]
@@ -181,7 +183,7 @@ async def test_one_bad_record_does_not_take_its_neighbours_with_it(net: Network)
     assert [record.value for record in await read_all(net)] == [b"a", b"b", b"c", b"d"]
 
 
-async def test_a_topic_that_is_not_there_is_told_by_send(net: Network) -> None:
+async def test_send_raises_for_an_unknown_topic_or_partition(net: Network) -> None:
     async with producer(net) as sender:
         with pytest.raises(UnknownTopicOrPartition, match="nope"):
             await sender.send("nope", "v")
@@ -189,7 +191,7 @@ async def test_a_topic_that_is_not_there_is_told_by_send(net: Network) -> None:
             await sender.send("t", "v", partition=3)
 
 
-async def test_a_topic_that_was_deleted_is_noticed(net: Network) -> None:
+async def test_a_deleted_topic_is_detected(net: Network) -> None:
     async with producer(net) as sender, AsyncAdmin(URL, transport=net) as admin:
         await sender.send_and_wait("t", "v")
         await admin.delete_topic("t")
@@ -199,7 +201,7 @@ async def test_a_topic_that_was_deleted_is_noticed(net: Network) -> None:
             await sender.send("t", "v")
 
 
-async def test_new_partitions_are_used_once_the_count_is_old(net: Network) -> None:
+async def test_new_partitions_are_used_after_metadata_max_age(net: Network) -> None:
     async with (
         producer(net, metadata_max_age_ms=0) as sender,
         AsyncAdmin(URL, transport=net) as admin,
@@ -228,7 +230,7 @@ async def test_a_full_buffer_waits_and_then_refuses(net: Network) -> None:
     assert len(await read_all(net)) == 4
 
 
-async def test_room_is_given_to_who_waits_for_it(net: Network) -> None:
+async def test_waiting_sends_continue_when_the_buffer_has_room(net: Network) -> None:
     net.gate.clear()
     async with producer(net, buffer_memory=2000, batch_size=1000) as sender:
         senders = [
@@ -241,13 +243,13 @@ async def test_room_is_given_to_who_waits_for_it(net: Network) -> None:
     assert len(await read_all(net)) == 10
 
 
-async def test_a_record_that_can_never_fit_is_refused(net: Network) -> None:
+async def test_a_record_larger_than_the_buffer_is_refused(net: Network) -> None:
     async with producer(net, buffer_memory=2000, batch_size=1000) as sender:
         with pytest.raises(RecordTooLarge, match="buffer_memory"):
             await sender.send("t", b"x" * 3000)
 
 
-async def test_closing_sends_what_is_held(net: Network) -> None:
+async def test_closing_sends_buffered_records(net: Network) -> None:
     async with producer(net, linger_ms=60_000) as sender:
         futures = [await sender.send("t", str(n)) for n in range(10)]
 
@@ -257,7 +259,7 @@ async def test_closing_sends_what_is_held(net: Network) -> None:
         await sender.send("t", "late")
 
 
-async def test_closing_in_a_hurry_tells_everyone_the_truth(net: Network) -> None:
+async def test_closing_with_a_timeout_reports_the_true_outcome_of_each_record(net: Network) -> None:
     net.gate.clear()
     sender = producer(net, max_in_flight=1)
     flying = await sender.send("t", "v", partition=0)
@@ -276,7 +278,7 @@ async def test_closing_in_a_hurry_tells_everyone_the_truth(net: Network) -> None
     assert client_tasks() == []
 
 
-async def test_a_flush_may_be_given_up_and_sending_goes_on(net: Network) -> None:
+async def test_a_flush_can_time_out_and_sending_continues(net: Network) -> None:
     net.gate.clear()
     async with producer(net) as sender:
         future = await sender.send("t", "v")
@@ -286,7 +288,7 @@ async def test_a_flush_may_be_given_up_and_sending_goes_on(net: Network) -> None
         await future
 
 
-async def test_callbacks_get_the_outcome_and_may_fail_themselves(net: Network) -> None:
+async def test_callbacks_receive_the_outcome_and_their_own_errors_are_ignored(net: Network) -> None:
     net.before.extend([None, problem(400, "INVALID_REQUEST", retryable=False)])
     seen: list[tuple[RecordMetadata | None, RiachoError | None]] = []
 
@@ -305,7 +307,7 @@ async def test_callbacks_get_the_outcome_and_may_fail_themselves(net: Network) -
     assert isinstance(seen[1][1], Rejected)
 
 
-async def test_someone_who_stops_waiting_does_not_withdraw_the_record(net: Network) -> None:
+async def test_cancelling_a_future_does_not_withdraw_its_record(net: Network) -> None:
     async with producer(net) as sender:
         future = await sender.send("t", "v")
         future.cancel()
@@ -314,7 +316,7 @@ async def test_someone_who_stops_waiting_does_not_withdraw_the_record(net: Netwo
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "gzip", "none"])
-async def test_every_compression_is_understood(net: Network, compression: str) -> None:
+async def test_every_compression_is_supported(net: Network, compression: str) -> None:
     async with producer(net, compression_type=compression) as sender:
         await sender.send_and_wait("t", "v" * 1000, headers={"a": "b"})
 
@@ -322,7 +324,7 @@ async def test_every_compression_is_understood(net: Network, compression: str) -
     assert record.text() == "v" * 1000
 
 
-async def test_without_pyarrow_json_does_the_same(
+async def test_records_are_sent_as_json_without_pyarrow(
     net: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("riacho.http.wire.has_arrow", lambda: False)
@@ -335,14 +337,14 @@ async def test_without_pyarrow_json_does_the_same(
 
 
 @pytest.mark.parametrize(("acks", "offset"), [("all", 0), (-1, 0), (1, 0), (0, -1)])
-async def test_acks(net: Network, acks: str | int, offset: int) -> None:
+async def test_every_value_of_acks_is_supported(net: Network, acks: str | int, offset: int) -> None:
     async with producer(net, acks=acks) as sender:
         metadata = await sender.send_and_wait("t", "v")
 
     assert metadata.offset == offset
 
 
-async def test_settings_are_checked(net: Network) -> None:
+async def test_invalid_settings_are_refused(net: Network) -> None:
     with pytest.raises(InvalidAcks):
         producer(net, acks=2)
     with pytest.raises(ValueError, match="compression_type"):
@@ -359,7 +361,7 @@ async def test_settings_are_checked(net: Network) -> None:
         AsyncProducer("localhost:8080")
 
 
-def test_defaults_are_those_that_kafka_users_know() -> None:
+def test_defaults_are_those_of_kafka() -> None:
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(AsyncProducer.__init__).parameters.items()
@@ -374,7 +376,7 @@ def test_defaults_are_those_that_kafka_users_know() -> None:
     assert defaults["transaction_timeout_ms"] == 60_000
 
 
-async def test_records_linger_for_company_unless_someone_flushes(net: Network) -> None:
+async def test_records_wait_for_linger_ms_unless_flushed(net: Network) -> None:
     async with producer(net, linger_ms=60_000) as sender:
         for n in range(10):
             await sender.send("t", str(n), partition=0)
@@ -386,13 +388,13 @@ async def test_records_linger_for_company_unless_someone_flushes(net: Network) -
     assert len(net.produced) == 1
 
 
-async def test_an_unreachable_gateway_is_asked_for_as_long_as_send_may_block() -> None:
+async def test_send_retries_an_unreachable_gateway_for_max_block_ms() -> None:
     async with AsyncProducer("http://127.0.0.1:1", max_block_ms=50, retry_backoff_ms=1) as sender:
         with pytest.raises(GatewayUnreachable, match="no connection to http"):
             await sender.send("t", "v")
 
 
-async def test_a_hundred_senders_at_once_lose_nothing(net: Network) -> None:
+async def test_a_hundred_concurrent_senders_lose_no_record(net: Network) -> None:
     net.before.extend([refused, None, OVERLOADED, None] * 3)
 
     async def send_some(sender: AsyncProducer, name: int) -> None:

@@ -5,7 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from riacho.spark import RiachoDataSource
-from service.jobs.spark import session
+from service.jobs.runners.spark_session import session
+from tests.riacho.spark.queries import is_too_busy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,11 +33,6 @@ def begin(
         .option("checkpointLocation", f"{folder}/checkpoint")
     )
     return writer.trigger(availableNow=True).start() if now else writer.start()
-
-
-def is_too_busy(error: BaseException | None) -> bool:
-    """Whether a worker did not start in the ten seconds that Spark gives it, whatever is set."""
-    return error is not None and "failed to connect back" in str(error)
 
 
 def main(url: str, topic: str, folder: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from riacho.records import TopicPartition
-from riacho.spark.read.options import Place, ReadOptions, batch_options, stream_options
+from riacho.spark.read.options import Boundary, ReadOptions, batch_options, stream_options
 from storage.errors import InvalidConfig
 
 BASE = {"url": "http://gateway:8080", "subscribe": "a"}
@@ -35,18 +35,18 @@ def test_a_time_is_preferred_to_times_and_those_to_offsets() -> None:
     times = '{"a": {"0": 5}}'
     zero = TopicPartition("a", 0)
 
-    assert batch().start == Place(end="earliest")
-    assert batch(startingOffsets='{"a": {"0": -2}}').start == Place(offsets={zero: -2})
-    assert batch(startingOffsetsByTimestamp=times, startingOffsets="earliest").start == Place(
+    assert batch().start == Boundary(end="earliest")
+    assert batch(startingOffsets='{"a": {"0": -2}}').start == Boundary(offsets={zero: -2})
+    assert batch(startingOffsetsByTimestamp=times, startingOffsets="earliest").start == Boundary(
         times_ms={zero: 5}
     )
-    assert batch(endingTimestamp="7", endingOffsetsByTimestamp=times).end == Place(at_ms=7)
+    assert batch(endingTimestamp="7", endingOffsetsByTimestamp=times).end == Boundary(at_ms=7)
 
 
 def test_a_stream_begins_at_the_end() -> None:
     options = stream_options(BASE | {"maxOffsetsPerTrigger": "10", "maxTriggerDelay": "2m"})
 
-    assert options.start == Place(end="latest")
+    assert options.start == Boundary(end="latest")
     assert options.max_offsets_per_trigger == 10
     assert options.max_trigger_delay_ms == 120_000
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from riacho.records import TopicPartition
 from riacho.spark.read import planning
 from riacho.spark.read.filters import pushed
-from riacho.spark.read.options import Place
+from riacho.spark.read.options import Boundary
 from riacho.spark.read.planning import Extent, Span, kept, limited, resolved, tasks
 from riacho.spark.read.ranges import EVERYTHING, GROUP_RANGES, Bounds, StoredRange, groups, wanted
 from storage.errors import InvalidConfig, OffsetOutOfRange
@@ -141,24 +141,24 @@ def late(partition: TopicPartition, extent: Extent) -> int:
 def test_places_are_offsets_of_each_partition() -> None:
     extents = {ZERO: Extent(log_start=3, end=9), ONE: Extent(log_start=0, end=5)}
 
-    def at(place: Place, found: dict[TopicPartition, int | None] | None = None) -> list[int]:
+    def at(place: Boundary, found: dict[TopicPartition, int | None] | None = None) -> list[int]:
         return [*resolved("startingOffsets", place, extents, found or {}, late).values()]
 
-    assert at(Place(end="earliest")) == [3, 0]
-    assert at(Place(end="latest")) == [9, 5]
-    assert at(Place(offsets={ZERO: -2, ONE: -1})) == [3, 5]
-    assert at(Place(offsets={ZERO: 7, ONE: 2})) == [7, 2]
-    assert at(Place(at_ms=1), {ZERO: 4, ONE: None}) == [4, 5]
+    assert at(Boundary(end="earliest")) == [3, 0]
+    assert at(Boundary(end="latest")) == [9, 5]
+    assert at(Boundary(offsets={ZERO: -2, ONE: -1})) == [3, 5]
+    assert at(Boundary(offsets={ZERO: 7, ONE: 2})) == [7, 2]
+    assert at(Boundary(at_ms=1), {ZERO: 4, ONE: None}) == [4, 5]
 
 
 def test_a_place_names_exactly_the_partitions_that_are_read() -> None:
     extents = {ZERO: Extent(log_start=0, end=9), ONE: Extent(log_start=0, end=9)}
 
     with pytest.raises(InvalidConfig, match="leaves out t/1"):
-        resolved("startingOffsets", Place(offsets={ZERO: 1}), extents, {}, late)
+        resolved("startingOffsets", Boundary(offsets={ZERO: 1}), extents, {}, late)
     named = {ZERO: 1, ONE: 1, TopicPartition("u", 0): 1}
     with pytest.raises(InvalidConfig, match="names u/0"):
-        planning.times_of("startingOffsetsByTimestamp", Place(times_ms=named), extents)
+        planning.times_of("startingOffsetsByTimestamp", Boundary(times_ms=named), extents)
 
 
 def test_deleted_records_are_named_or_skipped() -> None:

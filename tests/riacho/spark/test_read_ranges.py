@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from riacho.records import TopicPartition
-from riacho.spark.read.columns import Piece
+from riacho.spark.read.columns import RecordPiece
 from riacho.spark.read.planning import Span
 from riacho.spark.read.ranges import EVERYTHING, StoredRange
 from riacho.spark.read.reading import arrow_schema
@@ -37,7 +37,7 @@ def records(offsets: Sequence[int]) -> pa.RecordBatch:
 
 def parquet(path: Path, offsets: Sequence[int], end: int) -> tuple[StoredRange, ...]:
     """Write a segment of several row groups and return its ranges, as the gateway would."""
-    writer = compacted.SegmentWriter(
+    writer = compacted.CompactedWriter(
         path, topic_id=bytes(16), partition=0, start_offset=0, row_group_bytes=2_000
     )
     rows = records(offsets)
@@ -154,10 +154,10 @@ def test_some_columns_are_as_in_all_of_them(
 @given(st.lists(st.integers(0, 30), unique=True), st.integers(0, 30), st.integers(0, 31))
 def test_a_piece_is_cut_by_offset(held: list[int], start: int, end: int) -> None:
     offsets = sorted(held)
-    sparse = Piece(pa.array(offsets, pa.int64()), len(offsets), None).between(
+    sparse = RecordPiece(pa.array(offsets, pa.int64()), len(offsets), None).between(
         start, max(start, end)
     )
-    dense = Piece(5, 10, None).between(start, max(start, end))
+    dense = RecordPiece(5, 10, None).between(start, max(start, end))
 
     assert not isinstance(sparse.offsets, int)
     assert sparse.offsets.to_pylist() == [o for o in offsets if start <= o < end]
@@ -171,15 +171,15 @@ def test_a_new_worker_need_not_wait_for_pandas() -> None:
         import sys
         import pyarrow as pa
         import riacho.spark.read.reading
-        from riacho.spark.read.columns import FIELDS, Columns, Piece
+        from riacho.spark.read.columns import FIELDS, RecordPiece, SourceColumns
         from storage.formats.records import RECORD_SCHEMA
 
         schema = pa.schema([(n, t) for n, t in FIELDS.items() if n != "headers"])
         arrays = [pa.nulls(0, field.type) for field in RECORD_SCHEMA]
         rows = pa.RecordBatch.from_arrays(arrays, RECORD_SCHEMA.names)
-        batch = Columns(schema, "t", 0, 0).batch([Piece(0, 0, rows)])
+        batch = SourceColumns(schema, "t", 0, 0).batch([RecordPiece(0, 0, rows)])
         few = pa.schema([("offset", "int64"), ("topic", "string")])
-        assert Columns(few, "t", 0, 0).batch([Piece(7, 3, None)]).num_rows == 3
+        assert SourceColumns(few, "t", 0, 0).batch([RecordPiece(7, 3, None)]).num_rows == 3
         assert batch.num_rows == 0 and "pandas" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", program], check=True)

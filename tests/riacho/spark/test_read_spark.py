@@ -1,21 +1,20 @@
-"""Reads of a real Spark: one session for all of them, as starting one takes longer than they do."""
+"""Reads of a real Spark."""
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from riacho import Admin
-from riacho.spark import RiachoDataSource
-from service.jobs.spark import session
 from tests.gateway import GatewayProcess
-from tests.riacho.spark.read_until_killed import begin, is_too_busy
+from tests.riacho.spark.queries import ended
+from tests.riacho.spark.read_until_killed import begin
 from tests.riacho.spark.reads import produce
+from tests.torture.sizes import only_proof
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,16 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[3]
-BUSY_MAX = 10
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
-@pytest.fixture(scope="module")
-def spark() -> "Iterator[SparkSession]":
-    config = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-    with session("local[2]", config=config) as spark:
-        spark.dataSource.register(RiachoDataSource)
-        yield spark
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +42,6 @@ def load(
 ) -> "DataFrame":
     reader = spark.read.format("riacho").option("kafka.bootstrap.servers", gateway.url)
     return (reader.schema(schema) if schema else reader).options(**options).load()
-
-
-def ended(start: "Callable[[int], StreamingQuery]") -> "StreamingQuery":
-    """Start a query and wait for its end; start it again where the machine was too busy."""
-    from pyspark.errors import StreamingQueryException
-
-    for attempt in range(BUSY_MAX):
-        query = start(attempt)
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            if not is_too_busy(error):
-                raise
-        else:
-            return query
-    raise AssertionError("the machine is too busy for Spark")
 
 
 def test_a_topic_is_a_table_as_with_kafka(
@@ -156,6 +130,7 @@ def test_a_stream_reads_in_steps_and_ends_when_all_is_read(
     assert spark.table("steps").select("partition", "offset").distinct().count() == 300
 
 
+@only_proof  # Another JVM. test_spark_exactly_once.py has one in every run.
 def test_a_killed_stream_goes_on_where_its_checkpoint_is(
     spark: "SparkSession", gateway: GatewayProcess, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,24 +12,15 @@ from typer.testing import CliRunner
 from riacho import Admin, Consumer, Producer
 from riacho.cli.main import cli
 from riacho.records import Record
-from service.jobs.spark import session
 from tests.gateway import GatewayProcess
 
 if TYPE_CHECKING:
     from click.testing import Result
-    from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
+# Every command finds the shared session and uses it, instead of one of its own.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> "Iterator[SparkSession]":
-    """The session that every command finds and uses, instead of one of its own."""
-    config = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-    with session("local[2]", config=config) as spark:
-        yield spark
 
 
 class Shell:

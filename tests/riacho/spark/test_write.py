@@ -12,11 +12,9 @@ import pytest
 
 from riacho import Admin, Consumer, InvalidProducerEpoch
 from riacho.records import Record
-from riacho.spark import RiachoDataSource
 from riacho.spark.write.options import parse_batch
-from riacho.spark.write.sink import Written, batch_writer
+from riacho.spark.write.sink import StagedTask, batch_writer
 from riacho.spark.write.transactions import Connection, Stager
-from service.jobs.spark import session
 from storage.errors import InvalidTransactionState, TransactionTooLarge
 from tests.gateway import GatewayProcess
 
@@ -28,15 +26,6 @@ LARGE = 100_000
 """Bytes of a value, of which a few hundred are several requests."""
 
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def spark() -> "Iterator[SparkSession]":
-    # Three failures of a task are not the end of its job.
-    config = {"spark.sql.shuffle.partitions": "2"}
-    with session("local[2,3]", config=config) as spark:
-        spark.dataSource.register(RiachoDataSource)
-        yield spark
 
 
 @pytest.fixture
@@ -126,6 +115,16 @@ def failing(folder: Path, failures: int) -> Callable[[Any], Any]:
     return step
 
 
+@pytest.fixture
+def small_batches(spark: "SparkSession") -> Iterator[None]:
+    """Few rows in a batch, so that a step fails when some batches are staged."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "5")
+    yield
+    spark.conf.set(name, before)
+
+
 def large_rows(spark: "SparkSession", folder: Path, failures: int) -> "DataFrame":
     rows = spark.range(0, 300, numPartitions=2).selectExpr(
         f"concat(id, '-', repeat('x', {LARGE})) AS value"
@@ -134,10 +133,10 @@ def large_rows(spark: "SparkSession", folder: Path, failures: int) -> "DataFrame
 
 
 @needs_spark
+@pytest.mark.usefixtures("small_batches")
 def test_what_a_failed_attempt_has_staged_is_not_there_besides_its_repetition(
     gateway: GatewayProcess, topic: str, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
     save(large_rows(spark, tmp_path, failures=2), gateway, topic)
 
     assert len(list(tmp_path.iterdir())) == 2
@@ -145,10 +144,10 @@ def test_what_a_failed_attempt_has_staged_is_not_there_besides_its_repetition(
 
 
 @needs_spark
+@pytest.mark.usefixtures("small_batches")
 def test_a_job_that_fails_has_written_nothing(
     gateway: GatewayProcess, topic: str, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
     with pytest.raises(Exception, match="as the test wants it"):
         save(large_rows(spark, tmp_path, failures=99), gateway, topic)
 
@@ -233,14 +232,14 @@ def test_a_micro_batch_that_spark_runs_again_is_recognised(
 # Without Spark: what tasks and drivers do
 
 
-def staged(gateway: GatewayProcess, topic: str, name: str, *texts: str) -> Written:
+def staged(gateway: GatewayProcess, topic: str, name: str, *texts: str) -> StagedTask:
     options = parse_batch({"url": gateway.url, "transactionalId": name})
     batch = pa.RecordBatch.from_pydict({"value": [text.encode() for text in texts]})
     with Connection(options) as connection:
         transaction_id = connection.begin(name)
         stager = Stager(connection, transaction_id)
         stager.send(topic, batch)
-        return Written(transaction_id, tuple(stager.finish()), frozenset({topic}))
+        return StagedTask(transaction_id, tuple(stager.finish()), frozenset({topic}))
 
 
 def send_all(stager: Stager, topic: str, batches: Iterable[pa.RecordBatch]) -> None:

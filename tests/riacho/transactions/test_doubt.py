@@ -1,6 +1,6 @@
-"""Transactions whose replies are lost: committed once or never, and the program is told.
+"""Transactions whose replies are lost: committed once or never, and the program learns which.
 
-A real gateway in this process, behind a network that loses and refuses on purpose.
+A real gateway in this process, behind a network that loses and refuses requests on purpose.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ async def run_three(sender: AsyncProducer, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 6])
-async def test_any_reply_may_be_lost(size: int) -> None:
+async def test_a_lost_reply_to_any_call_changes_no_outcome(size: int) -> None:
     number = 0
     while True:
         async with two_topics() as net:
@@ -80,8 +80,8 @@ async def test_any_reply_may_be_lost(size: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_storm_changes_nothing(net: Network, seed: int) -> None:
-    # A late copy of the call that shuts out older instances would shut us out.
+async def test_a_storm_of_faults_changes_no_outcome(net: Network, seed: int) -> None:
+    # A late copy of the call that fences older instances would fence us.
     storm = Storm(net, seed, late_s=0.005, spared=["/v1/producers"])
     async with producer(storm) as sender:
         for n in range(60):
@@ -93,11 +93,11 @@ async def test_a_storm_changes_nothing(net: Network, seed: int) -> None:
     assert await read(net) == dict.fromkeys(range(3), expected)
 
 
-# Doubt
+# Unknown outcomes
 
 
 async def commit_in_doubt(net: Network, sender: AsyncProducer) -> None:
-    """Commit a record, without learning that it is committed."""
+    """Commit a record while the reply is lost."""
     await sender.begin_transaction()
     future = await sender.send("t", "doubtful", partition=0)
     net.lost_posts = set(range(len(net.posted), 100_000))
@@ -108,7 +108,7 @@ async def commit_in_doubt(net: Network, sender: AsyncProducer) -> None:
     assert isinstance(future.exception(), OutcomeUnknown)
 
 
-async def test_what_turns_out_to_be_committed_is_told_before_it_is_done_twice(
+async def test_a_commit_that_turns_out_to_have_succeeded_is_reported_by_the_next_begin(
     net: Network,
 ) -> None:
     async with producer(net, delivery_timeout_ms=30) as sender:
@@ -120,7 +120,7 @@ async def test_what_turns_out_to_be_committed_is_told_before_it_is_done_twice(
     assert await read(net) == {0: [b"doubtful", b"after"]}
 
 
-async def test_what_turns_out_not_to_be_committed_never_is(net: Network) -> None:
+async def test_a_commit_that_turns_out_to_have_failed_can_no_longer_happen(net: Network) -> None:
     held: list[httpx.Request] = []
 
     def hold(request: httpx.Request) -> httpx.Response:
@@ -143,7 +143,9 @@ async def test_what_turns_out_not_to_be_committed_never_is(net: Network) -> None
     assert paths(net.called).count("producers") == 1, "to find out shuts nobody out"
 
 
-async def test_doubt_about_a_staged_transaction(net: Network) -> None:
+async def test_a_staged_transaction_with_an_unknown_outcome_is_resolved_by_the_next_begin(
+    net: Network,
+) -> None:
     async with producer(net, delivery_timeout_ms=2000) as sender:
         await sender.begin_transaction()
         for n in range(6):
@@ -169,7 +171,7 @@ async def test_doubt_about_a_staged_transaction(net: Network) -> None:
     assert len(values) == (7 if is_committed else 1)
 
 
-async def test_doubt_does_not_shut_a_newer_instance_out(net: Network) -> None:
+async def test_resolving_an_unknown_outcome_does_not_fence_a_newer_instance(net: Network) -> None:
     async with producer(net, delivery_timeout_ms=30) as old, producer(net) as new:
         await commit_in_doubt(net, old)
         await commit(new, b"new")
@@ -183,7 +185,7 @@ async def test_doubt_does_not_shut_a_newer_instance_out(net: Network) -> None:
 
 
 @pytest.mark.parametrize("is_taken_over", [False, True])
-async def test_who_timed_out_before_it_heard_that_it_had_begun_goes_on(
+async def test_a_transaction_that_timed_out_before_its_begin_was_answered_is_not_committed(
     net: Network, is_taken_over: bool
 ) -> None:
     async with producer(net, transaction_timeout_ms=50) as sender, producer(net) as newer:
@@ -208,7 +210,7 @@ async def test_who_timed_out_before_it_heard_that_it_had_begun_goes_on(
     assert await read(net) == {0: [b"newer" if is_taken_over else b"after"]}
 
 
-async def test_a_gateway_that_stays_away_is_no_doubt(net: Network) -> None:
+async def test_an_unreachable_gateway_leaves_no_unknown_outcome(net: Network) -> None:
     async with producer(net, delivery_timeout_ms=30, max_block_ms=30) as sender:
         await commit(sender)
         net.before_call.extend([refused] * 1000)

@@ -1,6 +1,6 @@
-"""Offsets in a transaction: a group moves exactly with what was made of its records.
+"""Offsets in a transaction: they are committed together with the records that were written.
 
-A real gateway in this process, behind a network that loses and refuses on purpose.
+A real gateway in this process, behind a network that loses and refuses requests on purpose.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ async def test_offsets_and_records_are_committed_together(net: Network) -> None:
     assert await read(net) == {0: [b"%d" % n for n in range(10)]}
 
 
-async def test_after_an_abort_a_consumer_goes_back(net: Network) -> None:
+async def test_after_an_abort_a_consumer_can_seek_to_the_committed_offset(net: Network) -> None:
     await write(net, 4)
     async with producer(net) as sender, consumer(net, max_poll_records=2) as reader:
         reader.assign([("in", 0)])
@@ -78,7 +78,7 @@ async def test_after_an_abort_a_consumer_goes_back(net: Network) -> None:
     assert await read(net) == {0: [b"0", b"1", b"2", b"3"]}
 
 
-async def test_where_nothing_is_committed_going_back_means_to_the_beginning(net: Network) -> None:
+async def test_seeking_to_committed_without_a_commit_goes_to_the_beginning(net: Network) -> None:
     await write(net, 2)
     async with consumer(net) as reader:
         reader.assign([("in", 0)])
@@ -87,7 +87,7 @@ async def test_where_nothing_is_committed_going_back_means_to_the_beginning(net:
         assert [r.offset for r in await poll(reader, 2)] == [0, 1]
 
 
-async def test_a_new_generation_is_followed_while_the_partitions_stay(net: Network) -> None:
+async def test_a_commit_follows_a_new_generation_if_the_partitions_stay(net: Network) -> None:
     await write(net, 2)
     async with AsyncAdmin(URL, transport=net) as admin:
         await admin.create_topic("other")
@@ -97,7 +97,7 @@ async def test_a_new_generation_is_followed_while_the_partitions_stay(net: Netwo
             await sender.send("t", str(len(await poll(one, 2))), partition=0)
             sender.send_offsets(one)
             two.subscribe("other")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while not two.assignment():
                     await two.poll(20)
 
@@ -105,7 +105,7 @@ async def test_a_new_generation_is_followed_while_the_partitions_stay(net: Netwo
     assert await read(net) == {0: [b"2"]}
 
 
-async def test_a_new_generation_is_followed_through_a_gateway_that_is_away(net: Network) -> None:
+async def test_a_commit_follows_a_new_generation_despite_refused_group_calls(net: Network) -> None:
     await write(net, 2)
     async with producer(net) as sender, consumer(net, heartbeat_interval_ms=700) as reader:
         reader.subscribe("in")
@@ -140,7 +140,7 @@ async def test_a_consumer_that_lost_its_partitions_cannot_commit(net: Network) -
     assert await read(net) == {0: [b"after"]}
 
 
-async def test_offsets_that_make_no_sense_are_refused(net: Network) -> None:
+async def test_invalid_offsets_are_refused(net: Network) -> None:
     async with (
         producer(net) as sender,
         consumer(net, enable_auto_commit=True) as automatic,

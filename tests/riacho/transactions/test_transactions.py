@@ -1,6 +1,6 @@
-"""What transactions promise: all or nothing, and one instance at a time.
+"""The promises of transactions: all or nothing, and one instance at a time.
 
-A real gateway in this process, behind a network that loses and refuses on purpose.
+A real gateway in this process, behind a network that loses and refuses requests on purpose.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def test_a_small_transaction_is_one_call(net: Network) -> None:
     assert paths(net.posted) == ["producers", "atomic", "atomic"]
 
 
-async def test_an_exception_aborts_and_goes_on(net: Network) -> None:
+async def test_an_exception_aborts_and_the_next_transaction_succeeds(net: Network) -> None:
     futures: Futures = []
     async with producer(net) as sender:
         with pytest.raises(ZeroDivisionError):
@@ -130,7 +130,7 @@ async def test_a_large_transaction_aborts_at_the_gateway(net: Network) -> None:
     assert client_tasks() == []
 
 
-async def test_begin_commit_and_abort_by_hand(net: Network) -> None:
+async def test_transactions_can_be_begun_committed_and_aborted_explicitly(net: Network) -> None:
     async with producer(net) as sender:
         await sender.begin_transaction()
         await sender.send("t", "one", partition=0)
@@ -146,7 +146,7 @@ async def test_begin_commit_and_abort_by_hand(net: Network) -> None:
     assert await read(net) == {0: [b"one"]}
 
 
-async def test_closing_aborts(net: Network) -> None:
+async def test_closing_aborts_the_open_transaction(net: Network) -> None:
     sender = producer(net)
     await sender.begin_transaction()
     futures = [await sender.send("t", LARGE, partition=0) for _ in range(6)]
@@ -156,7 +156,7 @@ async def test_closing_aborts(net: Network) -> None:
     assert await read(net) == {}
 
 
-async def test_one_refused_record_refuses_them_all(net: Network) -> None:
+async def test_a_refused_record_aborts_the_whole_transaction(net: Network) -> None:
     bad = b"x" * 2_000_000
     async with producer(net) as sender:
         await sender.begin_transaction()
@@ -175,7 +175,7 @@ async def test_one_refused_record_refuses_them_all(net: Network) -> None:
 # Fencing
 
 
-async def test_a_newer_instance_shuts_the_older_out(net: Network) -> None:
+async def test_a_newer_instance_fences_the_older_one(net: Network) -> None:
     async with producer(net) as old, producer(net) as new:
         await commit(old, b"old")
         await commit(new, b"new")
@@ -187,7 +187,7 @@ async def test_a_newer_instance_shuts_the_older_out(net: Network) -> None:
     assert await read(net) == {0: [b"old", b"new", b"again"]}
 
 
-async def test_a_newer_instance_shuts_out_what_is_staged(net: Network) -> None:
+async def test_a_newer_instance_fences_a_staged_transaction(net: Network) -> None:
     async with producer(net) as old, producer(net) as new:
         await old.begin_transaction()
         for _ in range(6):
@@ -204,7 +204,7 @@ async def test_a_newer_instance_shuts_out_what_is_staged(net: Network) -> None:
     assert await read(net) == {0: [b"new"]}
 
 
-async def test_what_took_too_long_is_aborted_and_the_producer_goes_on(net: Network) -> None:
+async def test_a_transaction_that_timed_out_is_aborted_and_the_next_succeeds(net: Network) -> None:
     async with producer(net, transaction_timeout_ms=1) as sender:
         with pytest.raises(InvalidTransactionState):
             await commit(sender, *[LARGE] * 12)
@@ -217,7 +217,7 @@ async def test_what_took_too_long_is_aborted_and_the_producer_goes_on(net: Netwo
 # Use
 
 
-async def test_outside_a_transaction_nothing_is_sent(net: Network) -> None:
+async def test_nothing_can_be_sent_outside_a_transaction(net: Network) -> None:
     async with producer(net) as sender:
         with pytest.raises(RuntimeError, match="inside a transaction only"):
             await sender.send("t", "v")
@@ -235,7 +235,7 @@ async def test_outside_a_transaction_nothing_is_sent(net: Network) -> None:
     assert paths(net.posted) == ["producers"]
 
 
-async def test_settings_of_transactions_are_checked(net: Network) -> None:
+async def test_invalid_settings_of_transactions_are_refused(net: Network) -> None:
     with pytest.raises(ValueError, match="acks is not 0"):
         producer(net, acks=0)
     with pytest.raises(ValueError, match="enable_idempotence is not False"):
@@ -247,7 +247,7 @@ async def test_settings_of_transactions_are_checked(net: Network) -> None:
             await sender.begin_transaction()
 
 
-async def test_without_pyarrow_json_does_the_same(
+async def test_transactions_are_sent_as_json_without_pyarrow(
     net: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("riacho.http.wire.has_arrow", lambda: False)
@@ -264,7 +264,7 @@ async def test_without_pyarrow_json_does_the_same(
     ]
 
 
-async def test_a_refused_call_says_why(net: Network) -> None:
+async def test_the_reason_of_a_refused_call_is_raised(net: Network) -> None:
     net.before_call.extend([None, problem(413, "TRANSACTION_TOO_LARGE", retryable=False)])
 
     async with producer(net) as sender:

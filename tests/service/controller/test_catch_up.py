@@ -1,4 +1,4 @@
-"""Bringing zones back in sync: who copies stays the controller, gets on, and says if not."""
+"""Bringing zones back in sync: the controller keeps its lease, and reports what blocks it."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from storage.head import head as heads
 from storage.head import replication
 from storage.head.changes import change_head
 from storage.head.head import Head
-from storage.head.replication import Held
+from storage.head.replication import VerifiedObjects
 from storage.leases import Lease, LeaseLost
 from storage.stores.metadata import Put
 from storage.topics.topics import Topic
@@ -34,12 +34,12 @@ pytestmark = pytest.mark.anyio
 
 
 class Copying:
-    """A controller that copies until it is let go."""
+    """A controller that copies until it is released."""
 
     def __init__(self) -> None:
         self.metadata = new_metadata()
         world = real_world()
-        # So short that it is renewed many times while this test waits for it.
+        # So short that the lease is renewed many times during the test.
         self.lease = Lease(
             self.metadata,
             "controller",
@@ -64,7 +64,7 @@ class Copying:
         return 0 if item is None else item.beats
 
 
-async def test_the_lease_is_kept_while_a_lane_is_copied() -> None:
+async def test_the_controller_keeps_its_lease_while_it_copies_a_lane() -> None:
     copying = Copying()
     assert await copying.lease.keep()
     work = asyncio.create_task(while_leading(copying.lease, copying.copy()))
@@ -77,7 +77,7 @@ async def test_the_lease_is_kept_while_a_lane_is_copied() -> None:
     assert await work
 
 
-async def test_who_lost_the_lease_stops_copying() -> None:
+async def test_a_controller_that_lost_the_lease_stops_copying() -> None:
     copying = Copying()
     assert await copying.lease.keep()
     work = asyncio.create_task(while_leading(copying.lease, copying.copy()))
@@ -98,7 +98,7 @@ LANES = 3
 
 
 async def without_b(objects: int) -> Deployment:
-    """Return a deployment whose zone b is away, and lacks some objects of the first lane."""
+    """Return a deployment whose zone b is out of sync, and lacks objects of the first lane."""
     deployment = Deployment()
     config = {"lane.partitions": 1, "min.insync.replicas": 1}
     await deployment.topics.create("t", partitions=LANES, replication_factor=3, config=config)
@@ -113,7 +113,7 @@ async def without_b(objects: int) -> Deployment:
     return deployment
 
 
-async def test_a_zone_comes_back_though_it_lacks_what_was_deleted() -> None:
+async def test_a_zone_returns_although_it_lacks_deleted_records() -> None:
     deployment = await without_b(objects=3)
     await delete_records(deployment.gateway(), "t", {0: None})
     controller = deployment.controller(controller_scan_s=1)
@@ -124,7 +124,7 @@ async def test_a_zone_comes_back_though_it_lacks_what_was_deleted() -> None:
     assert (await deployment.fsck()).is_ok
 
 
-async def test_what_was_deleted_is_not_waited_for_by_zones_in_sync() -> None:
+async def test_zones_in_sync_do_not_wait_for_deleted_records() -> None:
     deployment = Replicated()
     topic = await deployment.topic()
     gateway = deployment.gateway()
@@ -144,7 +144,7 @@ async def test_what_was_deleted_is_not_waited_for_by_zones_in_sync() -> None:
 
 
 def in_parts(head: Head, first: int, second: int) -> Head:
-    """Return the head as if its one object were of two runs, which name these zones."""
+    """Return the head as if its one object were in two runs with these zones."""
     [run] = head.runs
     [piece] = run.slices
     other = msgspec.structs.replace(piece, partition=1)
@@ -166,7 +166,7 @@ async def with_one_object() -> tuple[Replicated, Topic]:
     return deployment, topic
 
 
-async def test_an_object_that_was_committed_in_parts_is_known_where_either_says() -> None:
+async def test_an_object_committed_in_two_runs_is_in_the_zones_of_either() -> None:
     deployment, topic = await with_one_object()
 
     head = await deployment.change(topic, lambda head: in_parts(head, 0b010, 0b111))
@@ -175,7 +175,7 @@ async def test_an_object_that_was_committed_in_parts_is_known_where_either_says(
     assert replication.complete_runs(head) == 2
 
 
-async def test_a_zone_comes_back_though_only_one_part_of_an_object_names_it() -> None:
+async def test_a_zone_returns_although_only_one_run_of_an_object_names_it() -> None:
     deployment, topic = await with_one_object()
     head = await deployment.change(
         topic, lambda head: replication.without_zones(in_parts(head, 0b101, 0b111), 0b010)
@@ -188,7 +188,7 @@ async def test_a_zone_comes_back_though_only_one_part_of_an_object_names_it() ->
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-async def test_a_zone_that_enters_the_isr_meanwhile_gets_what_only_the_returning_one_has(
+async def test_a_zone_that_enters_the_isr_gets_objects_that_only_the_returning_zone_has(
     rolled: bool,
 ) -> None:
     lane = ReplicatedLane()
@@ -207,10 +207,10 @@ async def test_a_zone_that_enters_the_isr_meanwhile_gets_what_only_the_returning
             return True
 
     async def let_c_in(asked: str) -> bytes:
-        """A change that an older attempt sent arrives when b is gone through."""
+        """Let a change by an older attempt arrive while b is being compared."""
         if asked.endswith(".seg"):
             lane.zones["b"].inner.get = get  # type: ignore[method-assign]
-            held = Held(Everything(), frozenset(), out_of_reach=Everything())
+            held = VerifiedObjects(Everything(), frozenset(), out_of_reach=Everything())
             await change_head(deployment.metadata, key, lambda h: replication.with_zone(h, 2, held))
         return await get(asked)
 
@@ -227,7 +227,7 @@ async def test_a_zone_that_enters_the_isr_meanwhile_gets_what_only_the_returning
     assert segment in await lane.zones["c"].keys()
 
 
-async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:
+async def test_a_slow_lane_does_not_delay_the_others() -> None:
     deployment = await without_b(objects=200)
     size = deployment.zones["b"].inner.size
 
@@ -236,7 +236,7 @@ async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:
         return await size(key)
 
     deployment.zones["b"].inner.size = slow_size  # type: ignore[method-assign]
-    # Scanned before every step: that must not begin the order anew.
+    # Scanned before every step: that must not restart the order of lanes.
     controller = deployment.controller(controller_step_s=1, controller_scan_s=1)
 
     await deployment.tick(controller, times=2)
@@ -246,7 +246,7 @@ async def test_a_lane_that_takes_long_keeps_no_other_waiting() -> None:
     assert (await deployment.fsck()).findings == []
 
 
-async def test_what_keeps_a_zone_from_getting_on_is_told(
+async def test_the_reason_why_a_zone_cannot_catch_up_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     deployment = await without_b(objects=1)

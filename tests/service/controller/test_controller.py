@@ -47,7 +47,7 @@ async def with_topic(
 
 
 @pytest.mark.parametrize("mode", FAILURES)
-async def test_a_zone_that_fails_leaves_the_isr_and_comes_back_when_it_heals(
+async def test_a_zone_leaves_the_isr_when_it_fails_and_returns_when_it_recovers(
     mode: Mode, root: Path | None
 ) -> None:
     if mode == "hanging" and root is not None:
@@ -82,7 +82,9 @@ async def test_a_zone_that_fails_leaves_the_isr_and_comes_back_when_it_heals(
     await deployment.check_all_is_read()
 
 
-async def test_a_wiped_zone_leaves_at_once_and_gets_everything_back(root: Path | None) -> None:
+async def test_a_wiped_zone_leaves_the_isr_at_once_and_gets_every_object_again(
+    root: Path | None,
+) -> None:
     deployment = await with_topic(root)
     controller = deployment.controller()
     await deployment.tick(controller)
@@ -104,7 +106,7 @@ async def test_a_wiped_zone_leaves_at_once_and_gets_everything_back(root: Path |
     await deployment.check_all_is_read()
 
 
-async def test_a_zone_that_is_wiped_again_while_it_is_filled_begins_anew() -> None:
+async def test_a_zone_that_is_wiped_during_its_resync_starts_again() -> None:
     deployment = await with_topic()
     controller = deployment.controller()
     await deployment.tick(controller)
@@ -119,7 +121,7 @@ async def test_a_zone_that_is_wiped_again_while_it_is_filled_begins_anew() -> No
     assert (await deployment.fsck()).findings == []
 
 
-async def test_a_zone_that_comes_back_empty_is_not_taken_for_whole() -> None:
+async def test_a_zone_that_returns_empty_is_treated_as_wiped() -> None:
     deployment = await with_topic()
     controller = deployment.controller()
     await deployment.tick(controller)
@@ -136,7 +138,7 @@ async def test_a_zone_that_comes_back_empty_is_not_taken_for_whole() -> None:
     assert (await deployment.fsck()).findings == []
 
 
-async def test_a_zone_whose_name_points_to_anothers_store_is_offline() -> None:
+async def test_a_zone_whose_store_belongs_to_another_zone_is_offline() -> None:
     deployment = await with_topic()
     controller = deployment.controller()
     await deployment.tick(controller)
@@ -149,7 +151,7 @@ async def test_a_zone_whose_name_points_to_anothers_store_is_offline() -> None:
     assert "another zone" in (await deployment.zone("b")).reason
 
 
-async def test_the_last_zones_stay_and_so_do_their_records() -> None:
+async def test_the_last_zones_in_sync_stay_in_the_isr() -> None:
     deployment = await with_topic()
     controller = deployment.controller()
     await deployment.tick(controller)
@@ -164,7 +166,7 @@ async def test_the_last_zones_stay_and_so_do_their_records() -> None:
     assert await deployment.in_sync() == ["bc"] * 3
     counts = await Survey(deployment.metadata, deployment.topics).counts()
     assert (counts.offline, counts.under_replicated, counts.partitions) == (3, 3, 3)
-    # Either of them will do, but the one that left earlier will not.
+    # One of them is enough, but not the zone that left the ISR earlier.
     deployment.zones["a"].mode = "ok"
     await deployment.tick(controller, times=3)
     assert await deployment.in_sync() == ["bc"] * 3
@@ -174,7 +176,7 @@ async def test_the_last_zones_stay_and_so_do_their_records() -> None:
     await deployment.check_all_is_read()
 
 
-async def test_an_unclean_election_only_where_it_is_allowed() -> None:
+async def test_an_unclean_election_happens_only_if_allowed() -> None:
     for allowed, in_sync in (("false", "a"), ("true", "b")):
         deployment = await with_topic(
             names="ab", factor=2, **{"unclean.leader.election.enable": allowed}
@@ -193,14 +195,14 @@ async def test_an_unclean_election_only_where_it_is_allowed() -> None:
         assert await deployment.in_sync() == [in_sync] * 3
         with pytest.raises(StoreUnavailable):
             await deployment.read()
-        # What was out of reach is back when its zone is.
+        # Records that were out of reach return with their zone.
         deployment.zones["a"].mode = "ok"
         await deployment.tick(controller, times=5)
         assert await deployment.in_sync() == ["ab"] * 3
         await deployment.check_all_is_read()
 
 
-async def test_the_only_zone_in_sync_that_was_wiped_is_filled_from_the_others() -> None:
+async def test_the_only_zone_in_sync_is_restored_from_the_others_after_a_wipe() -> None:
     deployment = await with_topic(names="ab", factor=2)
     controller = deployment.controller()
     await deployment.tick(controller)
@@ -217,7 +219,7 @@ async def test_the_only_zone_in_sync_that_was_wiped_is_filled_from_the_others() 
     await deployment.check_all_is_read()
 
 
-async def test_replicas_are_moved_while_records_come_in() -> None:
+async def test_replicas_are_moved_while_records_are_written() -> None:
     deployment = await with_topic(names="abcd", factor=2)
     controller = deployment.controller()
     await deployment.tick(controller)
@@ -239,10 +241,10 @@ async def test_replicas_are_moved_while_records_come_in() -> None:
     await deployment.check_all_is_read()
 
 
-async def test_a_factor_that_was_raised_half_way_is_finished() -> None:
+async def test_an_interrupted_raise_of_the_replication_factor_is_completed() -> None:
     deployment = await with_topic(factor=1)
     controller = deployment.controller()
-    # The item says three, and then the one who altered it died before it got to the heads.
+    # The item has factor three, but the process that altered it died before it changed the heads.
     deployment.metadata.faults = ["none", "refused", "refused"]
     with pytest.raises(RiachoError):
         await deployment.topics.alter("t", replication_factor=3)
@@ -253,7 +255,7 @@ async def test_a_factor_that_was_raised_half_way_is_finished() -> None:
     assert (await deployment.fsck()).findings == []
 
 
-async def test_a_gateway_that_cannot_reach_a_zone_keeps_it_out() -> None:
+async def test_a_zone_that_a_gateway_cannot_reach_stays_out_of_the_isr() -> None:
     deployment = await with_topic()
     controller = deployment.controller()
     deployment.zones["b"].mode = "denied"
@@ -261,7 +263,7 @@ async def test_a_gateway_that_cannot_reach_a_zone_keeps_it_out() -> None:
     gateway = deployment.gateway()
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
-            await gateway.zones.put("0/x", [b""], ["b"])
+            await gateway.zones.put("0/x", [b""], "b")
     registry = LiveGateways(Settings(), deployment.metadata, deployment.world(), gateway.zones)
     deployment.zones["b"].mode = "ok"
     for _ in range(4):
@@ -269,7 +271,7 @@ async def test_a_gateway_that_cannot_reach_a_zone_keeps_it_out() -> None:
         await deployment.tick(controller)
     assert await deployment.in_sync() == ["ac"] * 3
 
-    await gateway.zones.put("0/x", [b""], ["b"])
+    await gateway.zones.put("0/x", [b""], "b")
     await registry.beat()
     await deployment.tick(controller, times=2)
     assert await deployment.in_sync() == ["abc"] * 3
@@ -283,7 +285,7 @@ async def lease_holder(deployment: Deployment) -> str | None:
     return None if item is None else item.holder
 
 
-async def test_of_two_controllers_one_works_and_the_other_waits() -> None:
+async def test_only_one_of_two_controllers_works() -> None:
     deployment = await with_topic()
     one, two = deployment.controller("one"), deployment.controller("two")
 
@@ -296,14 +298,14 @@ async def test_of_two_controllers_one_works_and_the_other_waits() -> None:
     assert await deployment.tick(one, two) == [True, False]
 
 
-async def test_a_controller_paused_in_the_middle_of_a_tick_changes_nothing_afterwards() -> None:
+async def test_a_controller_paused_during_a_tick_changes_nothing_afterwards() -> None:
     deployment = await with_topic()
     paused, other = deployment.controller("paused"), deployment.controller("other")
     await deployment.tick(paused, other)
     deployment.zones["b"].mode = "denied"
     await deployment.tick(paused, other)
 
-    # It probes once more, decides that b has failed, and falls asleep before it can write.
+    # It probes once more, decides that b has failed, and is paused before it can write.
     probe = paused._watch._probe
     taken_over: list[list[bool]] = []
 
@@ -327,7 +329,7 @@ async def test_a_controller_paused_in_the_middle_of_a_tick_changes_nothing_after
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_controllers_that_race_over_a_table_that_loses_replies_end_in_order(
+async def test_racing_controllers_over_a_lossy_table_end_with_all_zones_in_sync(
     seed: int,
 ) -> None:
     deployment = await with_topic()
@@ -353,8 +355,8 @@ async def test_controllers_that_race_over_a_table_that_loses_replies_end_in_orde
     await deployment.check_all_is_read()
 
 
-async def test_one_tick_is_enough_for_a_function_that_is_called_now_and_then() -> None:
-    """Each call is a process of its own, which remembers nothing."""
+async def test_a_controller_that_runs_one_tick_per_process_is_enough() -> None:
+    """Each call is a new process without any state, as of a scheduled function."""
     deployment = await with_topic()
     deployment.zones["b"].mode = "denied"
 
@@ -371,7 +373,7 @@ async def test_one_tick_is_enough_for_a_function_that_is_called_now_and_then() -
     assert await deployment.in_sync() == ["abc"] * 3
 
 
-async def test_with_one_zone_nothing_is_probed_or_written() -> None:
+async def test_a_single_zone_is_not_probed_and_nothing_is_written() -> None:
     deployment = await with_topic(names="a", factor=1)
     controller = deployment.controller()
     puts = len(deployment.zones["a"].puts)
@@ -382,7 +384,7 @@ async def test_with_one_zone_nothing_is_probed_or_written() -> None:
     assert await deployment.metadata.list("zone/") == []
 
 
-async def test_probes_leave_nothing_behind_but_the_marker() -> None:
+async def test_probes_leave_only_the_marker_behind() -> None:
     deployment = await with_topic()
     await deployment.tick(deployment.controller(), times=5)
 
@@ -391,7 +393,7 @@ async def test_probes_leave_nothing_behind_but_the_marker() -> None:
         assert {k for k in await deployment.zones[name].keys() if "/zone/" in k} == {marker}
 
 
-async def test_gateways_that_fell_silent_are_removed_and_others_are_not() -> None:
+async def test_only_gateways_without_beats_are_removed() -> None:
     deployment = await with_topic()
     controller = deployment.controller(controller_gateway_expiry_s=20)
     dead, alive = (
@@ -406,7 +408,7 @@ async def test_gateways_that_fell_silent_are_removed_and_others_are_not() -> Non
     assert found == [keys.gateway(alive.gateway_id)]
 
 
-async def test_progress_is_seen_while_a_zone_is_filled() -> None:
+async def test_the_zone_item_shows_the_progress_of_a_resync() -> None:
     deployment = await with_topic()
     controller = deployment.controller(controller_resync_bytes_per_s=50, controller_step_s=1)
     await deployment.tick(controller)
@@ -429,7 +431,7 @@ async def test_progress_is_seen_while_a_zone_is_filled() -> None:
     assert await deployment.in_sync() == ["abc"] * 3
 
 
-async def test_what_nobody_has_any_more_is_told_and_does_not_keep_a_zone_out() -> None:
+async def test_an_object_lost_in_every_zone_is_reported_and_does_not_keep_a_zone_out() -> None:
     deployment = await with_topic()
     controller = deployment.controller(controller_step_s=1, controller_resync_bytes_per_s=100)
     await deployment.tick(controller)
@@ -453,7 +455,7 @@ async def test_what_nobody_has_any_more_is_told_and_does_not_keep_a_zone_out() -
         await deployment.read()
 
 
-async def test_counts_say_what_is_wrong() -> None:
+async def test_counts_show_under_replicated_partitions_and_leaders_by_zone() -> None:
     deployment = await with_topic(**{"min.insync.replicas": 3})
     controller = deployment.controller()
     deployment.zones["b"].mode = "denied"
@@ -469,8 +471,8 @@ async def test_counts_say_what_is_wrong() -> None:
     assert controller.counts == counts
 
 
-async def test_objects_that_only_the_leader_got_are_copied_to_the_others() -> None:
-    """As after a write for the leader alone, by a gateway that died before it was done."""
+async def test_objects_that_only_the_leader_holds_are_copied_to_the_others() -> None:
+    """As after a write with acks=1 by a gateway that died before the other copies were made."""
     deployment = await with_topic()
     controller = deployment.controller(controller_scan_s=1)
     await deployment.tick(controller)

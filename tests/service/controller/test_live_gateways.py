@@ -1,4 +1,4 @@
-"""Who serves: beats that are lost, and gateways that die without a word."""
+"""The list of live gateways: lost beats, and gateways that die without leaving."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def at(now_ms: list[int], wrong_by_ms: int = 0) -> World:
 
 
 @pytest.mark.parametrize("fault", ["reply lost", "request lost"])
-async def test_after_a_beat_without_an_answer_the_next_one_counts(fault: str) -> None:
+async def test_the_beat_after_an_unanswered_one_is_recorded(fault: str) -> None:
     metadata, now_ms = new_metadata(), [1_000]
     registry = LiveGateways(SETTINGS, metadata, at(now_ms))
     metadata.faults.append(fault)
@@ -45,7 +45,7 @@ async def test_after_a_beat_without_an_answer_the_next_one_counts(fault: str) ->
     assert (item.id, item.beat_ms) == (registry.gateway_id, 2_000)
 
 
-async def test_a_gateway_that_dies_without_a_word_is_not_shown_for_long() -> None:
+async def test_a_gateway_that_dies_without_leaving_is_soon_not_listed() -> None:
     metadata, now_ms = new_metadata(), [0]
     dead, alive = (LiveGateways(SETTINGS, metadata, at(now_ms)) for _ in range(2))
     await dead.beat()
@@ -56,7 +56,7 @@ async def test_a_gateway_that_dies_without_a_word_is_not_shown_for_long() -> Non
     assert [item.id for item in await alive.gateways()] == [alive.gateway_id]
 
 
-async def test_who_stood_still_while_it_looked_does_not_take_all_others_for_dead() -> None:
+async def test_a_gateway_paused_during_the_listing_does_not_consider_all_others_dead() -> None:
     now_ms = [0]
     metadata = StandingStill(MemoryMetadata(real_world().new_version))
     ours, theirs = (LiveGateways(SETTINGS, metadata, at(now_ms)) for _ in range(2))
@@ -70,7 +70,7 @@ async def test_who_stood_still_while_it_looked_does_not_take_all_others_for_dead
     assert [item.id for item in await ours.gateways()] == [theirs.gateway_id]
 
 
-async def test_a_gateway_that_leaves_is_gone() -> None:
+async def test_a_gateway_that_leaves_is_not_listed() -> None:
     metadata = new_metadata()
     registry = LiveGateways(SETTINGS, metadata, at([0]))
     await registry.beat()
@@ -84,7 +84,7 @@ DAY_MS = 86_400_000
 
 
 @pytest.mark.parametrize("wrong_by_ms", [-DAY_MS, DAY_MS])
-async def test_a_gateway_whose_clock_is_wrong_is_shown_until_it_dies(wrong_by_ms: int) -> None:
+async def test_a_gateway_with_a_wrong_clock_is_listed_until_it_dies(wrong_by_ms: int) -> None:
     metadata, now_ms = new_metadata(), [2 * DAY_MS]
     wrong = LiveGateways(SETTINGS, metadata, at(now_ms, wrong_by_ms))
     right = LiveGateways(SETTINGS, metadata, at(now_ms))

@@ -1,4 +1,4 @@
-"""Gateways are removed when they certainly fell silent, however slow the table answers."""
+"""Gateways are removed only when their beats certainly stopped, even if the table is slow."""
 
 import pytest
 
@@ -16,7 +16,7 @@ EXPIRY_S = 20
 
 
 class SlowLists(FaultyMetadata):
-    """A table in which a gateway beats at the end of the time that listing them takes."""
+    """A table in which a gateway beats at the end of a slow listing."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(new_metadata())
@@ -33,7 +33,7 @@ class SlowLists(FaultyMetadata):
         return await super().list(prefix, after=after, limit=limit)
 
 
-async def test_a_beat_that_was_seen_late_is_not_taken_for_an_old_one() -> None:
+async def test_a_beat_that_was_read_late_is_not_treated_as_old() -> None:
     deployment = Deployment("a")
     metadata = deployment.metadata = SlowLists(deployment.clock)
     controller = deployment.controller(controller_gateway_expiry_s=EXPIRY_S)

@@ -1,4 +1,4 @@
-"""The controller verifies zones in sync by itself: at a pace, across restarts, in the open."""
+"""The controller verifies zones in sync: at a limited rate, across restarts, with a report."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ import pytest
 
 from service.controller import verification
 from service.controller.controller import Controller
-from service.controller.verification import ATTEMPTS_MAX, SAVED_MS, VerificationItem
+from service.controller.verification import LANE_ATTEMPTS_MAX, SAVED_MS, VerificationItem
 from storage import keys
 from storage.stores.metadata import Op, Put
 from tests.service.helpers.deployments import Deployment
@@ -45,7 +45,7 @@ async def lose_one(deployment: Deployment, zone: str = "b") -> str:
     return lost
 
 
-async def test_what_a_zone_in_sync_lacks_is_noticed_and_copied(
+async def test_an_object_missing_in_a_zone_in_sync_is_reported_and_copied(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     deployment = await deployed()
@@ -62,7 +62,9 @@ async def test_what_a_zone_in_sync_lacks_is_noticed_and_copied(
     assert (await deployment.fsck()).findings == []
 
 
-async def test_what_no_zone_holds_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_object_missing_in_every_zone_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     deployment = await deployed()
     lost = await lose_one(deployment, "a")
     for name in "bc":
@@ -93,7 +95,7 @@ async def test_a_pass_begins_once_a_day() -> None:
     assert (await item_of(deployment)).repaired == 1
 
 
-async def test_it_can_be_switched_off() -> None:
+async def test_verification_can_be_switched_off() -> None:
     deployment = await deployed()
     await lose_one(deployment)
 
@@ -103,7 +105,7 @@ async def test_it_can_be_switched_off() -> None:
 
 
 async def until_after(deployment: Deployment, controller: Controller) -> VerificationItem:
-    """Let time pass until the item says that some lanes are done, and not all."""
+    """Let time pass until some lanes are verified, but not all."""
     for _ in range(10 * LANES):
         deployment.clock.now_s += SAVED_MS / 1000
         await deployment.tick(controller)
@@ -113,7 +115,7 @@ async def until_after(deployment: Deployment, controller: Controller) -> Verific
     pytest.fail("no pass was ever half done")
 
 
-async def test_the_next_controller_continues() -> None:
+async def test_the_next_controller_continues_the_pass() -> None:
     deployment = await deployed()
     slow = deployment.controller("one", controller_verify_calls=1)
     half = await until_after(deployment, slow)
@@ -131,7 +133,7 @@ async def test_the_next_controller_continues() -> None:
     assert item.objects == LANES
 
 
-async def test_a_pass_waits_for_a_zone_in_trouble() -> None:
+async def test_a_pass_waits_for_a_failing_zone() -> None:
     deployment = await deployed()
     controller = deployment.controller(controller_probe_failures_max=100)
     lost = await lose_one(deployment)
@@ -147,19 +149,19 @@ async def test_a_pass_waits_for_a_zone_in_trouble() -> None:
     assert lost in await segments(deployment, "b")
 
 
-async def test_a_pass_does_not_wait_for_ever() -> None:
+async def test_a_pass_skips_lanes_after_too_many_attempts() -> None:
     deployment = await deployed()
     controller = deployment.controller(controller_probe_failures_max=10**6)
     deployment.zones["c"].mode = "denied"
 
-    await deployment.tick(controller, times=LANES * ATTEMPTS_MAX + 1)
+    await deployment.tick(controller, times=LANES * LANE_ATTEMPTS_MAX + 1)
 
     item = await item_of(deployment)
     assert (item.skipped, item.objects, item.passes) == (LANES, 0, 1)
 
 
 @pytest.mark.parametrize("fault", ["refused", "request lost", "reply lost"])
-async def test_a_step_that_could_not_be_saved_is_done_again(fault: Fault) -> None:
+async def test_a_step_that_could_not_be_saved_is_repeated(fault: Fault) -> None:
     deployment = await deployed()
     controller = deployment.controller()
     lost = await lose_one(deployment)
@@ -183,7 +185,7 @@ async def test_a_step_that_could_not_be_saved_is_done_again(fault: Fault) -> Non
 
 
 @pytest.mark.parametrize("fault", ["refused", "request lost", "reply lost"])
-async def test_a_pass_after_one_whose_end_could_not_be_saved_looks_at_every_lane(
+async def test_a_pass_after_one_whose_end_was_not_saved_verifies_every_lane(
     fault: Fault,
 ) -> None:
     deployment = await deployed()
@@ -210,7 +212,7 @@ async def test_a_pass_after_one_whose_end_could_not_be_saved_looks_at_every_lane
     assert (await item_of(deployment)).objects == LANES
 
 
-async def test_a_pass_that_began_in_the_future_does_not_stop_the_next() -> None:
+async def test_a_pass_with_a_start_time_in_the_future_does_not_block_the_next() -> None:
     deployment = await deployed()
     now_ms = deployment.clock.now_ms()
     future = VerificationItem(began_ms=now_ms + 3 * DAY_S * 1000, finished_ms=now_ms + 1)

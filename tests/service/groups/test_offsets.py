@@ -6,7 +6,8 @@ import pytest
 
 from service.groups.coordinator import Beat
 from service.groups.offsets import METADATA_CHARS_MAX, Commit, Committer
-from service.groups.upkeep import EXPIRY_EVERY_S, GroupUpkeep
+from service.groups.upkeep import GroupUpkeep
+from service.process.upkeep import EXPIRY_EVERY_S
 from service.settings import Settings
 from storage import keys
 from storage.errors import (
@@ -161,7 +162,9 @@ async def test_when_nobody_can_tell_the_outcome_is_unknown() -> None:
 
     cluster.metadata.faults = ["request lost"]
     cluster.metadata.before_unknown = something_else_and_rebalance
-    with pytest.raises(OutcomeUnknown, match="these offsets may have been committed: generation"):
+    with pytest.raises(
+        OutcomeUnknown, match="the offsets of group 'g' may have changed: generation"
+    ):
         await commit(gateway, at(5), beat=beat)
 
 
@@ -194,7 +197,7 @@ async def test_what_may_have_been_written_is_never_called_unwritten() -> None:
 
     cluster.metadata.faults = ["reply lost"]
     cluster.metadata.before_unknown = fail
-    with pytest.raises(OutcomeUnknown, match="group 'g' may have changed"):
+    with pytest.raises(OutcomeUnknown, match="the offsets of group 'g' may have changed"):
         await commit(gateway, at(5))
     cluster.metadata.faults = ["refused"]
     with pytest.raises(StoreUnavailable):

@@ -248,8 +248,6 @@ class Groups(RuleBasedStateMachine):
 Groups.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 TestGroups = pytest.mark.timeout(600)(Groups.TestCase)

@@ -33,7 +33,7 @@ class Deployment:
         self.clock = Clock()
         self.metadata = FaultyMetadata(new_metadata())
         self.zones = FailingZones(names, root)
-        # In memory only a zone that hangs takes any time; a disk may be slow.
+        # In memory only a hanging zone takes time; a disk may be slow.
         self.probe_timeout_s = 0.05 if root is None else 60.0
         self._seeds = itertools.count()
         self.topics = self._topics(self.world())
@@ -71,7 +71,7 @@ class Deployment:
         )
 
     def gateway(self, **settings: object) -> Gateway:
-        # With its own view of how the zones are.
+        # Each gateway has its own view of the health of zones.
         zones = Zones(self.zones.failing)
         given = {"linger_max_ms": 3_600_000, **settings}
         return Gateway(Settings.model_validate(given), zones, self.metadata, self.world())
@@ -82,7 +82,7 @@ class Deployment:
         self.written.setdefault(partition, []).extend(values)
 
     async def read(self, partition: int = 0) -> list[bytes]:
-        """Return all values, by a gateway that remembers nothing."""
+        """Return all values, read through a new gateway."""
         gateway, found, offset = self.gateway(), list[bytes](), 0
         while True:
             result = await gateway.fetch("t", partition, Position(offset=offset), ALL, Wait())
@@ -97,7 +97,7 @@ class Deployment:
             assert await self.read(partition) == values
 
     async def tick(self, *controllers: Controller, times: int = 1) -> list[bool]:
-        """Let time pass and the controllers tick, `times` times; return who was it last."""
+        """Let time pass and the controllers tick, `times` times; return which led last."""
         held: list[bool] = []
         for _ in range(times):
             self.clock.now_s += INTERVAL_S

@@ -22,7 +22,7 @@ Parts = Mapping[int, tuple[int, Sequence[bytes]]]
 
 
 class GatedMetadata(FaultyMetadata):
-    """A table that fails the commits of some lanes, and holds all of them back on demand."""
+    """A table that fails the commits of some lanes, and delays all commits on demand."""
 
     def __init__(self, inner: MetadataStore) -> None:
         super().__init__(inner)
@@ -38,7 +38,7 @@ class GatedMetadata(FaultyMetadata):
 
 
 class Cluster:
-    """What gateways share."""
+    """The state that gateways share."""
 
     def __init__(self) -> None:
         self.table = new_metadata()
@@ -82,7 +82,7 @@ class Gateway:
         epoch: int = 0,
         fence: Check | None = None,
     ) -> dict[int, int]:
-        """Send numbered records; those of producer 0 are nobody's."""
+        """Send numbered records; those of producer 0 have no claim."""
         claims = {
             partition: Claim(
                 topic.lane_of(partition)[1], producer_id, epoch, sequence % SEQUENCES, len(values)

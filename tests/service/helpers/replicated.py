@@ -1,4 +1,4 @@
-"""A deployment whose zones hold back writes until they are told, for tests of the write path."""
+"""A deployment whose zones delay writes on demand, for tests of the write path."""
 
 import asyncio
 from collections import Counter
@@ -13,7 +13,7 @@ from storage.head import replication
 from storage.head.changes import change_head
 from storage.head.head import Head
 from storage.head.producers import Claim
-from storage.head.replication import Held
+from storage.head.replication import VerifiedObjects
 from storage.stores.memory import MemoryObjects
 from storage.stores.objects import Body
 from storage.topics.topics import Topic
@@ -27,29 +27,29 @@ INDEX = ("page", "node", "root", "producers")
 
 RUNS_INLINE = 4
 INLINE_BYTES = RUNS_INLINE * 47
-"""A run of one slice takes as much."""
+"""Room for `RUNS_INLINE` runs of one slice each."""
 KINDS = ("seg", *INDEX)
 
 PLACES = 24
-"""Topics of so many names begin in every zone there is."""
+"""Maximum attempts to create a topic whose leader is in the first zone."""
 
 LAG_MS = 100
-"""The shortest there may be: tests of zones that hang take so long."""
+"""The minimum: tests of hanging zones take this long."""
 
 
 class GatedObjects(FailingObjects):
-    """A zone that keeps some writes waiting, refuses others, and counts them by kind."""
+    """A zone that delays some writes, refuses others, and counts them by kind."""
 
     def __init__(self) -> None:
         super().__init__(MemoryObjects())
         self.refused: Collection[str] = ()
-        """Kinds of objects that are refused: endings of keys."""
+        """Kinds of objects that are refused, by the suffix of their keys."""
         self._held: Collection[str] = ()
         self._gate = asyncio.Event()
         self.tried: Counter[str] = Counter()
 
     def hold(self, kinds: Collection[str] = KINDS) -> None:
-        """Keep objects of these kinds waiting from now on."""
+        """Delay puts of these kinds from now on."""
         self._held, self._gate = kinds, asyncio.Event()
 
     def release(self) -> None:
@@ -113,7 +113,7 @@ class Replicated(Deployment):
         return await self.change(topic, lambda head: head, lane)
 
     async def change(self, topic: Topic, change: Callable[[Head], Head], lane: int = 0) -> Head:
-        """Change a head as another process would."""
+        """Change a head as another process."""
         head = await change_head(self.metadata, keys.head(topic.topic_id, lane), change)
         assert head is not None
         return head
@@ -125,13 +125,13 @@ class Replicated(Deployment):
         """Put a zone into the ISR, which must hold everything that is committed."""
 
         def change(head: Head) -> Head:
-            held = Held(indexes=(), objects=[run.object_id for run in head.runs])
+            held = VerifiedObjects(indexes=(), objects=[run.object_id for run in head.runs])
             return replication.with_zone(head, head.zones.index(name), held)
 
         await self.change(topic, change)
 
     async def copy(self, object_id: bytes, source: str, target: str) -> None:
-        """Do what the controller would: bring a segment from one zone to another."""
+        """Copy a segment from one zone to another, as the controller does."""
         key = keys.hot_segment(object_id)
         body = await self.gated[source].inner.get(key)
         await self.gated[target].inner.put(key, [body])
@@ -147,7 +147,7 @@ class Replicated(Deployment):
         return Gateway(Settings.model_validate(given), Zones(self.failing), self.metadata, world)
 
     def small_headed(self, **settings: object) -> Gateway:
-        """Return such a gateway whose heads are full after a few commits."""
+        """Return a gateway like `modest` whose heads are full after a few commits."""
         gateway = self.modest(**settings)
         gateway._lane_runtime.inline_bytes_max = INLINE_BYTES
         return gateway
@@ -190,7 +190,7 @@ async def started(
     acks: str = "all",
     claims: Claims = NO_CLAIMS,
 ) -> "asyncio.Task[int]":
-    """Begin an append, and let it go as far as it can."""
+    """Start an append, and let it run as far as it can."""
     work = append(gateway, topic, *values, partition=partition, acks=acks, claims=claims)
     task = asyncio.create_task(work)
     await turns()
@@ -198,14 +198,14 @@ async def started(
 
 
 async def masks(deployment: Replicated, topic: Topic) -> list[str]:
-    """Return the zones that hold each run, as the head says."""
+    """Return the zones of each run, according to the head."""
     head = await deployment.head(topic)
     return [names_of(head, run.zones) for run in head.runs]
 
 
 async def until(deployment: Replicated, topic: Topic, holds: Callable[[Head], bool]) -> Head:
     """Return the head as soon as it is as it should be. Who never gets there has failed."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not holds(head := await deployment.head(topic)):
             await asyncio.sleep(0.005)
     return head

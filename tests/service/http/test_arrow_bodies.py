@@ -1,4 +1,4 @@
-"""Arrow produce bodies: any sensible type is taken, and nothing a sender writes is trusted."""
+"""Arrow produce bodies: any sensible type is accepted, and nothing in the body is trusted."""
 
 import random
 import struct
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import ipc
 
 from service.http.bodies.arrow import SENT_BYTES_MAX, SENT_BYTES_MIN
-from service.http.bodies.json_fetch import encode_json
+from service.http.bodies.json_fetch import json_pieces
 from service.http.bodies.produce import ARROW_STREAM, Produced, decode_produce
 from service.limits.record_limits import RecordLimits
 from storage.errors import (
@@ -88,7 +88,7 @@ def produced(body: bytes, **limits: int) -> Produced:
 
 
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_reads_back_batches_that_have_the_stored_schema(compression: str | None) -> None:
+def test_batches_with_the_stored_schema_are_read_back(compression: str | None) -> None:
     batch = record_batch([1, 2], ["a", None], [None, b"\xff"], [None, [{"key": "h", "value": "1"}]])
 
     decoded = produced(stream(batch, batch.slice(1), compression=compression))
@@ -97,7 +97,7 @@ def test_reads_back_batches_that_have_the_stored_schema(compression: str | None)
     assert decoded.partitions is None
 
 
-def test_a_batch_that_fits_is_not_copied() -> None:
+def test_a_batch_with_the_stored_schema_is_not_copied() -> None:
     body = stream(record_batch([1], ["key"], ["value" * 100], [[{"key": "h", "value": "1"}]]))
     start = pa.py_buffer(body).address
 
@@ -109,14 +109,14 @@ def test_a_batch_that_fits_is_not_copied() -> None:
 
 
 def slice_sized(seed: int, size_bytes: int = 100_000) -> pa.RecordBatch:
-    """Return records with about so many bytes of values, which compress a little."""
+    """Return records with about `size_bytes` of values, which compress a little."""
     chance = random.Random(seed)
     values = [chance.randbytes(500) + bytes(500) for _ in range(size_bytes // 1000)]
     return record_batch([*range(len(values))], [None] * len(values), values)
 
 
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_batches_like_slices_are_given_as_they_came(compression: str | None) -> None:
+def test_batches_like_slices_are_passed_on_as_they_were_sent(compression: str | None) -> None:
     batches = [slice_sized(1), slice_sized(2, 300_000)]
     body = stream(batches[0], batches[0].slice(0, 0), batches[1], compression=compression)
 
@@ -152,14 +152,14 @@ NOT_LIKE_SLICES = {
 
 
 @pytest.mark.parametrize("batches", NOT_LIKE_SLICES.values(), ids=NOT_LIKE_SLICES)
-def test_others_are_encoded_again(batches: list[pa.RecordBatch]) -> None:
+def test_other_batches_are_encoded_again(batches: list[pa.RecordBatch]) -> None:
     decoded = produced(stream(*batches, compression="lz4"))
 
     assert not decoded.sent
     assert decoded.batch.num_rows == sum(batch.num_rows for batch in batches)
 
 
-def test_a_stream_of_the_old_format_is_encoded_again() -> None:
+def test_a_stream_in_the_legacy_format_is_encoded_again() -> None:
     sink, batch = pa.BufferOutputStream(), slice_sized(1)
     options = ipc.IpcWriteOptions(use_legacy_format=True)
     with ipc.new_stream(sink, batch.schema, options=options) as writer:
@@ -174,13 +174,14 @@ def test_a_stream_of_the_old_format_is_encoded_again() -> None:
     assert not decoded.sent
 
 
-def test_bytes_that_belong_to_no_record_are_not_kept() -> None:
+def test_a_message_with_bytes_outside_its_buffers_is_encoded_again() -> None:
     batch = slice_sized(1)
     message = slices.encode([batch], "none")[0].data
     described = 8 + struct.unpack_from("<i", message, 4)[0]
     length, junk = len(message) - described, bytes(8192)
     description = bytes(message[:described])
-    # The length of its body comes first; where the last, empty buffer begins is the same number.
+    # The first occurrence is the length of the body; the position of the last, empty buffer is
+    # the same number.
     told, larger = struct.pack("<q", length), struct.pack("<q", length + len(junk))
     longer = description.replace(told, larger, 1)
     parts = [slices.SCHEMA_MESSAGE, longer, message[described:], junk, slices.END_OF_STREAM]
@@ -192,7 +193,7 @@ def test_bytes_that_belong_to_no_record_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
-def test_damaged_bytes_are_never_given_for_other_records_than_they_hold(
+def test_passed_on_bytes_always_hold_the_decoded_records(
     compression: str | None,
 ) -> None:
     body = stream(slice_sized(1, SENT_BYTES_MIN + 2000), compression=compression)
@@ -200,7 +201,7 @@ def test_damaged_bytes_are_never_given_for_other_records_than_they_hold(
     for _ in range(300):
         damaged = bytearray(body)
         for _ in range(chance.randint(1, 3)):
-            # Mostly where the message describes itself.
+            # Mostly in the metadata of the message.
             end = chance.choice([len(slices.SCHEMA_MESSAGE) + 400, len(body)])
             damaged[chance.randrange(end)] ^= 1 << chance.randrange(8)
         with suppress(RiachoError):
@@ -214,14 +215,14 @@ def test_damaged_bytes_are_never_given_for_other_records_than_they_hold(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_keys_and_values_may_be_of_any_type_that_holds_bytes(kind: pa.DataType) -> None:
+def test_keys_and_values_can_have_any_type_that_holds_bytes(kind: pa.DataType) -> None:
     batch = produced(columns(key=array_of(kind), value=array_of(kind))).batch
 
     assert batch.column("key").to_pylist() == batch.column("value").to_pylist() == BYTES
 
 
 @pytest.mark.parametrize("kind", HEADER_KINDS, ids=str)
-def test_headers_may_be_lists_or_maps(kind: pa.DataType) -> None:
+def test_headers_can_be_lists_or_maps(kind: pa.DataType) -> None:
     batch = produced(columns(key=BYTES, headers=headers_of(kind))).batch
 
     assert batch.column("headers").to_pylist() == [
@@ -243,14 +244,16 @@ def test_headers_may_be_lists_or_maps(kind: pa.DataType) -> None:
     ],
     ids=str,
 )
-def test_timestamps_become_milliseconds(kind: pa.DataType, number: int, expected: int) -> None:
+def test_timestamps_are_converted_to_milliseconds(
+    kind: pa.DataType, number: int, expected: int
+) -> None:
     batch = produced(columns(key=["a", "b"], timestamp=pa.array([number, None], kind))).batch
 
     assert batch.column("timestamp").to_pylist() == [expected, NOW_MS]
 
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
-def test_partitions_may_be_given_for_some_records(kind: pa.DataType) -> None:
+def test_partitions_can_be_given_for_some_records(kind: pa.DataType) -> None:
     body = columns(value=["a", "b", "c"], partition=pa.array([2, None, 0], kind))
 
     decoded = produced(body)
@@ -263,7 +266,7 @@ def test_partitions_may_be_given_for_some_records(kind: pa.DataType) -> None:
     }
 
 
-def test_columns_of_nothing_but_nulls_may_have_no_type() -> None:
+def test_columns_of_only_nulls_can_have_no_type() -> None:
     nothing = pa.nulls(2)
 
     batch = produced(columns(key=nothing, value=["a", "b"], headers=nothing, timestamp=nothing))
@@ -295,14 +298,14 @@ def test_columns_of_nothing_but_nulls_may_have_no_type() -> None:
         ),
     ],
 )
-def test_says_which_column_is_wrong(arrays: dict[str, Any], reason: str) -> None:
+def test_the_error_names_the_wrong_column(arrays: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         produced(columns(**arrays))
 
     assert str(refused.value).startswith(reason)
 
 
-def test_a_column_may_not_be_there_twice() -> None:
+def test_a_column_must_not_occur_twice() -> None:
     twice = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["key", "key"])
 
     with pytest.raises(InvalidRequest, match='two columns "key"'):
@@ -322,7 +325,7 @@ def test_a_header_needs_a_key(headers: pa.Array) -> None:
         produced(columns(value=["a"], headers=headers))
 
 
-def test_the_key_of_a_header_is_text() -> None:
+def test_the_key_of_a_header_must_be_text() -> None:
     headers = pa.array([[(b"\xff", b"1")]], pa.map_(pa.binary(), pa.binary()))
     body = columns(value=["a"], headers=headers)
     with pytest.raises(InvalidRequest, match="UTF"):
@@ -336,7 +339,7 @@ def test_the_key_of_a_header_is_text() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"garbage", b"ARROW1\0\0", b"\xff\xff\xff\xff\0\0\0\0"])
-def test_what_is_no_stream_is_refused(body: bytes) -> None:
+def test_bytes_that_are_not_a_stream_are_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match="not a valid Arrow stream"):
         produced(body)
 
@@ -347,12 +350,12 @@ def test_a_stream_without_records_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"x", stream(record_batch([1], ["a"], ["b"]))])
-def test_what_follows_the_stream_is_refused_because_it_would_be_lost(rest: bytes) -> None:
+def test_bytes_after_the_stream_are_refused(rest: bytes) -> None:
     with pytest.raises(InvalidRequest, match="bytes follow the end"):
         produced(stream(record_batch([1], ["a"], ["b"])) + rest)
 
 
-def test_truncation_is_noticed_except_at_the_end_mark_that_streams_may_omit() -> None:
+def test_truncation_is_detected_except_before_the_optional_end_mark() -> None:
     body = stream(record_batch([1, 2], ["a", "b"], ["x" * 50, "y"]))
     produced(body[:-8])
 
@@ -362,7 +365,7 @@ def test_truncation_is_noticed_except_at_the_end_mark_that_streams_may_omit() ->
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_a_compression_bomb_is_refused_before_it_is_unpacked(compression: str) -> None:
+def test_a_compression_bomb_is_refused_before_it_is_decompressed(compression: str) -> None:
     body = stream(record_batch([1], [None], [bytes(20_000_000)]), compression=compression)
     before = pa.default_memory_pool().max_memory()
 
@@ -383,7 +386,7 @@ def test_a_buffer_that_declares_a_terabyte_is_refused_before_it_is_allocated() -
             produced(before + struct.pack("<q", size_bytes) + after)
 
 
-def test_a_dictionary_that_multiplies_a_megabyte_is_refused() -> None:
+def test_a_dictionary_that_expands_beyond_the_limit_is_refused() -> None:
     indices = pa.array([0] * 10_000, pa.int32())
     column = pa.DictionaryArray.from_arrays(indices, pa.array([b"x" * 1_000_000]))
 
@@ -391,7 +394,7 @@ def test_a_dictionary_that_multiplies_a_megabyte_is_refused() -> None:
         produced(columns(value=column))
 
 
-def test_batches_that_share_a_dictionary_are_added_up() -> None:
+def test_the_sizes_of_batches_that_share_a_dictionary_are_added_up() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 30), pa.array([b"x" * 1_000_000]))
     batch = pa.record_batch({"value": column})
 
@@ -400,7 +403,7 @@ def test_batches_that_share_a_dictionary_are_added_up() -> None:
         produced(stream(*[batch] * 100))
 
 
-def test_views_that_multiply_a_megabyte_are_refused() -> None:
+def test_views_that_expand_beyond_the_limit_are_refused() -> None:
     column = pa.array([b"x" * 1_000_000], pa.binary_view())
     views = column.buffers()[1].to_pybytes() * 10_000
     buffers = [None, pa.py_buffer(views), *column.buffers()[2:]]
@@ -410,7 +413,7 @@ def test_views_that_multiply_a_megabyte_are_refused() -> None:
         produced(columns(value=bomb))
 
 
-def test_the_view_of_a_null_is_not_followed() -> None:
+def test_the_view_of_a_null_is_not_read() -> None:
     column = pa.array([b"longer than twelve bytes", None], pa.binary_view())
     validity, views, *data = column.buffers()
     astray = views.to_pybytes()[:16] + struct.pack("<iiii", 2**31 - 1, 0, 0, 2**31 - 1)
@@ -422,7 +425,7 @@ def test_the_view_of_a_null_is_not_followed() -> None:
     assert batch.column("value").to_pylist() == [b"longer than twelve bytes", None]
 
 
-def test_no_number_of_headers_without_width_is_too_large_to_be_refused() -> None:
+def test_too_many_headers_of_zero_width_are_refused() -> None:
     entries = pa.StructArray.from_arrays(
         [pa.array([b""] * 5000, pa.binary(0)), pa.array([b""] * 5000, pa.binary(0))],
         names=["key", "value"],
@@ -433,7 +436,7 @@ def test_no_number_of_headers_without_width_is_too_large_to_be_refused() -> None
         produced(columns(value=["a"], headers=headers))
 
 
-def test_limits_of_records_hold() -> None:
+def test_limits_of_records_apply() -> None:
     batch = record_batch([1, 2], ["a", "b"], ["x", "y" * 20], [None, [{"key": "n", "value": "v"}]])
     body = stream(batch)
 
@@ -446,7 +449,7 @@ def test_limits_of_records_hold() -> None:
         produced(body, header_name_bytes_max=0)
 
 
-def test_rows_are_counted_before_they_are_made() -> None:
+def test_rows_are_counted_before_they_are_allocated() -> None:
     body = columns(value=pa.nulls(3))
     rows = struct.pack("<q", 3)
     many = body.replace(rows, struct.pack("<q", 2**50))
@@ -474,7 +477,7 @@ SEEDS = [
 
 
 def spoiled(body: bytes, dice: random.Random) -> bytes:
-    """Return `body` with some bytes changed, most of all to what lengths and offsets fear."""
+    """Return `body` with some bytes changed, mostly to extreme lengths and offsets."""
     spoilt = bytearray(body)
     for _ in range(dice.randint(1, 4)):
         spot = dice.randrange(len(spoilt))
@@ -485,15 +488,15 @@ def spoiled(body: bytes, dice: random.Random) -> bytes:
 
 
 @given(st.sampled_from(SEEDS), st.randoms(use_true_random=False))
-def test_a_spoiled_stream_is_records_or_a_mistake(body: bytes, dice: random.Random) -> None:
+def test_a_damaged_stream_gives_records_or_a_typed_error(body: bytes, dice: random.Random) -> None:
     for _ in range(20):
         with suppress(RiachoError):
             batch = produced(spoiled(body, dice)).batch
-            encode_json([(range(batch.num_rows), batch)], value_format="json")
+            b"".join(json_pieces([(range(batch.num_rows), batch)], value_format="json"))
             assign(batch, None, 5, Spreader())
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_records_or_a_mistake(body: bytes) -> None:
+def test_any_bytes_give_records_or_a_typed_error(body: bytes) -> None:
     with suppress(RiachoError):
         produced(body)

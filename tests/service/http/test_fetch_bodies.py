@@ -1,4 +1,4 @@
-"""Records as fetch returns them: exactly what was produced, in every format."""
+"""Records in the answer of a fetch: exactly those produced, in every format."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.http.bodies.json_fetch import ValueFormat, encode_each, encode_json, encode_ndjson
+from service.http.bodies.json_fetch import ValueFormat, encode_each, json_pieces, ndjson_pieces
 from service.http.bodies.produce import JSON, NDJSON, decode_produce
 from storage.formats.records import Header, record_batch
 
@@ -33,8 +33,10 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def fetched(batch: pa.RecordBatch, value_format: ValueFormat = "text") -> list[dict[str, Any]]:
     pairs = [(range(7, 7 + batch.num_rows), batch)]
-    items: list[dict[str, Any]] = json.loads(encode_json(pairs, value_format=value_format))
-    lines = encode_ndjson(pairs, value_format=value_format).splitlines(keepends=True)
+    items: list[dict[str, Any]] = json.loads(
+        b"".join(json_pieces(pairs, value_format=value_format))
+    )
+    lines = b"".join(ndjson_pieces(pairs, value_format=value_format)).splitlines(keepends=True)
     assert [json.loads(line) for line in lines] == items
     assert all(line.endswith(b"\n") and b"\r" not in line for line in lines)
     each = [*encode_each(pairs, value_format=value_format)]
@@ -51,28 +53,28 @@ def value_of(value: bytes | str | None, value_format: ValueFormat) -> dict[str, 
 def test_a_record_has_its_fields_in_order() -> None:
     batch = record_batch([5, 6], ["k", None], ["v", None])
 
-    assert encode_json([(range(3, 5), batch)]) == (
+    assert b"".join(json_pieces([(range(3, 5), batch)])) == (
         b'[{"offset":3,"timestamp":5,"key":"k","value":"v","headers":[]},'
         b'{"offset":4,"timestamp":6,"key":null,"value":null,"headers":[]}]'
     )
 
 
-def test_every_record_has_the_offset_that_is_its_own() -> None:
+def test_every_record_has_its_own_offset() -> None:
     batch = record_batch([1, 2], ["a", "b"], ["x", "y"])
 
-    lines = encode_ndjson([(range(10, 12), batch), ([20, 25], batch)]).splitlines()
+    lines = b"".join(ndjson_pieces([(range(10, 12), batch), ([20, 25], batch)])).splitlines()
 
     assert [json.loads(line)["offset"] for line in lines] == [10, 11, 20, 25]
 
 
 @pytest.mark.parametrize("value_format", FORMATS)
 def test_no_records_are_an_empty_array(value_format: ValueFormat) -> None:
-    assert encode_json([], value_format=value_format) == b"[]"
-    assert encode_json([(range(0), batch_of([]))], value_format=value_format) == b"[]"
-    assert encode_ndjson([], value_format=value_format) == b""
+    assert b"".join(json_pieces([], value_format=value_format)) == b"[]"
+    assert b"".join(json_pieces([(range(0), batch_of([]))], value_format=value_format)) == b"[]"
+    assert b"".join(ndjson_pieces([], value_format=value_format)) == b""
 
 
-def test_text_falls_back_to_base64_for_that_field_of_that_record_only() -> None:
+def test_text_falls_back_to_base64_only_for_the_affected_field() -> None:
     batch = record_batch([1, 1, 1], ["é", b"\xff", None], [b"\xfe", "text", b"\xfd"])
 
     assert [
@@ -84,25 +86,25 @@ def test_text_falls_back_to_base64_for_that_field_of_that_record_only() -> None:
     ]
 
 
-def test_base64_is_always_base64() -> None:
+def test_the_base64_format_always_returns_base64() -> None:
     assert value_of("hi", "base64") == {"value_base64": "aGk="}
     assert value_of(None, "base64") == {"value_base64": None}
 
 
 @pytest.mark.parametrize("text", ["1e2", "1.0", "12345678901234567890123", '{"a": [1 , "\\n"]}'])
-def test_json_is_embedded_as_it_was_stored(text: str) -> None:
+def test_json_values_are_embedded_as_stored(text: str) -> None:
     batch = record_batch([1], [None], [text])
 
-    assert f'"value":{text},'.encode() in encode_json(
-        [(range(batch.num_rows), batch)], value_format="json"
+    assert f'"value":{text},'.encode() in b"".join(
+        json_pieces([(range(batch.num_rows), batch)], value_format="json")
     )
 
 
-def test_json_on_several_lines_is_put_on_one() -> None:
+def test_json_on_several_lines_is_joined_into_one() -> None:
     batch = record_batch([1, 1], [None, None], ['{"a":\r\n [1.0,\n "x y"]}', "\n5\n"])
 
-    first, second = encode_ndjson(
-        [(range(batch.num_rows), batch)], value_format="json"
+    first, second = b"".join(
+        ndjson_pieces([(range(batch.num_rows), batch)], value_format="json")
     ).splitlines()
 
     assert b'"value":{"a":[1.0,"x y"]},' in first
@@ -110,11 +112,11 @@ def test_json_on_several_lines_is_put_on_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "hello", "{", "01", "nul", "[1,]", '"\\ud800"', "[" * 5000])
-def test_what_is_not_json_comes_as_text(text: str) -> None:
+def test_values_that_are_not_json_are_returned_as_text(text: str) -> None:
     assert value_of(text, "json") == {"value": text}
 
 
-def test_what_is_neither_json_nor_text_comes_as_base64() -> None:
+def test_values_that_are_neither_json_nor_text_are_returned_as_base64() -> None:
     assert value_of(b"\xff", "json") == {"value_base64": "/w=="}
     assert value_of(None, "json") == {"value": None}
 
@@ -145,7 +147,7 @@ def test_headers_are_always_an_array(value_format: ValueFormat) -> None:
 
 
 @given(RECORDS, st.sampled_from(["text", "base64"]), st.booleans())
-def test_what_is_fetched_can_be_produced_again(
+def test_fetched_records_can_be_produced_again(
     rows: list[dict[str, Any]], value_format: ValueFormat, as_lines: bool
 ) -> None:
     items = fetched(batch_of(rows), value_format)
@@ -163,7 +165,7 @@ def test_what_is_fetched_can_be_produced_again(
 
 
 @given(RECORDS)
-def test_values_fetched_as_json_mean_what_was_stored(rows: list[dict[str, Any]]) -> None:
+def test_values_fetched_as_json_equal_the_stored_ones(rows: list[dict[str, Any]]) -> None:
     for row, item in zip(rows, fetched(batch_of(rows), "json"), strict=True):
         if "value_base64" in item:
             assert base64.b64decode(item["value_base64"]) == row["value"]

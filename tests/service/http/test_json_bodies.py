@@ -1,4 +1,4 @@
-"""JSON and NDJSON produce bodies: what is stored, and what a mistake is called."""
+"""JSON and NDJSON produce bodies: the stored records, and the errors for invalid bodies."""
 
 import base64
 import json
@@ -58,18 +58,18 @@ def one(record: str) -> dict[str, Any]:
     return row
 
 
-def test_every_field_may_be_left_out() -> None:
+def test_every_field_is_optional() -> None:
     assert one("{}") == {"timestamp": NOW_MS, "key": None, "value": None, "headers": None}
     assert produced('{"records": [{}]}').partitions is None
 
 
-def test_null_is_as_good_as_left_out() -> None:
+def test_null_means_the_same_as_a_missing_field() -> None:
     names = ["key", "value", "headers", "timestamp", "partition", "key_base64", "value_base64"]
 
     assert one(json.dumps(dict.fromkeys(names))) == one("{}")
 
 
-def test_strings_are_their_utf8_bytes() -> None:
+def test_strings_are_stored_as_utf8() -> None:
     row = one('{"key": "caf\\u00e9", "value": "a\\n\\"ção\\" \\ud83d\\ude00"}')
 
     assert row["key"] == "café".encode()
@@ -87,7 +87,7 @@ def test_other_json_is_stored_as_the_text_that_was_sent(text: str) -> None:
 
 
 @given(st.lists(VALUES, min_size=1))
-def test_strings_and_other_json_may_be_mixed(values: list[Any]) -> None:
+def test_strings_and_other_json_can_be_mixed(values: list[Any]) -> None:
     rows = records(json.dumps({"records": [{"value": value, "key": "k"} for value in values]}))
 
     for row, value in zip(rows, values, strict=True):
@@ -136,7 +136,7 @@ def test_an_array_of_headers_keeps_order_and_repeats() -> None:
     assert row["headers"] == [{"key": "a", "value": b"2"}, {"key": "a", "value": b"\xff"}]
 
 
-def test_records_with_and_without_headers_may_be_mixed() -> None:
+def test_records_with_and_without_headers_can_be_mixed() -> None:
     rows = records('{"records": [{}, {"headers": {"a": "1"}}, {"headers": []}, {"headers": {}}]}')
 
     assert [row["headers"] for row in rows] == [None, [{"key": "a", "value": b"1"}], None, None]
@@ -173,7 +173,7 @@ def test_timestamps_and_partitions_are_kept() -> None:
         ("5", "records[0]: expected `object`, got `int`"),
     ],
 )
-def test_says_which_field_of_which_record_is_wrong(record: str, reason: str) -> None:
+def test_the_error_names_the_wrong_field_and_its_record(record: str, reason: str) -> None:
     message = refusal(f'{{"records": [{record}, {{"value": {{}}}}]}}')
 
     assert message.startswith(reason)
@@ -202,7 +202,7 @@ def test_says_which_field_of_which_record_is_wrong(record: str, reason: str) -> 
         ('{"records": [{"value": ' + "[" * 9999 + "]" * 9999 + "}]}", "the body is not acceptable"),
     ],
 )
-def test_says_what_is_wrong_with_a_body(body: bytes | str, reason: str) -> None:
+def test_the_error_says_what_is_wrong_with_the_body(body: bytes | str, reason: str) -> None:
     assert refusal(body).startswith(reason)
 
 
@@ -227,19 +227,19 @@ def test_ndjson_allows_blank_lines_and_any_line_ending() -> None:
         ("", "the request has no records"),
     ],
 )
-def test_ndjson_mistakes_are_found_by_their_line(body: bytes | str, reason: str) -> None:
+def test_errors_in_ndjson_name_the_line(body: bytes | str, reason: str) -> None:
     assert refusal(body, NDJSON).startswith(reason)
 
 
 @given(st.binary(max_size=60), st.sampled_from([JSON, NDJSON]))
 @example(b'{"records":[{"headers":{"a":"\\ud800', JSON)
-def test_any_bytes_are_records_or_a_mistake(body: bytes, content_type: str) -> None:
+def test_any_bytes_give_records_or_a_typed_error(body: bytes, content_type: str) -> None:
     with suppress(RiachoError):
         produced(body, content_type).batch.validate(full=True)
 
 
 @given(VALUES, st.data())
-def test_what_is_stored_as_json_is_json(value: Any, data: st.DataObject) -> None:
+def test_values_stored_as_json_are_valid_json(value: Any, data: st.DataObject) -> None:
     text = bytearray(json.dumps(value, ensure_ascii=False).encode())
     spot = data.draw(st.integers(0, len(text) - 1))
     text[spot : spot + 1] = data.draw(st.binary(max_size=2))
@@ -272,7 +272,7 @@ def test_a_request_has_a_record_limit() -> None:
         produced('{"records": [{}, {}, {}]}', limits=limits)
 
 
-def test_headers_are_limited_in_number_and_name() -> None:
+def test_the_number_and_names_of_headers_are_limited() -> None:
     limits = RecordLimits(header_count_max=2, header_name_bytes_max=3)
     produced('{"records": [{"headers": {"éa": "long value", "": "1"}}]}', limits=limits)
 
@@ -289,7 +289,7 @@ def test_headers_are_limited_in_number_and_name() -> None:
     "content_type",
     [None, "", "*/*", "application/json", "Application/JSON; charset=UTF-8", "application/*"],
 )
-def test_json_is_what_no_type_means(content_type: str | None) -> None:
+def test_a_body_without_a_content_type_is_json(content_type: str | None) -> None:
     assert len(records('{"records": [{}]}', content_type)) == 1
 
 
@@ -297,7 +297,7 @@ def test_json_is_what_no_type_means(content_type: str | None) -> None:
     "content_type",
     ["text/plain", "application/json; charset=latin-1", "application/x-www-form-urlencoded"],
 )
-def test_other_types_are_refused_with_a_list_of_those_that_are_not(content_type: str) -> None:
+def test_other_content_types_are_refused_with_a_list_of_supported_ones(content_type: str) -> None:
     with pytest.raises(UnsupportedMediaType) as refused:
         produced(b'{"records": [{}]}', content_type)
 

@@ -1,4 +1,4 @@
-"""JSON that asks for too much is refused before it is made into objects; other JSON is not."""
+"""JSON that exceeds limits is refused before it is decoded; other JSON is not."""
 
 import json
 import tracemalloc
@@ -45,7 +45,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], type[RiachoError]]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_asks_for_too_much_is_refused_in_little_memory(name: str) -> None:
+def test_json_beyond_the_limits_is_refused_in_little_memory(name: str) -> None:
     make, error = HOSTILE[name]
     body = make()
     tracemalloc.start()
@@ -56,7 +56,7 @@ def test_what_asks_for_too_much_is_refused_in_little_memory(name: str) -> None:
     finally:
         tracemalloc.stop()
 
-    # The headers of one record are copied to be looked at.
+    # The headers of one record are copied for the check.
     assert peak_bytes < len(body) + 16 * MIB
 
 
@@ -74,14 +74,14 @@ def test_too_many_lines_are_refused_in_little_memory(between: bytes) -> None:
     assert peak_bytes < 16 * MIB
 
 
-def test_an_atomic_call_is_looked_at_too() -> None:
+def test_an_atomic_call_is_checked_too() -> None:
     body = repeated(b'{"records":[', b'{"topic":"t"}', b"]}")
 
     with pytest.raises(RequestTooLarge, match="more than 100000 records"):
         decode_atomic(body, now_ms=1, limits=LIMITS)
 
 
-def test_as_many_as_allowed_are_not_refused_whatever_is_in_them() -> None:
+def test_the_maximum_number_of_records_is_accepted_with_any_values() -> None:
     count = LIMITS.record_count_max
     value = {"a": {"b": [{}, {"c:{": "}:"}]}}
     body = json.dumps({"records": [{"value": value}] * count}).encode()
@@ -93,7 +93,7 @@ def test_as_many_as_allowed_are_not_refused_whatever_is_in_them() -> None:
     assert found.batch.column("value")[0].as_py() == json.dumps(value).encode()
 
 
-def test_a_large_record_may_have_the_names_of_json_in_its_headers() -> None:
+def test_a_large_record_can_have_field_names_in_its_headers() -> None:
     limits = RecordLimits(record_count_max=10)
     nested = "{" + ",".join(f'"{number:03}":0' for number in range(100)) + "}"
     headers = ",".join(f'"{number}": {nested}' for number in range(100))
@@ -108,6 +108,6 @@ def test_a_large_record_may_have_the_names_of_json_in_its_headers() -> None:
 @pytest.mark.parametrize(
     "body", [b"[" * 2 * MIB, b'{"records":[{' + b":" * 2 * MIB, b"{" * 2 * MIB]
 )
-def test_what_is_no_json_is_left_to_the_decoder(body: bytes) -> None:
+def test_invalid_json_is_left_to_the_decoder(body: bytes) -> None:
     check_shape(body, RecordLimits(record_count_max=1))
     check_shape(body, RecordLimits(record_count_max=1), is_lines=True)

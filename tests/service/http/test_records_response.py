@@ -1,13 +1,17 @@
-"""How an answer of records is sent: in pieces that a reader can keep up with, not copied."""
+"""How an answer with records is sent: in pieces of limited size, without copies."""
 
 from typing import Any
 
 import pytest
 
 from service.http.records_response import PIECE_BYTES, RecordsResponse
-from service.limits.outgoing import Shares
+from service.limits.outgoing import RequestShares, Shares
 
 pytestmark = pytest.mark.anyio
+
+
+def no_shares() -> RequestShares:
+    return RequestShares(Shares(1 << 30))
 
 
 async def sent(response: RecordsResponse) -> list[Any]:
@@ -23,11 +27,11 @@ async def sent(response: RecordsResponse) -> list[Any]:
     return messages
 
 
-async def test_what_is_large_goes_out_piece_by_piece() -> None:
+async def test_a_large_answer_is_sent_in_pieces() -> None:
     large = bytes(range(256)) * (2 * PIECE_BYTES // 256) + b"more"
     pieces = [b"schema", large, memoryview(b"the end")]
 
-    start, *bodies = await sent(RecordsResponse(pieces, "text/plain", [Shares(1 << 30).take(9)]))
+    start, *bodies = await sent(RecordsResponse(pieces, "text/plain", no_shares()))
 
     assert (b"content-length", b"%d" % (len(large) + 13)) in start["headers"]
     assert b"".join(each["body"] for each in bodies) == b"schema" + large + b"the end"
@@ -38,19 +42,19 @@ async def test_what_is_large_goes_out_piece_by_piece() -> None:
     assert views
 
 
-async def test_what_is_small_goes_out_at_once() -> None:
+async def test_a_small_answer_is_sent_at_once() -> None:
     pieces = [b"a", memoryview(b"b"), bytes(PIECE_BYTES - 2)]
 
-    start, body = await sent(RecordsResponse(pieces, "text/plain", []))
+    start, body = await sent(RecordsResponse(pieces, "text/plain", no_shares()))
 
     assert (b"content-length", b"%d" % PIECE_BYTES) in start["headers"]
     assert body["body"] == b"ab" + bytes(PIECE_BYTES - 2)
 
 
-async def test_small_pieces_go_out_together() -> None:
+async def test_small_pieces_are_sent_together() -> None:
     pieces = [b"%07d" % number for number in range(100_000)]
 
-    _, *bodies = await sent(RecordsResponse(pieces, "text/plain", []))
+    _, *bodies = await sent(RecordsResponse(pieces, "text/plain", no_shares()))
 
     assert b"".join(each["body"] for each in bodies) == b"".join(pieces)
     assert len(bodies) < 10
@@ -58,17 +62,20 @@ async def test_small_pieces_go_out_together() -> None:
 
 
 async def test_nothing_is_an_answer_too() -> None:
-    start, body = await sent(RecordsResponse([], "text/plain", []))
+    start, body = await sent(RecordsResponse([], "text/plain", no_shares()))
 
     assert (b"content-length", b"0") in start["headers"]
     assert body["body"] == b""
 
 
-def test_its_share_is_what_it_sends() -> None:
+def test_a_response_holds_a_share_of_the_bytes_it_sends() -> None:
     shares = Shares(1 << 30)
 
-    response = RecordsResponse([b"ab", b"cd"], "text/plain", [shares.take(100), shares.take(100)])
+    with RequestShares(shares) as owned:
+        owned.take(100)
+        owned.take(100)
+        RecordsResponse([b"ab", b"cd"], "text/plain", owned)
 
-    assert shares.held_bytes == 4
-    del response
+        assert shares.held_bytes == 4
+
     assert shares.held_bytes == 0

@@ -4,13 +4,13 @@ import io
 
 import pytest
 
-from service.jobs.progress import LINE_S, Lines, shown, size
+from service.jobs.progress import LINE_S, LineMeter, shown, size
 from tests.storage.helpers.worlds import Clock
 
 
 def test_a_log_gets_a_line_every_few_seconds() -> None:
     clock, stream = Clock(), io.StringIO()
-    meter = Lines("compact", stream, clock.monotonic_s)
+    meter = LineMeter("compact", stream, clock.monotonic_s)
 
     meter.planned(200)
     for n in range(100):

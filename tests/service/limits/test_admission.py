@@ -1,4 +1,4 @@
-"""Admission: what is held is counted, bounded, and always given back."""
+"""Admission: held bytes are counted, bounded, and always released."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from storage.errors import Overloaded
 from tests.examples import some
 
 
-def test_refuses_rather_than_hold_without_bound() -> None:
+def test_a_request_beyond_the_limit_is_refused() -> None:
     admission = Admission(100)
 
     with admission.hold() as first:
@@ -26,7 +26,7 @@ def test_refuses_rather_than_hold_without_bound() -> None:
     assert admission.refused_count == 1
 
 
-def test_one_request_alone_is_always_let_in() -> None:
+def test_a_lone_request_is_always_admitted() -> None:
     admission = Admission(100)
 
     with admission.hold() as hold:
@@ -54,7 +54,7 @@ def test_a_hold_never_shrinks_and_can_be_handed_over() -> None:
 
 @some
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 80))))
-def test_what_is_held_is_what_the_holds_hold(steps: list[tuple[int, int]]) -> None:
+def test_held_bytes_equal_the_sum_of_all_holds(steps: list[tuple[int, int]]) -> None:
     admission = Admission(100)
     holds: list[Hold] = [admission.hold() for _ in range(4)]
     sizes = [0] * 4
@@ -75,7 +75,7 @@ def test_what_is_held_is_what_the_holds_hold(steps: list[tuple[int, int]]) -> No
     assert admission.held_bytes == 0
 
 
-def test_what_is_only_announced_is_not_held() -> None:
+def test_announced_bytes_are_checked_but_not_held() -> None:
     admission = Admission(100)
 
     with admission.hold() as idle, admission.hold() as busy:
@@ -87,7 +87,7 @@ def test_what_is_only_announced_is_not_held() -> None:
         assert admission.held_bytes == 90
 
 
-def test_one_request_alone_may_grow_piece_by_piece() -> None:
+def test_a_lone_request_can_grow_in_pieces_beyond_the_limit() -> None:
     admission = Admission(100)
 
     with admission.hold() as hold:

@@ -1,4 +1,4 @@
-"""Work on large bodies: off the event loop, a few at a time, counted as it grows."""
+"""Work on large bodies: off the event loop, a few at a time, counted as they grow."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ def bomb(encoding: str, size_bytes: int = 2 * BYTES_MAX) -> bytes:
 
 
 class Watched(Inflation):
-    """Remembers who was made, how many stepped at once, and in which threads."""
+    """Records all inflations, how many ran at once, and in which threads."""
 
     made: list["Watched"]
     threads: set[int]
@@ -68,7 +68,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
 
 
 async def turns_of(work: Callable[[], Awaitable[None]]) -> int:
-    """Return how often the event loop went round while `work` was awaited."""
+    """Return the number of turns of the event loop while `work` was awaited."""
     count = 0
     is_over = False
 
@@ -86,7 +86,9 @@ async def turns_of(work: Callable[[], Awaitable[None]]) -> int:
 
 
 @packed
-async def test_the_loop_goes_round_while_a_gateway_inflates(tmp_path: Path, encoding: str) -> None:
+async def test_the_event_loop_is_not_blocked_while_a_gateway_decompresses(
+    tmp_path: Path, encoding: str
+) -> None:
     app = create_app(Settings(data=tmp_path, metadata="memory://", zones="a=memory://"))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
@@ -98,12 +100,12 @@ async def test_the_loop_goes_round_while_a_gateway_inflates(tmp_path: Path, enco
             reply = await client.post("/v1/topics/t/records", content=body, headers=headers)
             assert reply.status_code == 413, reply.text
 
-        # A step is a megabyte, and there is a turn between two of them at least.
+        # A step is a megabyte, and there is at least one turn between two steps.
         assert await turns_of(send) > BYTES_MAX // STEP_BYTES
 
 
 @packed
-async def test_a_large_body_is_inflated_in_threads_few_at_a_time(
+async def test_large_bodies_are_decompressed_in_threads_a_few_at_a_time(
     watched: type[Watched], encoding: str
 ) -> None:
     body, work, admission = bomb(encoding), HeavyWork(), Admission(10**9)
@@ -122,7 +124,9 @@ async def test_a_large_body_is_inflated_in_threads_few_at_a_time(
 
 
 @packed
-async def test_a_small_body_is_inflated_at_once(watched: type[Watched], encoding: str) -> None:
+async def test_a_small_body_is_decompressed_on_the_loop(
+    watched: type[Watched], encoding: str
+) -> None:
     body, work, admission = b'{"records":[]}' * 1000, HeavyWork(), Admission(10**9)
 
     with admission.hold() as hold:
@@ -134,7 +138,7 @@ async def test_a_small_body_is_inflated_at_once(watched: type[Watched], encoding
 
 
 @packed
-async def test_a_small_body_that_grows_goes_on_in_a_thread(
+async def test_a_small_body_that_expands_continues_in_a_thread(
     watched: type[Watched], encoding: str
 ) -> None:
     body, work, admission = bytes(9 * MIB), HeavyWork(), Admission(10**9)
@@ -148,7 +152,7 @@ async def test_a_small_body_that_grows_goes_on_in_a_thread(
 
 
 @packed
-async def test_what_is_inflated_is_held_as_it_grows(encoding: str) -> None:
+async def test_decompressed_bytes_are_held_as_they_grow(encoding: str) -> None:
     work, admission = HeavyWork(), Admission(8 * MIB)
 
     with admission.hold() as other, admission.hold() as hold:
@@ -157,7 +161,7 @@ async def test_what_is_inflated_is_held_as_it_grows(encoding: str) -> None:
             await work.inflate(bomb(encoding, 16 * MIB), encoding, BYTES_MAX, hold)
         assert admission.held_bytes <= 8 * MIB
     with admission.hold() as hold:
-        # Alone it is let in, however large, and others are refused meanwhile.
+        # A lone request is admitted at any size; others are refused during that time.
         found = await work.inflate(bomb(encoding, 16 * MIB), encoding, BYTES_MAX, hold)
         assert admission.held_bytes == len(found) == 16 * MIB
 
@@ -165,7 +169,7 @@ async def test_what_is_inflated_is_held_as_it_grows(encoding: str) -> None:
 
 
 @packed
-async def test_one_that_is_cancelled_stops_soon_and_gives_its_turn_back(
+async def test_a_cancelled_decompression_stops_soon_and_frees_its_slot(
     watched: type[Watched], encoding: str
 ) -> None:
     work, admission = HeavyWork(), Admission(10**9)
@@ -189,7 +193,7 @@ async def test_one_that_is_cancelled_stops_soon_and_gives_its_turn_back(
 
 
 @packed
-async def test_what_does_not_inflate_is_refused_and_not_kept(
+async def test_a_truncated_body_is_refused_and_its_memory_released(
     watched: type[Watched], encoding: str
 ) -> None:
     work, admission = HeavyWork(), Admission(10**9)
@@ -202,7 +206,7 @@ async def test_what_does_not_inflate_is_refused_and_not_kept(
                 await work.inflate(body, encoding, BYTES_MAX, hold)
             except InvalidRequest:  # `pytest.raises` would keep it.
                 is_refused = True
-        # Without a cycle of references, it goes when the thread has put its work aside.
+        # Without a cycle of references, it is freed when the thread has finished its work.
         kept = weakref.ref(watched.made.pop())
         assert is_refused
         async with asyncio.timeout(TIMEOUT_S):
@@ -212,7 +216,7 @@ async def test_what_does_not_inflate_is_refused_and_not_kept(
         gc.enable()
 
 
-async def test_large_bodies_are_converted_one_at_a_time_and_not_by_the_loop() -> None:
+async def test_large_bodies_are_converted_one_at_a_time_in_a_thread() -> None:
     work = HeavyWork()
     began, go_on = threading.Event(), threading.Event()
     at_work: list[int] = []
@@ -227,7 +231,7 @@ async def test_large_bodies_are_converted_one_at_a_time_and_not_by_the_loop() ->
     while not began.is_set():
         await asyncio.sleep(0)
     assert len(at_work) == 1
-    # What is small need not wait for what is large.
+    # Small bodies do not wait for large ones.
     assert await work.convert(1, lambda: "small") == "small"
     assert await work.convert(LARGE - 1, lambda: "middle") == "middle"
     assert len(at_work) == 1
@@ -236,7 +240,7 @@ async def test_large_bodies_are_converted_one_at_a_time_and_not_by_the_loop() ->
     assert threading.get_ident() not in await asyncio.gather(*tasks)
 
 
-async def test_the_loop_goes_round_between_bodies_of_middle_size() -> None:
+async def test_the_event_loop_runs_between_conversions_of_middle_size() -> None:
     work = HeavyWork()
     turn = 0
     turns: list[int] = []
@@ -254,7 +258,7 @@ async def test_the_loop_goes_round_between_bodies_of_middle_size() -> None:
     assert len(set(turns)) == 5, turns
 
 
-async def test_an_error_of_the_work_is_the_callers() -> None:
+async def test_an_error_of_the_work_is_raised_to_its_caller() -> None:
     def fail() -> None:
         raise InvalidRequest("no")
 

@@ -327,7 +327,7 @@ async def test_an_append_that_waits_for_one_head_is_not_overtaken_in_another_lan
     await asyncio.gather(first, third)
 
     assert await stage.values(topic, 1) == [b"0", b"1", b"3"]
-    assert stage.batcher._arriving == {}
+    assert stage.batcher._arriving._last == {}
 
 
 async def test_heads_that_were_not_seen_lately_are_read_at_once() -> None:

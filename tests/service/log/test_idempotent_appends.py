@@ -98,7 +98,7 @@ async def test_a_copy_that_comes_to_another_gateway_gets_the_same_offset() -> No
 async def test_what_overtook_in_one_flush_is_put_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sequences, "WAIT_S", 0.0)  # It was given up that the others come.
+    monkeypatch.setattr(sequences, "GAP_WAIT_S", 0.0)  # It was given up that the others come.
     cluster = Cluster()
     topic, gateway = await cluster.topic(), cluster.gateway()
     cluster.objects.hold_puts = True

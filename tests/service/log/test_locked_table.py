@@ -103,6 +103,6 @@ async def test_a_request_that_waits_in_its_lane_is_refused_as_soon(tmp_path: Pat
         for error in results:
             assert isinstance(error, StoreLocked)
             problem = document(error, "r")
-            assert (problem["status"], problem["code"]) == (503, "METADATA_LOCKED")
+            assert (problem.status, problem.code) == (503, "METADATA_LOCKED")
     await produce(b"after")
     await gateway.aclose()

@@ -8,7 +8,7 @@ from service.log.lane_buffers import NO_CLAIMS
 from service.log.numbering import (
     NOBODY,
     Numbered,
-    Sender,
+    SenderHeaders,
     Sequence,
     claims_of,
     parse_sender,
@@ -42,12 +42,14 @@ def test_without_headers_it_is_nobody() -> None:
     ],
 )
 def test_a_sequence_is_a_number_or_one_for_each_partition(text: str, sequence: Sequence) -> None:
-    assert parse_sender({**WHO, SEQUENCE: text}) == Sender(producer=(4012, 3), sequence=sequence)
+    assert parse_sender({**WHO, SEQUENCE: text}) == SenderHeaders(
+        producer=(4012, 3), sequence=sequence
+    )
 
 
 def test_a_transaction_needs_no_producer_and_may_have_sequences() -> None:
-    assert parse_sender({TRANSACTION: "a.5.6"}) == Sender(transaction_id="a.5.6")
-    assert parse_sender({TRANSACTION: "a.5.6", SEQUENCE: "1"}) == Sender(
+    assert parse_sender({TRANSACTION: "a.5.6"}) == SenderHeaders(transaction_id="a.5.6")
+    assert parse_sender({TRANSACTION: "a.5.6", SEQUENCE: "1"}) == SenderHeaders(
         transaction_id="a.5.6", sequence=1
     )
 
@@ -96,7 +98,7 @@ def test_limits_are_part_of_what_is_taken() -> None:
 
 
 def test_an_empty_name_of_a_transaction_is_left_to_who_looks_for_it() -> None:
-    assert parse_sender({TRANSACTION: ""}) == Sender(transaction_id="")
+    assert parse_sender({TRANSACTION: ""}) == SenderHeaders(transaction_id="")
 
 
 @some

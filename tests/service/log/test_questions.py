@@ -206,8 +206,8 @@ async def test_a_commit_between_the_look_and_the_wait_is_not_missed() -> None:
     await produce(scene.gateway, b"a", partition=2)
 
     # It was seen before the commit, and is asked for after it.
-    await lane.changed(seen, None, 2)
-    unmoved = asyncio.create_task(lane.changed(seen, None, 3))
+    await lane.watched.changed(seen, None, 2)
+    unmoved = asyncio.create_task(lane.watched.changed(seen, None, 3))
     await scene.settle()
     assert not unmoved.done()
     unmoved.cancel()

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from service.clock import World
 from service.log import sequences
 from service.log.sequences import (
+    GAP_LOOKS,
+    GAP_WAIT_S,
     LOOK_EVERY_S,
     NOTHING_SEEN,
     Sequences,
@@ -16,14 +19,15 @@ from service.log.sequences import (
     _is_early,
     _look,
     already_written,
+    past_gap,
 )
-from storage.errors import DuplicateSequence, InvalidProducerEpoch
+from storage.errors import DuplicateSequence, InvalidProducerEpoch, OutOfOrderSequence
 from storage.head.head import WindowPage
 from storage.head.producers import SEQUENCES, Claim, Window
 from storage.lanes.lane import LaneView
 from storage.topics.topics import Topic
 from tests.service.helpers.gateways import Cluster, Gateway
-from tests.storage.helpers.worlds import turns
+from tests.storage.helpers.worlds import Clock, turns
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +58,7 @@ class Door:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let those who are early wait as long as it takes, so that only events decide."""
-    monkeypatch.setattr(sequences, "WAIT_S", 1e9 * sequences.LOOK_EVERY_S)
+    monkeypatch.setattr(sequences, "GAP_WAIT_S", 1e9 * sequences.LOOK_EVERY_S)
 
 
 async def new_door(partitions: int = 1) -> Door:
@@ -142,7 +146,7 @@ def test_a_claim_is_early_or_behind_or_next(came: Claim, is_early: bool, is_behi
 
 async def test_who_is_early_waits_and_is_called_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "LOOK_EVERY_S", 3600.0)
-    monkeypatch.setattr(sequences, "WAIT_S", 4 * 3600.0)
+    monkeypatch.setattr(sequences, "GAP_WAIT_S", 4 * 3600.0)
     door = await new_door()
     door.gateway.metadata.calls.clear()
     early = door.come(claim(1))
@@ -367,3 +371,42 @@ async def test_what_a_known_head_says_was_written_needs_no_write() -> None:
     with pytest.raises(InvalidProducerEpoch):
         asked(7, epoch=2)
     assert already_written(topic, views, {0: Claim(0, 2, 3, 0, 1)}) == {}
+
+
+@pytest.mark.parametrize("gaps", [0, 1, GAP_LOOKS])
+async def test_a_gap_that_closes_in_time_is_not_seen(gaps: int) -> None:
+    clock, retries = Clock(), list[bool]()
+    began_s = clock.now_s
+
+    async def attempt(is_retry: bool) -> str:
+        retries.append(is_retry)
+        if len(retries) <= gaps:
+            raise OutOfOrderSequence("one is missing")
+        return "done"
+
+    assert await past_gap(world_of(clock), attempt) == "done"
+    assert retries == [False, *[True] * gaps]
+    assert clock.now_s - began_s == pytest.approx(gaps * GAP_WAIT_S / GAP_LOOKS)
+
+
+async def test_a_gap_that_stays_is_reported_in_the_end() -> None:
+    clock = Clock()
+    began_s = clock.now_s
+
+    async def attempt(_: bool) -> None:
+        raise OutOfOrderSequence("one is missing")
+
+    with pytest.raises(OutOfOrderSequence):
+        await past_gap(world_of(clock), attempt)
+
+    assert clock.now_s - began_s == pytest.approx(GAP_WAIT_S)
+
+
+def world_of(clock: Clock) -> World:
+    return World(
+        now_ms=clock.now_ms,
+        monotonic_s=clock.monotonic_s,
+        sleep=clock.sleep,
+        random=lambda: 0.5,
+        random_bytes=bytes,
+    )

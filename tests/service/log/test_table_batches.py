@@ -36,7 +36,7 @@ from tests.service.helpers.replicated import (
 )
 from tests.storage.helpers.failing_zones import Mode
 from tests.storage.helpers.logs import batch_of
-from tests.storage.helpers.worlds import turns
+from tests.storage.helpers.worlds import commit_run, turns
 from tests.storage.reading.test_table_batches import built
 
 pytestmark = pytest.mark.anyio
@@ -248,7 +248,7 @@ async def test_what_was_written_a_while_ago_is_not_looked_for_in_the_zones() -> 
     await TableBatches(deployment.metadata).write(run.object_id, segment)
 
     lane = gateway.lanes.lane(topic.topic_id, 0)
-    await lane.commit([run], deployment.clock.monotonic_s() - 2 * TRUSTED_S)
+    await commit_run(lane, run, age_s=2 * TRUSTED_S)
 
     assert await deployment.isr(topic) == "abc"
     assert await deployment.read() == [b"a"]

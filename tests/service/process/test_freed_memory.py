@@ -1,4 +1,4 @@
-"""Memory that is free goes back to the system when work is over, and not before."""
+"""Freed memory is returned to the system when work is over, and not before."""
 
 import ctypes
 import threading
@@ -9,7 +9,7 @@ from service.process.freed_memory import BUSY_BYTES, QUIET_LOOKS, Quiet, return_
 TIMEOUT_S = 60.0
 
 
-def test_memory_goes_back_once_after_work() -> None:
+def test_memory_is_returned_once_after_work() -> None:
     quiet = Quiet()
     looks = [0, 0, BUSY_BYTES + 1, *[0] * (3 * QUIET_LOOKS)]
 
@@ -18,7 +18,7 @@ def test_memory_goes_back_once_after_work() -> None:
     assert due == [2 + QUIET_LOOKS]
 
 
-def test_who_goes_on_working_keeps_it() -> None:
+def test_memory_is_kept_while_work_continues() -> None:
     quiet = Quiet()
 
     looks = ([BUSY_BYTES + 1] + [0] * (QUIET_LOOKS - 1)) * 10
@@ -26,7 +26,7 @@ def test_who_goes_on_working_keeps_it() -> None:
     assert not any(quiet.look(held_bytes) for held_bytes in looks)
 
 
-def test_a_thread_looks_after_it() -> None:
+def test_a_thread_returns_memory_when_quiet() -> None:
     held = iter([BUSY_BYTES + 1])
     given_back = threading.Event()
 
@@ -36,5 +36,5 @@ def test_a_thread_looks_after_it() -> None:
     end()
 
 
-def test_where_there_is_glibc_it_is_asked_to() -> None:
+def test_malloc_trim_is_called_if_the_c_library_has_it() -> None:
     assert freed_memory.return_freed_memory() == hasattr(ctypes.CDLL(None), "malloc_trim")

@@ -29,7 +29,7 @@ SCOPE = {
 
 
 async def answered(status: int, body: bytes, *, as_json: bool) -> tuple[list[dict], str]:
-    """Return what went out for one request, and what was logged."""
+    """Return the messages sent for one request, and the logged text."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if status == 0:
@@ -51,7 +51,7 @@ async def answered(status: int, body: bytes, *, as_json: bool) -> tuple[list[dic
     return sent, stream.getvalue().decode()
 
 
-async def test_a_request_is_a_line_with_everything_that_matters() -> None:
+async def test_a_request_is_logged_as_one_json_line() -> None:
     sent, text = await answered(200, b"12345", as_json=True)
 
     line = json.loads(text)
@@ -71,14 +71,14 @@ async def test_a_request_is_a_line_with_everything_that_matters() -> None:
     assert (b"x-request-id", b"mine-1") in sent[0]["headers"]
 
 
-async def test_people_get_text() -> None:
+async def test_a_request_is_logged_as_text() -> None:
     _, text = await answered(404, b"", as_json=False)
 
     assert " 404 GET    /v1/topics/t 0B " in text
     assert text.endswith("mine-1\n")
 
 
-async def test_an_error_that_nobody_meant_is_answered_and_logged_as_500() -> None:
+async def test_an_unexpected_error_is_answered_and_logged_as_500() -> None:
     sent, text = await answered(0, b"", as_json=True)
 
     assert sent[0]["status"] == 500
@@ -101,7 +101,7 @@ def line() -> AccessLine:
     )
 
 
-async def test_lines_gather_but_not_without_bound() -> None:
+async def test_lines_are_buffered_up_to_a_limit() -> None:
     stream = io.BytesIO()
     lines = AccessLines(stream, as_json=True)
 
@@ -114,7 +114,7 @@ async def test_lines_gather_but_not_without_bound() -> None:
     assert stream.getvalue().count(b"\n") == LINES_MAX
 
 
-async def test_a_log_that_nobody_reads_stops_nothing() -> None:
+async def test_a_closed_log_stream_raises_no_error() -> None:
     stream = io.BytesIO()
     lines = AccessLines(stream, as_json=True)
     lines.add(line(), 0)

@@ -1,4 +1,4 @@
-"""A gateway does without pandas, where it is installed."""
+"""A gateway does not load pandas, even if it is installed."""
 
 import os
 import subprocess
@@ -29,6 +29,6 @@ def loaded(first: str, data: Path) -> str:
     return done.stdout.strip()
 
 
-def test_a_gateway_leaves_pandas_alone(tmp_path: Path) -> None:
+def test_a_gateway_does_not_import_pandas(tmp_path: Path) -> None:
     assert loaded("", tmp_path) == "True", "pyarrow no longer imports it: nothing is to be refused"
     assert loaded("from service.app import create_app; create_app()", tmp_path) == "False"

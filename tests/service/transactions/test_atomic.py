@@ -9,8 +9,8 @@ import pytest
 from service.groups.state import Member
 from service.transactions.atomic import Atomic, TopicRecords
 from service.transactions.guards import (
-    Answer,
     Guard,
+    GuardedAnswer,
     KeyGuard,
     SequenceGuard,
     TransactionGuard,
@@ -82,7 +82,7 @@ async def guard_of(kind: str, process: Process) -> Guard:
 
 async def write(
     process: Process, guard: Guard, *appends: TopicRecords, offset: int | None = None
-) -> Answer:
+) -> GuardedAnswer:
     offsets = None if offset is None else offsets_of("g", offset)
     size_bytes = sum(each.batch.nbytes for each in appends)
     return await Atomic(process.gateway, process.offsets).write(appends, size_bytes, offsets, guard)
@@ -103,7 +103,7 @@ async def test_records_of_many_topics_and_offsets_are_one_object_and_one_transac
         process, Unguarded(), records("a", "b", partition=3), records("c", topic="u"), offset=9
     )
 
-    assert answer == Answer(results={"t": ((3, 0, 2),), "u": ((0, 0, 1),)})
+    assert answer == GuardedAnswer(results={"t": ((3, 0, 2),), "u": ((0, 0, 1),)})
     assert cluster.objects.calls["put"] == 1
     assert cluster.metadata.calls["transact"] == 1
     assert await process.read(3) == ["a", "b"]
@@ -113,11 +113,11 @@ async def test_records_of_many_topics_and_offsets_are_one_object_and_one_transac
 
 async def test_offsets_alone_are_committed() -> None:
     process = await started(Cluster())
-    assert await write(process, Unguarded(), offset=4) == Answer(results={})
-    assert await write(process, key_guard(process), offset=5) == Answer(results={})
+    assert await write(process, Unguarded(), offset=4) == GuardedAnswer(results={})
+    assert await write(process, key_guard(process), offset=5) == GuardedAnswer(results={})
     assert await process.offset("g") == 5
     replayed = await write(process, key_guard(process), offset=5)
-    assert replayed == Answer(results={}, is_replayed=True)
+    assert replayed == GuardedAnswer(results={}, is_replayed=True)
 
 
 async def test_nothing_is_written_if_the_offsets_may_not_be() -> None:
@@ -218,8 +218,8 @@ async def test_copies_that_race_write_once(kind: str, seed: int) -> None:
     cluster.metadata.next_fault = lambda: "none"
     await turns()
 
-    given = [answer for answer in answers if isinstance(answer, Answer)]
-    assert all(isinstance(answer, Answer | RiachoError) for answer in answers), answers
+    given = [answer for answer in answers if isinstance(answer, GuardedAnswer)]
+    assert all(isinstance(answer, GuardedAnswer | RiachoError) for answer in answers), answers
     assert {str(answer.results) for answer in given} <= {"{'t': ((0, 0, 1),)}"}
     again = await write(processes[0], await guard_of(kind, processes[0]), records("a"), offset=1)
     assert again.results == {"t": ((0, 0, 1),)}
@@ -253,7 +253,7 @@ async def test_a_transaction_in_one_call_is_fenced_by_its_epoch() -> None:
     assert (await write(process, guard(0), records("a"))).epoch == 1
     assert (await write(process, guard(1), records("b"))).epoch == 2
     # The first one is known to have happened, though no longer where.
-    assert await write(process, guard(0), records("a")) == Answer(
+    assert await write(process, guard(0), records("a")) == GuardedAnswer(
         results=None, producer_id=pid, epoch=1
     )
     with pytest.raises(InvalidProducerEpoch):
@@ -441,7 +441,7 @@ async def test_a_copy_is_not_refused_by_what_happened_after_the_first(kind: str)
         group_id="g", commits=offsets.commits, committer=by(beat.member_id, beat.generation)
     )
 
-    async def call(at: Process) -> Answer:
+    async def call(at: Process) -> GuardedAnswer:
         guard = await guard_of(kind, at)
         return await Atomic(at.gateway, at.offsets).write([records("a")], 10, mine, guard)
 

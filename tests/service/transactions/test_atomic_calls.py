@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from service.transactions.atomic import TopicRecords
-from service.transactions.guards import Answer, Unguarded
+from service.transactions.guards import GuardedAnswer, Unguarded
 from storage.errors import OutcomeUnknown, UnknownTopicOrPartition
 from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S
 from tests.service.transactions.cluster import Cluster, offsets_of, with_topic
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_nothing_at_all_is_written_at_once() -> None:
     process = await with_topic(Cluster())
-    assert await write(process, Unguarded()) == Answer(results={})
+    assert await write(process, Unguarded()) == GuardedAnswer(results={})
 
 
 async def test_offsets_alone_need_no_guard() -> None:
@@ -74,7 +74,9 @@ async def test_a_call_refused_after_one_without_an_answer_is_unknown() -> None:
 
     cluster.metadata.faults = ["request lost"]
     cluster.metadata.before_unknown = interfere
-    with pytest.raises(OutcomeUnknown, match="this may have been done: there is no topic 'source'"):
+    with pytest.raises(
+        OutcomeUnknown, match="the log may have changed: there is no topic 'source'"
+    ):
         await process.atomic.write([of], of.batch.nbytes, offsets, key_guard(process))
 
 

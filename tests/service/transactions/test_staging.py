@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from service.log.sequences import GAP_WAIT_S
 from service.transactions import staging
-from service.transactions.staging import GAP_WAIT_S, Receipt
+from service.transactions.staging import Receipt
 from service.transactions.state import ENDS_KEPT
 from service.transactions.transactions import TIMEOUT_MS_MAX
 from service.transactions.views import View
@@ -81,7 +82,7 @@ async def test_nothing_is_kept_of_turns_that_are_over() -> None:
     await asyncio.gather(*(process.stage(view, value) for value in "abc"))
     await turns()
 
-    assert not process.staging._last
+    assert not process.staging._arrivals._last
 
 
 # What has changed meanwhile

@@ -532,7 +532,7 @@ async def test_a_commit_refused_after_one_without_an_answer_is_unknown() -> None
 
     cluster.metadata.faults = ["request lost"]
     cluster.metadata.before_unknown = interfere
-    with pytest.raises(OutcomeUnknown, match="this may have been done: there is no topic 'source'"):
+    with pytest.raises(OutcomeUnknown, match="may have changed: there is no topic 'source'"):
         await process.transactions.commit(view.ref, offsets_of("g", 1, topic="source"))
     with pytest.raises(UnknownTopicOrPartition):
         await process.transactions.commit(view.ref, offsets_of("g", 1, topic="source"))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from service.process.upkeep import EXPIRY_EVERY_S
 from service.transactions.guards import KeyGuard, SequenceGuard
-from service.transactions.upkeep import EXPIRY_EVERY_S
 from storage import keys
 from storage.errors import UnknownProducer
 from storage.stores.metadata import Put

@@ -1,4 +1,4 @@
-"""Compacted segments: what is written is read, by us and by anyone; what is damaged is told."""
+"""Compacted segments: any Parquet reader reads what was written; damage raises `Corrupt`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from storage.errors import Corrupt
 from storage.formats import compacted
-from storage.formats.compacted import SCHEMA, Footer, SegmentWriter, WrittenSegment
+from storage.formats.compacted import SCHEMA, CompactedWriter, Footer, WrittenSegment
 from storage.formats.records import RECORD_SCHEMA, Header, record_batch
 
 TOPIC_ID = bytes(range(16))
@@ -43,7 +43,7 @@ def written(
     end_offset: int = 1000,
     row_group_bytes: int = 2000,
 ) -> WrittenSegment:
-    writer = SegmentWriter(
+    writer = CompactedWriter(
         path,
         topic_id=TOPIC_ID,
         partition=3,
@@ -80,7 +80,7 @@ RECORDS = st.lists(st.tuples(st.integers(0, 2**50), BYTES, BYTES, HEADERS), min_
 
 
 @given(records=RECORDS, data=st.data())
-def test_what_is_written_is_read_whatever_the_batches(
+def test_records_read_back_are_those_written_however_they_are_batched(
     records: list[Record], data: st.DataObject
 ) -> None:
     steps = data.draw(st.lists(st.integers(1, 5), min_size=len(records), max_size=len(records)))
@@ -115,7 +115,7 @@ def test_what_is_written_is_read_whatever_the_batches(
     )
 
 
-def test_row_groups_are_of_the_size_that_was_asked_for(tmp_path: Path) -> None:
+def test_row_groups_have_the_requested_size(tmp_path: Path) -> None:
     segment = written(tmp_path / "s", [plain(range(500)), plain(range(500, 1000))])
 
     footer = footer_of(segment)
@@ -125,7 +125,7 @@ def test_row_groups_are_of_the_size_that_was_asked_for(tmp_path: Path) -> None:
     assert footer.record_count == segment.record_count == 1000
 
 
-def test_one_huge_record_does_not_take_others_with_it(tmp_path: Path) -> None:
+def test_a_huge_record_ends_its_row_group_and_the_next_ones_have_full_size(tmp_path: Path) -> None:
     huge = batch_of([40], [(0, None, b"x" * 100_000, None)])
     segment = written(tmp_path / "s", [plain(range(40)), huge, plain(range(41, 80))])
 
@@ -134,7 +134,7 @@ def test_one_huge_record_does_not_take_others_with_it(tmp_path: Path) -> None:
     assert sizes == [19, 19, 3, 19, 19, 1]
 
 
-def test_the_row_group_of_an_offset_is_the_first_that_ends_behind_it(tmp_path: Path) -> None:
+def test_the_row_group_of_an_offset_is_the_first_that_ends_after_it(tmp_path: Path) -> None:
     segment = written(tmp_path / "s", [plain(range(100, 900, 20))], start_offset=50)
 
     footer = footer_of(segment)
@@ -145,7 +145,7 @@ def test_the_row_group_of_an_offset_is_the_first_that_ends_behind_it(tmp_path: P
 
 
 def test_a_segment_without_records_is_no_file(tmp_path: Path) -> None:
-    writer = SegmentWriter(tmp_path / "s", topic_id=TOPIC_ID, partition=0, start_offset=0)
+    writer = CompactedWriter(tmp_path / "s", topic_id=TOPIC_ID, partition=0, start_offset=0)
     writer.write(plain([]))
 
     assert writer.close(10) is None
@@ -153,14 +153,14 @@ def test_a_segment_without_records_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_segment_may_be_discarded_before_it_is_finished(tmp_path: Path) -> None:
-    writer = SegmentWriter(tmp_path / "s", topic_id=TOPIC_ID, partition=0, start_offset=0)
+    writer = CompactedWriter(tmp_path / "s", topic_id=TOPIC_ID, partition=0, start_offset=0)
     writer.write(plain(range(100)))
     writer.discard()
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_some_columns_are_read_without_the_others(tmp_path: Path) -> None:
+def test_some_columns_can_be_read_without_the_others(tmp_path: Path) -> None:
     segment = written(tmp_path / "s", [plain(range(100))])
     footer = footer_of(segment)
     data = segment.path.read_bytes()
@@ -177,14 +177,14 @@ def test_some_columns_are_read_without_the_others(tmp_path: Path) -> None:
     assert compacted.column_ranges(footer, 1, SCHEMA.names) == [(group.position, group.end)]
 
 
-def test_records_go_without_their_offsets(tmp_path: Path) -> None:
+def test_offsets_and_record_columns_are_separated(tmp_path: Path) -> None:
     offsets, records = compacted.to_record_columns(plain([3, 5]))
 
     assert offsets.to_pylist() == [3, 5]
     assert records.schema == RECORD_SCHEMA
 
 
-def test_a_damaged_byte_anywhere_in_a_row_group_is_told(tmp_path: Path) -> None:
+def test_a_damaged_byte_anywhere_in_a_row_group_is_corrupt(tmp_path: Path) -> None:
     segment = written(tmp_path / "s", [plain(range(20))])
     footer = footer_of(segment)
     group = footer.row_groups[0]
@@ -199,7 +199,7 @@ def test_a_damaged_byte_anywhere_in_a_row_group_is_told(tmp_path: Path) -> None:
         compacted.decode_row_group(footer, 0, data[:-1])
 
 
-def test_damaged_columns_are_told_or_read_right_all_the_same(tmp_path: Path) -> None:
+def test_damaged_columns_are_corrupt_or_decode_to_the_right_values(tmp_path: Path) -> None:
     segment = written(tmp_path / "s", [plain(range(20))])
     footer = footer_of(segment)
     columns = ["offset", "key", "value"]
@@ -239,7 +239,9 @@ def footer_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @given(data=st.data())
-def test_a_footer_is_never_trusted(footer_bytes: bytes, data: st.DataObject) -> None:
+def test_a_damaged_footer_is_corrupt_or_still_consistent(
+    footer_bytes: bytes, data: st.DataObject
+) -> None:
     damaged = bytearray(footer_bytes)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(damaged) - 1))
@@ -263,13 +265,13 @@ def test_a_footer_is_never_trusted(footer_bytes: bytes, data: st.DataObject) -> 
 
 
 @given(data=st.binary(max_size=100))
-def test_noise_is_no_footer(data: bytes) -> None:
+def test_random_bytes_are_a_corrupt_footer(data: bytes) -> None:
     for noise in (data, data + len(data).to_bytes(4, "little") + b"PAR1"):
         with pytest.raises(Corrupt):
             compacted.parse_footer(noise, crc32c(noise))
 
 
-def test_parquet_of_someone_else_is_no_segment(tmp_path: Path) -> None:
+def test_a_parquet_file_that_is_not_a_segment_is_corrupt(tmp_path: Path) -> None:
     pq.write_table(pa.table({"offset": [1, 2]}), tmp_path / "other")
     data = (tmp_path / "other").read_bytes()
     footer = data[-(int.from_bytes(data[-8:-4], "little") + 8) :]
@@ -288,7 +290,7 @@ def test_the_footer_of_another_segment_is_corrupt(tmp_path: Path) -> None:
         compacted.footer_of(listed, bytes(16), data)
 
 
-def test_anything_that_reads_parquet_reads_a_segment(tmp_path: Path) -> None:
+def test_a_plain_parquet_reader_reads_a_segment(tmp_path: Path) -> None:
     records: list[Record] = [
         (10, b"a", b"1", [{"key": "h", "value": b"x"}, {"key": "h", "value": None}]),
         (11, None, None, []),

@@ -1,4 +1,4 @@
-"""Index pages and the lists of them, as values; `test_catalog.py` has them at work."""
+"""Index pages and lists of pages as values; `test_catalog.py` tests how they are used."""
 
 import struct
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from storage.errors import Corrupt
 from storage.formats import frames, index
 from storage.formats.entries import Entry
-from storage.formats.index import BLOCK_ROWS, Members, Page, Ref
+from storage.formats.index import BLOCK_ROWS, IndexRef, Members, Page
 from tests.examples import few, some
 from tests.storage.helpers.damage import check_gives_a_value_or_corrupt, check_notices_damage
 from tests.storage.helpers.logs import ENTRIES, IDS, INT64
@@ -19,7 +19,7 @@ SORTED_ENTRIES = st.lists(
 ).map(sorted)
 PARTITIONS = st.integers(0, 63)
 REFS = st.builds(
-    Ref,
+    IndexRef,
     object_id=IDS,
     is_page=st.booleans(),
     entry_count=st.integers(0, 2**40),
@@ -31,7 +31,7 @@ MEMBERS = st.builds(Members, st.lists(st.lists(REFS, max_size=3).map(tuple), max
 
 @few
 @given(SORTED_ENTRIES)
-def test_a_page_decodes_to_what_it_encoded(entries: list[Entry]) -> None:
+def test_a_page_is_encoded_and_decoded(entries: list[Entry]) -> None:
     page = Page.decode(Page.of(entries).encode())
 
     assert page.entries() == entries
@@ -49,7 +49,7 @@ def entries_of(partition: int, count: int) -> list[Entry]:
     ]  # fmt: skip
 
 
-def test_a_page_gives_the_same_entries_whatever_was_asked_for_before() -> None:
+def test_a_page_returns_the_same_entries_whatever_was_looked_up_before() -> None:
     entries = [*entries_of(0, 30), *entries_of(1, 3 * BLOCK_ROWS + 5), *entries_of(2, 1)]
     page = Page.of(entries)
     borders = [0, 1, *(n * BLOCK_ROWS - 30 + d for n in (1, 2, 3) for d in (-1, 0, 1)), 190, 197]
@@ -63,7 +63,7 @@ def test_a_page_gives_the_same_entries_whatever_was_asked_for_before() -> None:
     assert page.after(0, 0, 8) == entries[:8]
 
 
-def test_a_page_takes_less_room_where_it_is_stored() -> None:
+def test_an_encoded_page_is_smaller_than_a_decoded_one() -> None:
     page = Page.of(entries_of(0, 1000))
 
     assert len(page.encode()) < page.size_bytes / 2
@@ -81,7 +81,7 @@ def test_a_page_that_claims_more_entries_than_it_holds_is_corrupt() -> None:
 
 @some
 @given(SORTED_ENTRIES, PARTITIONS, st.integers(0, 2**62), st.integers(1, 5))
-def test_a_page_looks_up_by_ceiling(
+def test_a_page_finds_the_first_entry_that_ends_after_an_offset(
     entries: list[Entry], partition: int, offset: int, limit: int
 ) -> None:
     page = Page.of(entries)
@@ -94,7 +94,7 @@ def test_a_page_looks_up_by_ceiling(
 
 @some
 @given(SORTED_ENTRIES, PARTITIONS, INT64, st.integers(0, 2**62))
-def test_a_page_finds_the_first_entry_of_a_moment(
+def test_a_page_finds_the_first_entry_since_a_timestamp(
     entries: list[Entry], partition: int, timestamp_ms: int, offset: int
 ) -> None:
     page = Page.of(entries)
@@ -120,7 +120,7 @@ def test_merged_pages_are_one_page_of_all_entries(entries: list[Entry], parts: i
 
 @few
 @given(SORTED_ENTRIES, st.data())
-def test_a_page_notices_any_damage(entries: list[Entry], data: st.DataObject) -> None:
+def test_any_damage_to_a_page_is_detected(entries: list[Entry], data: st.DataObject) -> None:
     check_notices_damage(Page.decode, Page.of(entries).encode(), data)
 
 
@@ -133,13 +133,13 @@ def test_any_bytes_are_a_page_or_corrupt(anything: bytes) -> None:
 
 @few
 @given(MEMBERS)
-def test_members_decode_to_what_was_encoded(members: Members) -> None:
+def test_members_are_encoded_and_decoded(members: Members) -> None:
     assert index.decode_members(index.encode_members(members)) == members
 
 
 @few
 @given(MEMBERS, st.data())
-def test_members_notice_any_damage(members: Members, data: st.DataObject) -> None:
+def test_any_damage_to_members_is_detected(members: Members, data: st.DataObject) -> None:
     check_notices_damage(index.decode_members, index.encode_members(members), data)
 
 
@@ -151,8 +151,8 @@ def test_any_bytes_are_members_or_corrupt(anything: bytes) -> None:
 
 
 def test_members_are_in_the_order_of_age() -> None:
-    def ref(number: int) -> Ref:
-        return Ref(
+    def ref(number: int) -> IndexRef:
+        return IndexRef(
             object_id=bytes([number]), is_page=True, entry_count=1, ends=(number,), newest_ms=(0,)
         )
 
@@ -166,8 +166,8 @@ def test_members_are_in_the_order_of_age() -> None:
 
 
 def test_a_partition_that_is_newer_than_a_member_ends_at_zero_there() -> None:
-    old = Ref(object_id=b"old", is_page=True, entry_count=1, ends=(9,), newest_ms=(5,))
-    new = Ref(object_id=b"new", is_page=True, entry_count=1, ends=(9, 4), newest_ms=(-1, 7))
+    old = IndexRef(object_id=b"old", is_page=True, entry_count=1, ends=(9,), newest_ms=(5,))
+    new = IndexRef(object_id=b"new", is_page=True, entry_count=1, ends=(9, 4), newest_ms=(-1, 7))
 
     assert index.first_behind([old, new], 1, 0) == 1
     assert old.newest(1) == -1
@@ -175,7 +175,7 @@ def test_a_partition_that_is_newer_than_a_member_ends_at_zero_there() -> None:
     assert (whole.ends, whole.newest_ms, whole.entry_count) == ((9, 4), (5, 7), 2)
 
 
-def test_a_reference_tells_how_new_a_page_is_in_each_partition() -> None:
+def test_a_reference_has_the_newest_timestamp_of_each_partition() -> None:
     page = Page.of([*entries_of(0, 3), *entries_of(2, 1)])
 
     ref = index.ref_of_page(b"page", page, (3, 5, 1))
@@ -184,8 +184,8 @@ def test_a_reference_tells_how_new_a_page_is_in_each_partition() -> None:
 
 
 def test_a_member_lives_by_the_first_record_of_a_partition_that_was_added() -> None:
-    old = Ref(object_id=b"old", is_page=True, entry_count=1, ends=(9,), newest_ms=(5,))
-    new = Ref(object_id=b"new", is_page=True, entry_count=1, ends=(9, 1), newest_ms=(-1, 7))
+    old = IndexRef(object_id=b"old", is_page=True, entry_count=1, ends=(9,), newest_ms=(5,))
+    new = IndexRef(object_id=b"new", is_page=True, entry_count=1, ends=(9, 1), newest_ms=(-1, 7))
     members = Members(((old, new),))
 
     assert index.live_members(members, [9, 0]).levels == ((new,),)

@@ -1,4 +1,4 @@
-"""Partitions as Kafka's clients choose them, one by one and many at once."""
+"""Partitions as Kafka's clients choose them, for one key and for a column of keys."""
 
 from collections import Counter
 
@@ -42,13 +42,15 @@ def rows_of(parts: dict[int, pa.RecordBatch]) -> dict[int, list[int]]:
         (b"abc", 479470107),
     ],
 )
-def test_hashes_as_the_tests_of_kafka_say(key: bytes, expected: int) -> None:
+def test_hashes_match_those_in_kafkas_tests(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected % 2**32
     assert partition_for(key, 1000) == (expected & 0x7FFFFFFF) % 1000
 
 
 @given(KEYS, st.integers(1, 2**31 - 1), st.integers(0, 5))
-def test_many_keys_go_where_each_would(keys: list[bytes], count: int, skipped: int) -> None:
+def test_a_column_of_keys_gets_the_partitions_that_each_key_gets_alone(
+    keys: list[bytes], count: int, skipped: int
+) -> None:
     column = pa.array(keys, pa.binary()).slice(skipped)
 
     assert partitions_for(column, count).tolist() == [
@@ -62,7 +64,7 @@ def test_a_key_of_a_megabyte_is_hashed_like_a_short_one() -> None:
     assert partitions_for(keys, 7).tolist() == [partition_for(key, 7) for key in keys.to_pylist()]
 
 
-def test_null_keys_do_not_disturb_their_neighbours() -> None:
+def test_null_keys_do_not_change_the_partitions_of_other_keys() -> None:
     keys = pa.array([None, b"foobar", None, b"21"], pa.binary())
 
     assert partitions_for(keys, 100).tolist()[1::2] == [
@@ -72,7 +74,9 @@ def test_null_keys_do_not_disturb_their_neighbours() -> None:
 
 
 @given(st.integers(0, 500), st.integers(1, 200))
-def test_runs_cover_all_records_and_differ_by_one_at_most(records: int, count: int) -> None:
+def test_runs_cover_all_records_and_their_sizes_differ_by_at_most_one(
+    records: int, count: int
+) -> None:
     runs = Spreader().runs(records, count)
 
     sizes = [size for _, size in runs]
@@ -83,7 +87,7 @@ def test_runs_cover_all_records_and_differ_by_one_at_most(records: int, count: i
 
 
 @given(st.lists(st.integers(1, 64), max_size=50), st.integers(1, 64))
-def test_requests_of_any_size_keep_few_partitions_level(sizes: list[int], count: int) -> None:
+def test_requests_of_any_size_fill_few_partitions_evenly(sizes: list[int], count: int) -> None:
     spreader = Spreader()
     total: Counter[int] = Counter(dict.fromkeys(range(count), 0))
 
@@ -94,7 +98,7 @@ def test_requests_of_any_size_keep_few_partitions_level(sizes: list[int], count:
 
 
 @given(st.integers(1, 300), st.integers(1, 200))
-def test_equal_requests_come_out_level(records: int, count: int) -> None:
+def test_requests_of_equal_size_fill_partitions_equally(records: int, count: int) -> None:
     spreader = Spreader()
     total: Counter[int] = Counter()
 
@@ -104,14 +108,14 @@ def test_equal_requests_come_out_level(records: int, count: int) -> None:
     assert set(total.values()) == {records}
 
 
-def test_single_records_rotate() -> None:
+def test_single_records_rotate_over_partitions() -> None:
     spreader = Spreader()
 
     assert [spreader.runs(1, 3)[0][0] for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
 @given(st.data(), st.integers(1, 300), st.integers(1, 12), st.booleans())
-def test_assigns_every_record_once_and_in_order(
+def test_every_record_is_assigned_once_and_in_order(
     data: st.DataObject, rows: int, count: int, as_arrow: bool
 ) -> None:
     some_key = st.none() | st.sampled_from([b"", b"a", b"b", b"c", b"a longer key than a word"])
@@ -146,7 +150,7 @@ def test_assigns_every_record_once_and_in_order(
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("partition", [4, -1])
 @pytest.mark.parametrize("as_arrow", [False, True])
-def test_names_the_record_that_asks_for_a_partition_that_is_not_there(
+def test_the_error_names_the_record_whose_partition_does_not_exist(
     rows: int, count: int, partition: int, as_arrow: bool
 ) -> None:
     wanted = [None, partition] + [None] * (rows - 2)
@@ -178,5 +182,5 @@ def test_keyless_records_are_cut_without_being_copied() -> None:
     assert {part.column("value").buffers()[2].address for part in parts.values()} == {address}
 
 
-def test_no_records_go_nowhere() -> None:
+def test_no_records_are_assigned_to_no_partition() -> None:
     assert assign(batch_of([]), None, 3, Spreader()) == {}

@@ -1,4 +1,4 @@
-"""Record batches: what goes in comes out, and nothing takes no room."""
+"""Record batches: rows survive the conversion, and absent headers take no memory."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -31,7 +31,7 @@ def test_text_becomes_utf8() -> None:
 
 @few
 @given(st.integers(0, 1000))
-def test_no_headers_are_nulls_that_take_no_room(count: int) -> None:
+def test_absent_headers_are_nulls_that_take_no_memory(count: int) -> None:
     headers = no_headers(count)
 
     headers.validate(full=True)

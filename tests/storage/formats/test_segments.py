@@ -1,4 +1,4 @@
-"""Hot segments: the footer tells all, and a damaged segment is noticed wherever it is hit."""
+"""Hot segments: the footer locates every slice, and damage anywhere raises `Corrupt`."""
 
 import msgspec
 import pyarrow as pa
@@ -23,7 +23,7 @@ def segment_of(parts: list[tuple[bytes, int, pa.RecordBatch]]) -> bytes:
 
 @few
 @given(PARTS)
-def test_the_footer_says_what_is_where(parts: list[tuple[bytes, int, pa.RecordBatch]]) -> None:
+def test_the_footer_locates_every_slice(parts: list[tuple[bytes, int, pa.RecordBatch]]) -> None:
     segment = segment_of(parts)
 
     rows = segments.footer(segment)
@@ -37,7 +37,7 @@ def test_the_footer_says_what_is_where(parts: list[tuple[bytes, int, pa.RecordBa
 
 @few
 @given(PARTS, st.data())
-def test_notices_any_damage(
+def test_any_damage_to_a_segment_is_detected(
     parts: list[tuple[bytes, int, pa.RecordBatch]], data: st.DataObject
 ) -> None:
     check_notices_damage(segments.footer, segment_of(parts), data)
@@ -51,7 +51,7 @@ def test_any_bytes_are_a_segment_or_corrupt(anything: bytes) -> None:
 
 @few
 @given(st.binary(max_size=100))
-def test_any_footer_with_a_valid_checksum_is_understood_or_corrupt(footer: bytes) -> None:
+def test_any_footer_with_a_valid_checksum_is_parsed_or_corrupt(footer: bytes) -> None:
     trailer = len(footer).to_bytes(4, "little") + crc32c(footer).to_bytes(4, "little") + b"RSG1"
 
     check_gives_a_value_or_corrupt(segments.footer, b"RSG1\0\0\0\0" + footer + trailer)

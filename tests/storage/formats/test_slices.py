@@ -1,4 +1,4 @@
-"""Slices: the bytes of records, with every codec, whole or in pieces."""
+"""Slices: records encoded with every codec, whole or in part."""
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ CODECS = st.sampled_from(["lz4", "zstd", "none"])
 
 @few
 @given(st.lists(BATCHES, min_size=1, max_size=4), CODECS)
-def test_decodes_what_it_encoded(batches: list[pa.RecordBatch], codec: slices.Codec) -> None:
+def test_slices_are_encoded_and_decoded(batches: list[pa.RecordBatch], codec: slices.Codec) -> None:
     encoded = slices.encode(batches, codec)
 
     for batch, piece in zip(batches, encoded, strict=True):
@@ -47,7 +47,7 @@ def test_a_schema_and_slices_are_an_arrow_stream(
 
 @few
 @given(BATCHES, CODECS, st.data())
-def test_notices_any_damage(
+def test_any_damage_to_a_slice_is_detected(
     batch: pa.RecordBatch, codec: slices.Codec, data: st.DataObject
 ) -> None:
     [piece] = slices.encode([batch], codec)
@@ -62,7 +62,7 @@ def test_any_bytes_are_records_or_corrupt(anything: bytes) -> None:
 
 
 @pytest.mark.parametrize("message", [b"", slices.SCHEMA_MESSAGE, slices.END_OF_STREAM])
-def test_a_message_that_is_no_batch_is_corrupt(message: bytes) -> None:
+def test_a_message_that_is_not_a_record_batch_is_corrupt(message: bytes) -> None:
     with pytest.raises(Corrupt, match="not a slice"):
         slices.decode_unchecked(message)
 
@@ -75,7 +75,7 @@ def test_a_small_batch_is_one_slice() -> None:
 
 @few
 @given(st.integers(1, 3000), st.integers(0, 2000))
-def test_a_large_batch_is_cut_into_equal_slices_that_join_to_it(rows: int, size: int) -> None:
+def test_a_large_batch_is_cut_into_equal_slices_that_add_up_to_it(rows: int, size: int) -> None:
     batch = record_batch(range(rows), [None] * rows, [bytes(size)] * rows)
 
     pieces = list(slices.cut(batch, batch.nbytes))
@@ -87,7 +87,7 @@ def test_a_large_batch_is_cut_into_equal_slices_that_join_to_it(rows: int, size:
     assert all(piece.nbytes <= 2 * slices.SLICE_BYTES for piece in pieces)
 
 
-def test_records_larger_than_a_slice_get_one_each() -> None:
+def test_a_record_larger_than_a_slice_gets_a_slice_of_its_own() -> None:
     large = bytes(slices.SLICE_BYTES + 1)
 
     batch = batch_of(large, large, large)
@@ -97,16 +97,19 @@ def test_records_larger_than_a_slice_get_one_each() -> None:
 
 @few
 @given(BATCHES, st.data())
-def test_a_part_of_a_slice_can_be_sent_alone(batch: pa.RecordBatch, data: st.DataObject) -> None:
+def test_a_part_of_a_slice_can_be_encoded_alone(batch: pa.RecordBatch, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, batch.num_rows - 1))
     part = batch.slice(start)
 
-    assert slices.decode_unchecked(slices.encode_one(part)).to_pylist() == part.to_pylist()
+    [stored] = slices.encode([part], "none")
+    decoded = slices.decode_unchecked(stored.data)
+
+    assert decoded.to_pylist() == part.to_pylist()
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "none"])
 @pytest.mark.parametrize("count", [1, TOGETHER_MIN - 1, TOGETHER_MIN, TOGETHER_MIN + 1, 11])
-def test_slices_are_the_same_and_in_order_however_many_there_are(
+def test_batches_encoded_together_give_the_slices_that_each_gives_alone(
     codec: slices.Codec, count: int
 ) -> None:
     batches = [record_batch([n, n + 7], [None, b"k"], [b"%d" % n, b"v" * n]) for n in range(count)]
@@ -122,7 +125,7 @@ def test_slices_are_the_same_and_in_order_however_many_there_are(
     ]
 
 
-def test_what_goes_wrong_in_the_second_half_is_told() -> None:
+def test_an_error_in_a_later_batch_is_raised() -> None:
     good = record_batch([1], [None], [b"v"])
     other = pa.record_batch({"value": [1]})
 

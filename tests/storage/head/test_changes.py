@@ -1,12 +1,13 @@
-"""Changes of a head beside commits: made once, whatever races and replies are lost."""
+"""Changes of a head other than commits: made once, despite lost races and lost replies."""
 
 import msgspec
 import pytest
 
 from storage import keys
+from storage.cas import found_instead
 from storage.errors import Contended, MetadataConflict, OutcomeUnknown
 from storage.head import head as heads
-from storage.head.changes import ATTEMPTS_MAX, change_head, found_instead
+from storage.head.changes import HEAD_ATTEMPTS_MAX, change_head
 from storage.head.head import Head
 from storage.head.roots import Roll, SavedRoot
 from storage.stores.metadata import MetadataStore, Versioned
@@ -31,37 +32,37 @@ async def head_in(metadata: MetadataStore) -> Head:
     return heads.decode(item.value)
 
 
-async def test_there_is_nothing_to_change_in_a_head_that_is_gone() -> None:
+async def test_a_change_of_a_missing_head_returns_none() -> None:
     assert await change_head(new_metadata(), KEY, with_root) is None
 
 
-async def test_a_change_keeps_what_others_committed_meanwhile() -> None:
+async def test_a_change_keeps_what_others_committed_in_between() -> None:
     metadata = new_metadata()
     await create_lane(metadata)
-    rival = Rival(metadata, races=ATTEMPTS_MAX - 1)
+    rival = Rival(metadata, races=HEAD_ATTEMPTS_MAX - 1)
 
     changed = await change_head(metadata, KEY, with_root, rival.transact)
 
-    assert rival.calls["transact"] == ATTEMPTS_MAX
+    assert rival.calls["transact"] == HEAD_ATTEMPTS_MAX
     assert changed is not None
     assert changed == await head_in(metadata)
-    assert (changed.root, changed.next_offsets) == (NEW_ROOT, (ATTEMPTS_MAX - 1,))
+    assert (changed.root, changed.next_offsets) == (NEW_ROOT, (HEAD_ATTEMPTS_MAX - 1,))
 
 
-async def test_who_is_always_slower_gives_up_and_has_changed_nothing() -> None:
+async def test_a_change_that_loses_every_race_gives_up_and_changes_nothing() -> None:
     metadata = new_metadata()
     await create_lane(metadata)
-    rival = Rival(metadata, races=ATTEMPTS_MAX)
+    rival = Rival(metadata, races=HEAD_ATTEMPTS_MAX)
 
     with pytest.raises(Contended):
         await change_head(metadata, KEY, with_root, rival.transact)
 
-    assert rival.calls["transact"] == ATTEMPTS_MAX
+    assert rival.calls["transact"] == HEAD_ATTEMPTS_MAX
     assert (await head_in(metadata)).root == b""
 
 
 @pytest.mark.parametrize(("fault", "writes"), [("reply lost", 1), ("request lost", 2)])
-async def test_a_change_without_an_answer_is_made_once(fault: Fault, writes: int) -> None:
+async def test_a_change_whose_reply_is_lost_is_made_once(fault: Fault, writes: int) -> None:
     metadata = FaultyMetadata(new_metadata())
     await create_lane(metadata.inner)
     metadata.faults = [fault]
@@ -74,16 +75,16 @@ async def test_a_change_without_an_answer_is_made_once(fault: Fault, writes: int
     assert metadata.calls["transact"] == writes
 
 
-async def test_who_never_gets_an_answer_does_not_know() -> None:
+async def test_a_change_that_is_never_answered_has_an_unknown_outcome() -> None:
     metadata = FaultyMetadata(new_metadata())
     await create_lane(metadata.inner)
-    metadata.faults = ["request lost"] * ATTEMPTS_MAX
+    metadata.faults = ["request lost"] * HEAD_ATTEMPTS_MAX
 
     with pytest.raises(OutcomeUnknown):
         await change_head(metadata, KEY, with_root)
 
 
-async def test_where_there_is_nothing_to_do_nothing_is_written() -> None:
+async def test_a_change_that_alters_nothing_writes_nothing() -> None:
     metadata = FaultyMetadata(new_metadata())
     await create_lane(metadata.inner)
 
@@ -93,7 +94,7 @@ async def test_where_there_is_nothing_to_do_nothing_is_written() -> None:
     assert metadata.calls["transact"] == 0
 
 
-async def test_what_a_conflict_tells_is_not_read_again() -> None:
+async def test_an_item_that_comes_with_a_conflict_is_not_read_again() -> None:
     metadata = FaultyMetadata(new_metadata())
     await create_lane(metadata.inner)
     told = Versioned(b"told", "v9")
@@ -118,13 +119,13 @@ def rolled_head() -> Head:
         (b"old root", 2, 0b11, 2),
         (b"old root", 4, 0b11, 0),
         (b"old root", 4, 0b111, 0),
-        (b"old root", 5, 0b11, None),  # Of runs that this head does not have.
-        (b"old root", 1, 0b11, None),  # Of runs that are in the old root already.
+        (b"old root", 5, 0b11, None),  # This head does not have these runs.
+        (b"old root", 1, 0b11, None),  # These runs are in the old root already.
         (b"another", 2, 0b11, None),
         (b"old root", 2, 0b01, None),  # A zone in sync lacks the new root.
     ],
 )
-def test_a_roll_counts_only_for_the_head_it_was_made_of(
+def test_a_roll_applies_only_to_the_head_it_was_made_from(
     old_root: bytes, run_count: int, zones: int, left: int | None
 ) -> None:
     head = rolled_head()
@@ -148,9 +149,11 @@ def test_a_roll_counts_only_for_the_head_it_was_made_of(
         (b"old root", 0b10, False),
     ],
 )
-def test_a_root_fits_only_the_head_it_was_made_of(old_root: bytes, zones: int, fits: bool) -> None:
+def test_a_root_fits_only_the_head_it_was_made_from(
+    old_root: bytes, zones: int, fits: bool
+) -> None:
     head = rolled_head()
 
     assert SavedRoot(old_root, NEW_ROOT, zones, head.leader_epoch).fits(head) is fits
-    # A zone that left since may have been wiped, and may lack it though it is in sync again.
+    # A zone that has left since may have been wiped: it may lack the root, although in sync again.
     assert not SavedRoot(old_root, NEW_ROOT, zones, head.leader_epoch - 1).fits(head)

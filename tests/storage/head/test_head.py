@@ -1,4 +1,4 @@
-"""Heads: offsets are dense, whatever was appended, rolled and widened in whatever order."""
+"""Heads: offsets are dense after any sequence of appends, rolls and added partitions."""
 
 import random
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def appended(commits: Sequence[Sequence[Run]]) -> Head:
 
 
 def listed(commits: Sequence[Sequence[Run]]) -> list[Entry]:
-    """Return the entries of `commits` as one who counts forwards would, in the order of bytes."""
+    """Return the entries of `commits`, counted forwards, in the order of their bytes."""
     next_offsets = [0] * PARTITIONS
     entries = []
     for run in (run for runs in commits for run in runs):
@@ -79,7 +79,7 @@ def listed(commits: Sequence[Sequence[Run]]) -> list[Entry]:
 
 @few
 @given(COMMITS)
-def test_entries_are_what_counting_forwards_gives(commits: list[list[Run]]) -> None:
+def test_entries_equal_those_counted_forwards_from_the_commits(commits: list[list[Run]]) -> None:
     head = appended(commits)
     expected = listed(commits)
 
@@ -98,7 +98,7 @@ def test_entries_are_what_counting_forwards_gives(commits: list[list[Run]]) -> N
 
 @few
 @given(COMMITS, st.lists(RUNS, min_size=1, max_size=4))
-def test_base_offsets_are_where_the_next_append_puts_things(
+def test_base_offsets_are_those_that_the_next_append_gives(
     commits: list[list[Run]], runs: list[Run]
 ) -> None:
     head = appended(commits)
@@ -118,13 +118,13 @@ def test_base_offsets_are_where_the_next_append_puts_things(
 
 @few
 @given(COMMITS, COMMITS, st.data())
-def test_a_roll_at_any_moment_keeps_every_entry(
+def test_a_roll_keeps_every_entry_whatever_was_committed_in_between(
     before: list[list[Run]], after: list[list[Run]], data: st.DataObject
 ) -> None:
     head = appended(before)
     rolled_entries = heads.all_entries(head)
     rolled_runs = head.run_count
-    # Commits go on while the roll is under way; it counts whenever it is done.
+    # Commits go on while the roll is under way; it applies whenever it is done.
     for runs in after:
         head = heads.append(head, runs)
     everything = heads.all_entries(head)
@@ -142,7 +142,7 @@ def test_a_roll_at_any_moment_keeps_every_entry(
 
 @few
 @given(COMMITS, st.integers(0, 10))
-def test_widening_adds_empty_partitions_and_changes_no_other(
+def test_widening_adds_empty_partitions_and_changes_no_others(
     commits: list[list[Run]], more: int
 ) -> None:
     head = appended(commits)
@@ -159,7 +159,7 @@ def test_widening_adds_empty_partitions_and_changes_no_other(
 
 @few
 @given(COMMITS)
-def test_decodes_what_it_encoded(commits: list[list[Run]]) -> None:
+def test_a_head_is_encoded_and_decoded(commits: list[list[Run]]) -> None:
     head = appended(commits)
 
     assert heads.decode(heads.encode(head)) == head
@@ -167,7 +167,7 @@ def test_decodes_what_it_encoded(commits: list[list[Run]]) -> None:
 
 @few
 @given(st.tuples(INT64, INT64).map(sorted))
-def test_any_timestamps_survive(span: list[int]) -> None:
+def test_any_timestamps_are_encoded_and_decoded(span: list[int]) -> None:
     low, high = span
     head = heads.append(empty(), [run_of(bytes(16), {0: 1}, {0: (low, high)})])
 
@@ -178,7 +178,7 @@ def test_any_timestamps_survive(span: list[int]) -> None:
 
 @few
 @given(COMMITS, st.data())
-def test_notices_any_damage(commits: list[list[Run]], data: st.DataObject) -> None:
+def test_any_damage_to_a_head_is_detected(commits: list[list[Run]], data: st.DataObject) -> None:
     check_notices_damage(heads.decode, heads.encode(appended(commits)), data)
 
 
@@ -198,7 +198,7 @@ def test_an_older_head_without_the_last_fields_still_decodes() -> None:
     assert heads.decode(older) == head
 
 
-def test_a_head_of_another_kind_of_item_is_corrupt() -> None:
+def test_an_item_of_another_kind_is_a_corrupt_head() -> None:
     with pytest.raises(Corrupt, match="RHD1"):
         heads.decode(frames.seal(b"RTP1", b"\x90"))
 
@@ -224,7 +224,7 @@ def test_under_load_the_encoded_head_stays_within_a_few_kilobytes() -> None:
 
 @few
 @given(COMMITS)
-def test_inline_bytes_are_about_what_the_runs_take(commits: list[list[Run]]) -> None:
+def test_inline_bytes_estimate_the_encoded_size_of_the_runs(commits: list[list[Run]]) -> None:
     head = appended(commits)
 
     taken = len(heads.encode(head)) - len(heads.encode(heads.drop_runs(head, len(head.runs), b"")))

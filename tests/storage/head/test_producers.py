@@ -1,4 +1,4 @@
-"""What is remembered of a producer, against a model that remembers everything."""
+"""The windows kept for producers, compared with a model that remembers every batch."""
 
 import random
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Model:
             if (first, length) == (start, count):
                 return offset
         oldest = remembered[0][0] if remembered else self.end
-        # Before the first record of all there is nothing; that it was long ago, nobody knows.
+        # A number before the very first record was never sent, unless old batches are forgotten.
         if start + count <= oldest and (start >= 0 or len(remembered) == REMEMBERED_MAX):
             return DuplicateSequence
         return OutOfOrderSequence
@@ -77,7 +77,7 @@ STEPS = st.one_of(
     st.tuples(st.just("other"), st.integers(-12, 12), COUNTS),
     st.tuples(st.just("epoch"), st.integers(-2, 2), st.sampled_from([0, 0, 0, 1, 9]), COUNTS),
 )
-# Where the numbers return to 0, and where they are half-way there.
+# Near where sequence numbers wrap to 0, and near half-way there.
 FIRSTS = st.sampled_from([0, 0, SEQUENCES - 9, SEQUENCES // 2 - 9, 3 * SEQUENCES - 200_000])
 
 
@@ -99,11 +99,11 @@ def wanted(model: Model, step: tuple[object, ...]) -> tuple[int, int, int]:
 
 @some
 @given(FIRSTS, st.lists(STEPS, max_size=40))
-def test_a_batch_is_judged_as_by_one_who_forgets_nothing(
+def test_a_window_judges_batches_like_a_model_that_forgets_nothing(
     first: int, steps: list[tuple[object, ...]]
 ) -> None:
     model, window = Model(first), None
-    for _ in range(REMEMBERED_MAX + 1 if first else 0):  # As if it had come this far.
+    for _ in range(REMEMBERED_MAX + 1 if first else 0):  # Reach the first number to test.
         window = window or Window(PRODUCER, PARTITION, 0, MINUTE, first % SEQUENCES, ())
         batch = (0, model.end, 1)
         window = producers.advance(window, claim(*batch), model.append(*batch), MINUTE)
@@ -133,14 +133,14 @@ def test_the_first_batch_of_a_producer_has_sequence_0() -> None:
     assert "sequence 1 came where 0 is expected: nothing of it is known" in str(refused)
 
 
-def test_what_was_never_sent_is_not_called_a_duplicate() -> None:
-    # Before the first record there is nothing, though the numbers go round.
+def test_a_sequence_before_the_first_record_is_not_a_duplicate() -> None:
+    # Nothing was sent before the first record, although numbers wrap around.
     window = producers.advance(None, claim(0, 0, 5), 100, MINUTE)
 
     assert told(producers.judge(window, claim(0, -3, 3))) == OutOfOrderSequence
 
 
-def test_a_batch_that_only_overlaps_an_old_one_is_not_called_a_duplicate() -> None:
+def test_a_batch_that_overlaps_an_old_one_partly_is_not_a_duplicate() -> None:
     window = None
     for number in range(7):
         window = producers.advance(window, claim(0, 10 * number, 10), 10 * number, MINUTE)
@@ -164,7 +164,7 @@ def test_a_newer_epoch_forgets_what_the_older_one_sent() -> None:
 
 
 class Log:
-    """Runs appended to a head, as a commit does: judged, without what is refused."""
+    """Runs appended to a head as by a commit: judged first, without refused batches."""
 
     def __init__(self, partitions: int) -> None:
         self.windows: dict[Key, Window] = {}
@@ -196,7 +196,7 @@ class Log:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_settle_one_behind_the_other(seed: int) -> None:
+def test_runs_settled_together_are_judged_in_order(seed: int) -> None:
     chance = random.Random(seed)
     log = Log(partitions=3)
     sent: dict[Key, list[Claim]] = {}
@@ -230,7 +230,7 @@ def test_runs_settle_one_behind_the_other(seed: int) -> None:
             assert producers.judge(log.windows[key], each) == log.records[key[1]].index(each)
 
 
-def test_what_changes_is_in_the_order_of_use() -> None:
+def test_changed_windows_are_ordered_by_last_use() -> None:
     first, second = Claim(0, 1, 0, 0, 2), Claim(0, 2, 0, 0, 3)
     again = Claim(0, 1, 0, 2, 4)
 
@@ -247,16 +247,16 @@ def test_what_changes_is_in_the_order_of_use() -> None:
     assert [w.producer_id for w in heads.with_windows(head, third).producers] == [1, 3, 2]
 
 
-def test_a_window_expires_when_it_was_not_used_for_so_long() -> None:
+def test_a_window_expires_when_unused_for_its_lifetime() -> None:
     windows = [Window(n, 0, 0, minute, 0, ()) for n, minute in enumerate([9, 10, 11, 12])]
 
     assert list(producers.unexpired(windows, 12, 120_000)) == [(1, 0), (2, 0), (3, 0)]
-    # Never before its time, so what is begun of a minute counts whole.
+    # A window never expires early, so a part of a minute counts as a whole one.
     assert list(producers.unexpired(windows, 12, 60_001)) == [(1, 0), (2, 0), (3, 0)]
     assert list(producers.unexpired(windows, 12, 60_000)) == [(2, 0), (3, 0)]
 
 
-def test_the_estimate_of_bytes_is_about_what_windows_take_in_the_head() -> None:
+def test_the_estimated_bytes_of_windows_are_within_a_factor_of_two_of_the_encoded_ones() -> None:
     chance = random.Random(1)
     head = heads.create(bytes(16), 0, 64, ["a"])
     windows = tuple(
@@ -277,11 +277,11 @@ def test_the_estimate_of_bytes_is_about_what_windows_take_in_the_head() -> None:
     assert taken / 2 < producers.inline_bytes(full.producers) < taken * 2
 
 
-# At the borders
+# Boundaries
 
 
 def window_of(batches: int, epoch: int = 0) -> Window:
-    """Return the window of a producer that has sent so many batches of one record."""
+    """Return the window of a producer that has sent `batches` batches of one record each."""
     window = None
     for number in range(batches):
         window = producers.advance(window, claim(epoch, number, 1), number, MINUTE)
@@ -289,7 +289,7 @@ def window_of(batches: int, epoch: int = 0) -> Window:
     return window
 
 
-def test_what_is_half_of_all_numbers_behind_was_sent_long_ago() -> None:
+def test_a_sequence_up_to_half_the_number_space_behind_is_an_old_duplicate() -> None:
     window = window_of(REMEMBERED_MAX)
     half = REMEMBERED_MAX - SEQUENCES // 2
 
@@ -299,11 +299,13 @@ def test_what_is_half_of_all_numbers_behind_was_sent_long_ago() -> None:
 
 
 @pytest.mark.parametrize("batches", range(1, REMEMBERED_MAX))
-def test_who_has_sent_little_is_remembered_as_a_whole(batches: int) -> None:
+def test_a_sequence_before_zero_is_out_of_order_while_every_batch_is_remembered(
+    batches: int,
+) -> None:
     assert told(producers.judge(window_of(batches), claim(0, -3, 1))) is OutOfOrderSequence
 
 
-def test_a_new_epoch_begins_with_nothing() -> None:
+def test_a_new_epoch_begins_with_an_empty_window() -> None:
     window = window_of(3)
 
     with pytest.raises(OutOfOrderSequence, match="came where 0 is expected: the epoch is new"):
@@ -320,7 +322,7 @@ def raise_told(verdict: Verdict | None) -> None:
 
 
 @pytest.mark.parametrize("batches", [1, REMEMBERED_MAX])
-def test_it_is_about_known_how_much_room_windows_take(batches: int) -> None:
+def test_the_estimated_bytes_of_a_window_are_close_to_its_encoded_size(batches: int) -> None:
     numbers = tuple(number for n in range(batches) for number in (100, 10**6 + n))
     window = Window(10**6, PARTITION, 0, 29_000_000, 10**6, numbers)
     encoded_bytes = len(msgspec.msgpack.encode(window))

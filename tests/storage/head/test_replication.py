@@ -1,4 +1,4 @@
-"""Replica sets, leaders and the ISR: what any history of failures must keep."""
+"""Replica sets, leaders and the ISR: invariants that hold after any history of failures."""
 
 from collections import Counter
 
@@ -11,11 +11,11 @@ from storage.errors import NotEnoughReplicas
 from storage.head import head as heads
 from storage.head import replication
 from storage.head.head import Head
-from storage.head.replication import Held, Lost
+from storage.head.replication import Lost, VerifiedObjects
 from tests.storage.helpers.logs import run_of
 from tests.storage.helpers.worlds import TOPIC_ID
 
-NOTHING = Held(frozenset(), frozenset())
+NOTHING = VerifiedObjects(frozenset(), frozenset())
 
 
 def head_of(zones: str = "abc", partitions: int = 6) -> Head:
@@ -49,7 +49,7 @@ def test_topics_begin_in_different_zones() -> None:
     assert set(first.values()) == {30}
 
 
-def test_leaders_of_a_lane_take_turns_and_move_to_the_next_in_sync() -> None:
+def test_partitions_of_a_lane_rotate_leaders_and_skip_zones_out_of_sync() -> None:
     head = head_of()
     assert names_of_leaders(head) == ["a", "b", "c", "a", "b", "c"]
 
@@ -60,14 +60,14 @@ def test_leaders_of_a_lane_take_turns_and_move_to_the_next_in_sync() -> None:
     assert without_b.commits == head.commits + 1
 
 
-def test_a_zone_that_is_not_in_sync_need_not_leave() -> None:
+def test_removing_a_zone_that_is_out_of_sync_changes_nothing() -> None:
     head = replication.without_zones(head_of(), 0b010)
 
     assert replication.without_zones(head, 0b010) is head
     assert replication.without_zones(head, 0) is head
 
 
-def test_the_last_zones_never_leave() -> None:
+def test_the_last_zones_in_sync_never_leave() -> None:
     head = replication.without_zones(head_of(), 0b001)
 
     for mask in (0b110, 0b111):
@@ -75,7 +75,7 @@ def test_the_last_zones_never_leave() -> None:
             replication.without_zones(head, mask)
 
 
-def test_a_zone_comes_back_only_if_all_is_known_to_be_there() -> None:
+def test_a_zone_returns_only_if_it_is_known_to_hold_everything() -> None:
     head = replication.without_zones(head_of(), 0b010)
     head = with_run(head, b"x" * 16, 0b101, {0: 1})
     head = with_run(head, b"y" * 16, 0b111, {0: 1})
@@ -83,17 +83,17 @@ def test_a_zone_comes_back_only_if_all_is_known_to_be_there() -> None:
 
     known = [frozenset[bytes](), frozenset({b"r" * 16}), frozenset({b"x" * 16})]
     for indexes, objects in [(known[0], known[0]), (known[1], known[0]), (known[0], known[2])]:
-        held = Held(indexes, objects)
+        held = VerifiedObjects(indexes, objects)
         assert replication.lacks(head, 1, held)
         with pytest.raises(AssertionError):
             replication.with_zone(head, 1, held)
-    back = replication.with_zone(head, 1, Held(known[1], known[2]))
+    back = replication.with_zone(head, 1, VerifiedObjects(known[1], known[2]))
 
     assert back.isr == 0b111
     assert names_of_leaders(back) == ["a", "b", "c", "a", "b", "c"]
 
 
-def test_an_object_in_two_runs_is_where_either_of_them_says() -> None:
+def test_an_object_listed_by_two_runs_is_in_the_zones_of_either() -> None:
     head = with_run(head_of(), b"x" * 16, 0b011, {0: 1})
     head = with_run(head, b"x" * 16, 0b101, {1: 1})
     head = replication.without_zones(head, 0b110)
@@ -107,17 +107,17 @@ def test_an_object_in_two_runs_is_where_either_of_them_says() -> None:
     assert replication.lost(both, 0b100) == []
 
 
-def test_what_an_older_run_says_of_a_wiped_zone_is_not_believed_of_a_newer_one() -> None:
+def test_masks_of_runs_before_a_wipe_are_not_trusted_for_later_runs() -> None:
     head = with_run(head_of(), b"x" * 16, 0b111, {0: 1})
     head = replication.without_zones(head, 0b110)
-    wiped = Held(frozenset(), frozenset(), trusted_from=head.run_count)
+    wiped = VerifiedObjects(frozenset(), frozenset(), trusted_from=head.run_count)
     head = with_run(head, b"x" * 16, 0b001, {1: 1})
 
     assert replication.lacks(head, 2, wiped)
     assert replication.lacks(replication.with_zone(head, 1, NOTHING), 2, wiped)
 
 
-def test_what_nobody_can_read_any_more_keeps_no_zone_out() -> None:
+def test_objects_before_the_log_start_do_not_keep_a_zone_out() -> None:
     head = replication.without_zones(head_of(), 0b010)
     head = with_run(head, b"x" * 16, 0b101, {0: 2, 1: 1})
 
@@ -127,11 +127,11 @@ def test_what_nobody_can_read_any_more_keeps_no_zone_out() -> None:
     back = replication.with_zone(trimmed, 1, NOTHING)
 
     assert back.isr == 0b111
-    # Nor does it wait in the head for a copy that nobody will make.
+    # Nor does the run stay in the head to wait for a copy that will never be made.
     assert not replication.incomplete(back)
 
 
-def test_the_epoch_goes_up_when_leaders_change_and_only_then() -> None:
+def test_the_epoch_rises_only_when_leaders_change() -> None:
     for partitions, changes in ((1, False), (2, True)):
         head = replication.without_zones(head_of(partitions=partitions), 0b010)
         back = replication.with_zone(head, 1, NOTHING)
@@ -139,19 +139,19 @@ def test_the_epoch_goes_up_when_leaders_change_and_only_then() -> None:
         assert back.commits == head.commits + 1
 
 
-def test_enough_zones_must_be_in_sync() -> None:
+def test_a_commit_needs_enough_zones_in_sync() -> None:
     replication.check_in_sync(0b101, 2)
     with pytest.raises(NotEnoughReplicas, match=r"1 zones are in sync.*demands 2"):
         replication.check_in_sync(0b100, 2)
 
 
-def test_writes_go_to_all_replicas_but_only_the_isr_is_waited_for() -> None:
+def test_writes_target_all_replicas_and_wait_only_for_the_isr() -> None:
     head = replication.without_zones(head_of(), 0b100)
 
     assert replication.targets(head) == replication.Targets(required=0b011, hopeful=0b100)
 
 
-def test_reads_ask_first_where_it_was_written_then_who_is_in_sync_then_anybody() -> None:
+def test_reads_try_zones_of_the_mask_then_the_isr_then_all_others() -> None:
     head = replication.reassigned(head_of("abcd"), ["b", "c"])
     head = replication.without_zones(head, 0b0001)
 
@@ -162,7 +162,7 @@ def test_reads_ask_first_where_it_was_written_then_who_is_in_sync_then_anybody()
         assert sorted(replication.read_names(head, mask)) == ["a", "b", "c", "d"]
 
 
-def test_replicas_move_without_a_moment_with_fewer_copies() -> None:
+def test_moving_replicas_never_reduces_the_number_of_copies() -> None:
     head = head_of("ab")
 
     moving = replication.reassigned(head, ["c", "b"])
@@ -180,7 +180,7 @@ def test_replicas_move_without_a_moment_with_fewer_copies() -> None:
     assert moved.leader_epoch > moving.leader_epoch > head.leader_epoch
 
 
-def test_a_replica_does_not_leave_while_it_has_the_only_copy_of_something() -> None:
+def test_a_replica_with_the_only_copy_of_an_object_does_not_leave() -> None:
     head = with_run(head_of("ab"), b"x" * 16, 0b01, {0: 1})
     moving = replication.reassigned(head, ["b"])
     assert replication.settled(moving, 1) is moving
@@ -192,7 +192,7 @@ def test_a_replica_does_not_leave_while_it_has_the_only_copy_of_something() -> N
     assert replication.with_copies(copied, {b"x" * 16: 0b10}) is copied
 
 
-def test_an_unclean_election_says_what_is_out_of_reach_and_cuts_nothing_off() -> None:
+def test_an_unclean_election_reports_unreachable_offsets_and_keeps_all_runs() -> None:
     head = replication.without_zones(head_of(partitions=2), 0b110)
     head = with_run(head, b"x" * 16, 0b011, {0: 2, 1: 1})
     for name in (b"y", b"z"):
@@ -225,7 +225,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_a_zone_in_sync_leads_and_numbers_only_rise(
+def test_after_any_history_leaders_are_in_sync_and_epochs_only_rise(
     steps: "list[tuple[str, object]]",
 ) -> None:
     head = head_of("ab", partitions=3)
@@ -238,7 +238,9 @@ def test_whatever_happens_a_zone_in_sync_leads_and_numbers_only_rise(
             case "heal", int(zone):
                 everything = frozenset(run.object_id for run in head.runs)
                 if zone in head.replicas:
-                    new = replication.with_zone(head, zone, Held(frozenset(), everything))
+                    new = replication.with_zone(
+                        head, zone, VerifiedObjects(frozenset(), everything)
+                    )
             case "move", list(names):
                 new = replication.reassigned(head, names)
             case "settle", _:

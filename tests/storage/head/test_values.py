@@ -1,4 +1,4 @@
-"""Heads and lists of the index as small values, each field as it must be."""
+"""Heads and index lists as values, field by field."""
 
 from storage.formats import index
 from storage.formats.entries import Entry
@@ -8,7 +8,7 @@ from storage.head.producers import Window
 from tests.storage.helpers.logs import run_of
 
 
-def test_added_partitions_are_empty_and_the_others_stay() -> None:
+def test_added_partitions_are_empty_and_the_others_unchanged() -> None:
     head = heads.append(heads.create(bytes(16), 0, 2, ["a"]), [run_of(b"x", {0: 3, 1: 1})])
 
     wide = heads.widen(head, 4)
@@ -19,7 +19,7 @@ def test_added_partitions_are_empty_and_the_others_stay() -> None:
     assert (wide.partition_count, wide.commits) == (4, head.commits + 1)
 
 
-def test_runs_that_are_appended_together_follow_each_other() -> None:
+def test_runs_appended_together_get_consecutive_offsets() -> None:
     head = heads.append(heads.create(bytes(16), 0, 3, ["a"]), [run_of(b"x", {0: 5})])
     runs = [run_of(b"y", {0: 2, 1: 1}), run_of(b"z", {1: 4, 0: 1})]
 
@@ -27,7 +27,7 @@ def test_runs_that_are_appended_together_follow_each_other() -> None:
     assert heads.append(head, runs).next_offsets == (8, 5, 0)
 
 
-def test_windows_that_changed_come_last() -> None:
+def test_changed_windows_move_to_the_end() -> None:
     one, two, three = (
         Window(producer_id=n, epoch=0, partition=0, next_sequence=1, used_minute=0, batches=())
         for n in (1, 2, 3)
@@ -40,7 +40,7 @@ def test_windows_that_changed_come_last() -> None:
     assert changed.producers == (two, newer, three)
 
 
-def test_what_is_set_for_a_partition_leaves_those_before_it_empty() -> None:
+def test_setting_a_partition_fills_those_before_it_with_defaults() -> None:
     covered = index.with_covered(Members(()), 2, 7)
     assert covered.covers == (0, 0, 7)
     assert index.with_covered(covered, 1, 5).covers == (0, 5, 7)
@@ -61,7 +61,7 @@ def entry(partition: int, end_offset: int, max_ms: int) -> Entry:
     )  # fmt: skip
 
 
-def test_a_page_answers_with_nothing_of_another_partition() -> None:
+def test_a_page_returns_no_entries_of_other_partitions() -> None:
     page = Page.of([entry(3, 1, 1), entry(3, 2, 2), entry(5, 1, 9)])
 
     assert page.since(3, 9, 1) is None

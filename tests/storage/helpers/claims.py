@@ -1,13 +1,13 @@
-"""Flushes with claims, without bytes: who wrote what is kept beside, by object."""
+"""Flushes with claims but no bytes: a ledger keeps the records of each object."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from storage.errors import StoreUnavailable
 from storage.head.producers import SEQUENCES, Claim, Verdict
-from storage.lanes.commits import Bases, Offer
-from storage.lanes.lane import Lane
+from storage.lanes.commits import Bases, Offer, RejectedClaims
+from storage.lanes.lane import Lane, Ticket
 from storage.stores.metadata import Check
 from tests.storage.helpers.logs import run_of
 
@@ -19,12 +19,12 @@ def claim(
 
 
 Record = tuple[Claim, int]
-"""A record of a batch, by its number in it. What nobody claims has producer 0."""
+"""A record: its batch and its number in the batch. Records without a claim have producer 0."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What the objects hold."""
+    """The records that each object holds."""
 
     new_id: Callable[[], bytes]
     records: dict[bytes, dict[int, list[Record]]] = field(default_factory=dict)
@@ -48,10 +48,11 @@ class Flush:
 
     ledger: Ledger
     batches: Sequence[Claim]
-    """Those of producer 0 are nobody's."""
+    """Batches of producer 0 have no claim."""
     checks: tuple[Check, ...] = ()
     verdicts: dict[Claim, Verdict] = field(default_factory=dict)
     writes: int = 0
+    landing: "asyncio.Task[dict[Claim, Verdict]]" = field(init=False)
 
     def offer(self) -> Offer:
         self.writes += 1
@@ -66,22 +67,43 @@ class Flush:
                 own += [(batch, number) for number in range(batch.record_count)]
         self.ledger.records[object_id] = held
         run = run_of(object_id, {partition: len(own) for partition, own in held.items()})
+        return Offer(run, tuple(claims), self.checks)
 
-        async def without(rejected: Mapping[int, Verdict]) -> Offer:
-            await asyncio.sleep(0)
-            for number, verdict in rejected.items():
-                self.verdicts[claims[number]._replace(row=0)] = verdict
-            if len(self.verdicts) == len(self.batches):
-                return Offer(None)
-            if self.ledger.failing_writes:
-                self.ledger.failing_writes -= 1
-                raise StoreUnavailable("the bucket is full of rocks")
-            return self.offer()
+    async def rest(self, rejected: RejectedClaims, claims: Sequence[Claim]) -> Offer | None:
+        """Return what is left, written again."""
+        await asyncio.sleep(0)
+        for number, verdict in rejected.verdicts.items():
+            self.verdicts[claims[number]._replace(row=0)] = verdict
+        if len(self.verdicts) == len(self.batches):
+            return None
+        if self.ledger.failing_writes:
+            self.ledger.failing_writes -= 1
+            raise StoreUnavailable("the bucket is full of rocks")
+        return self.offer()
 
-        return Offer(run, tuple(claims), without, self.checks)
+    def start(self, ticket: Ticket) -> None:
+        """Offer it in its turn, and what is left of it if some of it is rejected."""
+        offer = self.offer()
+        self.landing = asyncio.create_task(self._land(ticket, offer, ticket.ready(offer)))
+
+    async def _land(
+        self, ticket: Ticket, offer: Offer, committed: "asyncio.Future[Bases | RejectedClaims]"
+    ) -> dict[Claim, Verdict]:
+        while isinstance(answer := await committed, RejectedClaims):
+            try:
+                rest = await self.rest(answer, offer.claims)
+            except StoreUnavailable:
+                ticket.withdraw()
+                raise
+            if rest is None:
+                ticket.withdraw()
+                return self.told({})
+            offer = rest
+            committed = ticket.ready(offer)
+        return self.told(answer)
 
     def told(self, bases: Bases) -> dict[Claim, Verdict]:
-        """Return the offset that each batch has, or why it was refused."""
+        """Return the offset of each batch, or the reason for its refusal."""
         ends = dict(bases)
         answers: dict[Claim, Verdict] = {}
         for batch in self.batches:
@@ -93,6 +115,5 @@ class Flush:
         return answers
 
     async def commit(self, lane: Lane) -> dict[Claim, Verdict]:
-        ticket = lane.enqueue()
-        ticket.ready(self.offer())
-        return self.told(await ticket.committed)
+        self.start(lane.enqueue())
+        return await self.landing

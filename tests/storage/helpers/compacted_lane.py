@@ -1,4 +1,4 @@
-"""A replicated lane of which parts are compacted, as a job would, in small segments."""
+"""A replicated lane, parts of which are compacted into small segments, as a job does it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from storage.formats import index
-from storage.formats.compacted import SCHEMA, SegmentWriter
+from storage.formats.compacted import SCHEMA, CompactedWriter
 from storage.formats.segment_list import Segment, SegmentList
 from storage.head import head as heads
 from tests.storage.helpers.logs import batch_of
@@ -47,7 +47,7 @@ class CompactedLane(ReplicatedLane):
         records = batch_of(*(self.values[partition][offset] for offset in offsets))
         columns = [pa.array(offsets, pa.int64()), *records.columns]
         with TemporaryDirectory() as folder:
-            writer = SegmentWriter(
+            writer = CompactedWriter(
                 Path(folder) / "segment",
                 topic_id=TOPIC_ID,
                 partition=partition,

@@ -1,4 +1,4 @@
-"""Compacted partitions made by hand: which records survive, and how files and row groups lie."""
+"""Compacted partitions made by hand: a test chooses surviving records, files and row groups."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ import pyarrow as pa
 from service.log.gateway import Gateway
 from storage import keys
 from storage.formats import index
-from storage.formats.compacted import ROW_GROUP_BYTES, SCHEMA, SegmentWriter
+from storage.formats.compacted import ROW_GROUP_BYTES, SCHEMA, CompactedWriter
 from storage.formats.records import RECORD_SCHEMA
 from storage.formats.segment_list import Segment, SegmentList
 from storage.head import head as heads
@@ -48,7 +48,7 @@ def batch_of_rows(rows: Rows) -> pa.RecordBatch:
 
 @dataclass(kw_only=True)
 class Compactor:
-    """Writes segments and roots; who has one commits them."""
+    """Writes segments and roots; the caller commits them."""
 
     zones: Zones
     catalog: Catalog
@@ -60,7 +60,7 @@ class Compactor:
         """Write one segment of a partition of the lane; None if it has no records."""
         number = head.lane * self.lane_partitions + partition
         with tempfile.TemporaryDirectory() as directory:
-            writer = SegmentWriter(
+            writer = CompactedWriter(
                 Path(directory) / "segment",
                 topic_id=head.topic_id,
                 partition=number,
@@ -91,7 +91,7 @@ class Compactor:
 
 
 async def rolled(catalog: Catalog, head: Head) -> Head:
-    """Return the head with its runs in the index: only what a root lists can be compacted."""
+    """Return the head with its runs in the index: only runs that a root lists can be compacted."""
     if not head.runs:
         return head
     roll = await catalog.roll(head)
@@ -117,8 +117,8 @@ async def compact(
 ) -> list[int]:
     """Compact a partition of a running gateway up to `until`; return the offsets that are kept.
 
-    `until` is where an append ended, the end if it is not given. Records whose offset `keeps`
-    does not want are gone. Everything before it is written anew, into so many files at most.
+    `until` is where an append ended (default: the end). Records whose offset `keeps` rejects are
+    dropped. Everything before `until` is rewritten, into at most `segments` files.
     """
     topic = await gateway.topics.get(topic_name)
     lane, local = topic.lane_of(partition)
@@ -149,7 +149,7 @@ async def compact(
     ]
     saved = await compactor.save(head, local, stretches, end)
     await change_head(gateway.metadata, key, lambda now: swapped(now, saved))
-    # Others may go on for a second with what they know; this one knows better.
+    # Other gateways may use their view for another second; this one reads the new head now.
     await gateway.lanes.lane(topic.topic_id, lane).view(0)
     return [offset for offset, _ in rows]
 

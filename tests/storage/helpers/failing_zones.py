@@ -1,4 +1,4 @@
-"""Zones that fail in every way a zone can: denying, full, hanging, slow, wiped empty."""
+"""Zones that fail in every way a zone can: denied, full, hanging, slow, wiped."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -70,7 +70,7 @@ class FailingObjects:
     async def close(self) -> None:
         await self.inner.close()
 
-    # What a test does to it
+    # Called by tests
 
     async def keys(self, prefix: str = "") -> set[str]:
         return {info.key async for batch in self.inner.list(prefix) for info in batch}

@@ -12,8 +12,8 @@ from storage.stores.metadata import MetadataStore, Op, Versioned
 from storage.stores.objects import Body
 
 Fault = Literal["none", "refused", "request lost", "reply lost", "late"]
-"""What becomes of a write: refused for certain; not done and not answered; done and not
-answered; not answered, and done some time later if nobody else was first."""
+"""The outcome of a write: refused for certain; not done and not answered; done and not
+answered; not answered, and done later unless another write came first."""
 
 FAULTS: Sequence[Fault] = ("none", "refused", "request lost", "reply lost", "late")
 
@@ -28,7 +28,7 @@ class FaultyMetadata:
         self.faults: list[Fault] = []
         self.next_fault = next_fault
         self.before_unknown: Callable[[], Awaitable[None]] | None = None
-        """Called once, between an unanswered write and the news that it was not answered."""
+        """Called once, after an unanswered write and before its error is raised."""
         self.failing_gets = 0
         self.lost: list[Sequence[Op]] = []
         """The transactions that were not done and not answered."""
@@ -82,7 +82,7 @@ class FaultyMetadata:
         try:
             await self.inner.transact(ops)
         except Exception:  # noqa: BLE001
-            return  # Somebody else was first.
+            return  # Another write came first.
 
     async def close(self) -> None:
         await self.inner.close()
@@ -94,7 +94,7 @@ def random_faults(seed: int, share: float = 0.5) -> Callable[[], Fault]:
 
 
 class TestObjects(MemoryObjects):
-    """An `ObjectStore` that counts, that holds puts and reads back, and that fails on demand."""
+    """An `ObjectStore` that counts calls, delays puts and reads, and fails on demand."""
 
     __test__ = False
 
@@ -105,7 +105,7 @@ class TestObjects(MemoryObjects):
         self.failing_reads = 0
         self.hold_puts = False
         self.held: list[asyncio.Event] = []
-        """Set one to let the put of that number go on."""
+        """Set the event of a put, by its number, to let it continue."""
         self.read_gate: asyncio.Event | None = None
 
     async def put(self, key: str, body: Body) -> None:

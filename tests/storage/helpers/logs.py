@@ -30,7 +30,7 @@ BATCHES = ROWS.map(batch_of_rows)
 
 
 def batch_of(*values: bytes, stamps: list[int] | None = None) -> pa.RecordBatch:
-    """Return records without keys, stamped 0, 1, 2, … unless told."""
+    """Return records without keys, stamped 0, 1, 2, … unless `stamps` are given."""
     return record_batch(stamps or range(len(values)), [None] * len(values), values)
 
 

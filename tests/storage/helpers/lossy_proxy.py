@@ -151,6 +151,6 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 def _closing(head: bytes) -> bytes:
-    """Return `head` with the demand to close the connection afterwards."""
+    """Return `head` with the header that closes the connection afterwards."""
     kept = re.sub(rb"(?i)\r\nconnection:[^\r]*", b"", head)
     return kept.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)

@@ -1,7 +1,7 @@
 """moto's server, one request at a time: `python -m tests.storage.helpers.moto_in_turns -p PORT`.
 
-It answers each request in a thread, and looks at a condition and writes in two steps. So two puts
-that race, each only if the object is not there, may both win, which S3 never lets happen.
+moto answers each request in a thread, and checks a condition and writes in two steps. So two
+conditional puts of the same object may both succeed, which S3 never allows.
 """
 
 import threading
@@ -12,7 +12,7 @@ from moto import server
 
 
 class InTurns(server.DomainDispatcherApplication):
-    """What moto serves, behind a lock."""
+    """moto's application behind a lock."""
 
     _turn = threading.Lock()
 

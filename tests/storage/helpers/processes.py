@@ -1,4 +1,4 @@
-"""Other processes: programs of a test that run, report line by line, and are killed."""
+"""Programs that a test runs as processes, that report line by line, and that are killed."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 
 @contextmanager
 def program(source: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `source` in a Python of its own; it is killed at the end, if it still runs."""
+    """Run `source` in a Python process of its own; kill it at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", source, *arguments],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""A lane in several zones, written as a gateway would, each of which a test can make fail."""
+"""A lane in several zones, written as by a gateway; a test can make each zone fail."""
 
 import random
 from pathlib import Path
@@ -31,7 +31,7 @@ class ReplicatedLane:
         self.values: list[list[bytes]] = [[] for _ in range(partitions)]
 
     async def append(self, *values: bytes, partition: int = 0, zones: str | None = None) -> bytes:
-        """Write one object to `zones` (default: those in sync) and commit it; return its name."""
+        """Write an object to `zones` (default: those in sync), commit it, and return its name."""
         mask = self.head.isr if zones is None else mask_of(self.head, zones)
         object_id = self.new_id()
         batch = batch_of(*values)
@@ -44,7 +44,7 @@ class ReplicatedLane:
         )
         built = writer.build(object_id, [part])
         names = [name for n, name in enumerate(self.head.zones) if mask >> n & 1]
-        await self.zones.put(keys.hot_segment(object_id), built.pieces, names)
+        await self.zones.put_widely(keys.hot_segment(object_id), built.pieces, names)
         self.head = heads.append(self.head, built.runs)
         self.values[partition] += values
         return object_id
@@ -67,7 +67,7 @@ class ReplicatedLane:
         self.head = msgspec.structs.replace(self.head, log_starts=tuple(starts))
 
     async def read(self, partition: int = 0) -> list[bytes]:
-        """Return every value of the partition, by a reader that remembers nothing."""
+        """Return every value of the partition, as a reader without a cache sees them."""
         reader = LogReader(self.zones, Catalog(self.zones, self.new_id, 0), 0)
         found: list[bytes] = []
         offset = 0

@@ -1,4 +1,4 @@
-"""Somebody else, who commits to the same head and is always a little faster."""
+"""A rival process that commits to the same head just before each of our writes."""
 
 from collections.abc import Mapping, Sequence
 

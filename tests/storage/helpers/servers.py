@@ -43,13 +43,13 @@ _SEAWEED_IDENTITIES: Final = {
 
 @contextmanager
 def ministack(services: str = "s3,dynamodb") -> Iterator[str]:
-    """S3 and DynamoDB in one process, right about conditions, transactions and their tokens."""
+    """S3 and DynamoDB in one process, with correct conditions, transactions and tokens."""
     [port] = free_ports(1)
     environment = {
         "BIND_HOST": "127.0.0.1",
         "GATEWAY_PORT": str(port),
         "SERVICES": services,
-        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,  # What it checks presigned URLs with.
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,  # To check presigned URLs.
     }
     with _running([str(_BIN / "ministack")], environment, f"http://127.0.0.1:{port}") as url:
         yield url
@@ -57,7 +57,7 @@ def ministack(services: str = "s3,dynamodb") -> Iterator[str]:
 
 @contextmanager
 def moto() -> Iterator[str]:
-    """Most of AWS, one request at a time because it is not atomic by itself."""
+    """Most of AWS; one request at a time, because moto is not atomic by itself."""
     [port] = free_ports(1)
     module = "tests.storage.helpers.moto_in_turns"
     command = [sys.executable, "-m", module, "-H", "127.0.0.1", "-p", str(port)]
@@ -113,7 +113,7 @@ def minio() -> Iterator[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody uses now."""
+    """Return ports of the loopback interface that are free now."""
     held = [socket.socket() for _ in range(count)]
     try:
         for each in held:

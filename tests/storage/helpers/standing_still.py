@@ -1,4 +1,4 @@
-"""A process that stands still between the answer of the table and the moment it handles it."""
+"""A process that is paused between an answer of the table and the code that handles it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class StandingStill(FaultyMetadata):
-    """A table whose next answer, or refusal, is held back while `meanwhile` happens.
+    """A table whose next answer, or refusal, is delayed until `meanwhile` has run.
 
-    Whatever `meanwhile` does (others commit, the clock moves) is not in the answer.
+    The answer does not contain what `meanwhile` changes (others commit, the clock moves).
     """
 
     def __init__(self, inner: MetadataStore) -> None:

@@ -1,4 +1,4 @@
-"""Processes that commit to several lanes at once, and plainly, over one table."""
+"""Processes that commit to one lane, or to several lanes at once, over one table."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ def first_offsets(bases: Bases) -> dict[int, int]:
 
 
 class Process:
-    """One that commits to any of the lanes."""
+    """A process that commits to any of the lanes."""
 
     def __init__(self, metadata: MetadataStore, objects: TestObjects, seed: int) -> None:
         self.metadata = metadata
@@ -41,7 +41,7 @@ class Process:
         self.atomic = AtomicCommits(self.lanes, self.runtime)
 
     def puts(self, key: str) -> Plan:
-        """Return a plan that makes an item, which must not be there yet."""
+        """Return a plan that creates an item, which must not exist yet."""
 
         async def plan(bases: Bases) -> Sequence[Op]:
             if await self.metadata.get(key) is not None:
@@ -51,14 +51,14 @@ class Process:
         return plan
 
     async def append(self, lane: int, number: int) -> int:
-        """Append a run to one lane, as everybody does."""
+        """Append a run to one lane with an ordinary commit."""
         ticket = self.lanes.lane(TOPIC_ID, lane).enqueue()
         ticket.ready(run(number))
         return (await ticket.committed)[0]
 
 
 class Scene:
-    """Lanes that we see through a table with faults, and others without."""
+    """Lanes that our process uses through a faulty table, and others through a good one."""
 
     def __init__(self) -> None:
         self.table = new_metadata()

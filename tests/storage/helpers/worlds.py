@@ -6,10 +6,11 @@ import itertools
 import random
 from collections.abc import Callable
 
-from storage.head.head import create
+from storage.head.head import Run, create
 from storage.head.head import encode as encode_head
 from storage.keys import head as head_key
-from storage.lanes.lane import LaneRuntime
+from storage.lanes.commits import Bases
+from storage.lanes.lane import Lane, LaneRuntime
 from storage.lanes.windows import WindowPages
 from storage.reading.catalog import Catalog
 from storage.reading.table_batches import TableBatches
@@ -22,7 +23,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Clock:
-    """Time that passes only while someone sleeps: to sleep is to let the others run."""
+    """Time that passes only while a task sleeps; to sleep is to let other tasks run."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -39,7 +40,7 @@ class Clock:
 
 
 class HandClock(Clock):
-    """Time that the test moves by hand; who sleeps, sleeps until then."""
+    """Time that the test moves by hand; tasks sleep until it does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class HandClock(Clock):
         await alarm
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass, and let everyone who wakes up go as far as they can."""
+        """Let `seconds` pass, and let every task that wakes up run as far as it can."""
         await turns()
         self.now_s += seconds
         while self._sleepers and self._sleepers[0][0] <= self.now_s:
@@ -63,7 +64,7 @@ class HandClock(Clock):
 
 
 async def turns(count: int = 50) -> None:
-    """Give every task so many turns of the event loop: enough to get to where it must wait."""
+    """Give every task `count` turns of the event loop: enough to reach where it must wait."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -86,7 +87,7 @@ def new_runtime(
     seed: int = 0,
     index_cache_bytes: int = 1 << 20,
 ) -> LaneRuntime:
-    """Return what the lanes of one process need, sharing only the stores with other processes."""
+    """Return what the lanes of one process need; it shares only stores with other processes."""
     clock = clock or Clock()
     zones = Zones({"a": objects or MemoryObjects()})
     return LaneRuntime(
@@ -105,3 +106,11 @@ def new_runtime(
 async def create_lane(metadata: MetadataStore, partitions: int = 1, lane: int = 0) -> None:
     head = create(TOPIC_ID, lane, partitions, ["a"])
     await metadata.transact([Put(head_key(TOPIC_ID, lane), encode_head(head), None)])
+
+
+async def commit_run(lane: Lane, run: Run, *, age_s: float = 0.0) -> Bases:
+    """Commit `run`, whose object was begun `age_s` ago."""
+    ticket = lane.enqueue()
+    ticket.born_s -= age_s
+    ticket.ready(run)
+    return await ticket.committed

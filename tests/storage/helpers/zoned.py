@@ -1,4 +1,4 @@
-"""A lane whose zones can be asked what they were asked, and what they hold."""
+"""A lane whose zones report the requests they got and the objects they hold."""
 
 from dataclasses import replace
 from typing import Self
@@ -44,7 +44,7 @@ class Zoned:
         return self
 
     async def committed(self, run: Run, *, after_s: float = 0.0, **offered: int) -> Head:
-        """Commit `run` so long after it was begun, and return the head."""
+        """Commit `run` `after_s` seconds after it was begun, and return the head."""
         ticket = self.lane.enqueue()
         self.clock.now_s += after_s
         ticket.ready(Offer(run, **offered))

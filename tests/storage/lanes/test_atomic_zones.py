@@ -167,7 +167,7 @@ async def test_news_of_zones_that_could_not_be_written_are_written_later() -> No
         return await transact(ops)
 
     zoned.metadata.transact = refusing  # type: ignore[method-assign]
-    zoned.lane.distrust(0b100, view.head.leader_epoch)
+    zoned.lane.upkeep.distrust(0b100, view.head.leader_epoch)
     while refusals or (await zoned.lane.view(0)).head.isr == 0b111:
         await zoned.clock.sleep(zoned.runtime.news_s)
 

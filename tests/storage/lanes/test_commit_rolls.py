@@ -15,7 +15,14 @@ from storage.stores.metadata import Delete, Op
 from storage.zones.zones import Zones
 from tests.storage.helpers.faults import FaultyMetadata, TestObjects
 from tests.storage.helpers.logs import run_of
-from tests.storage.helpers.worlds import TOPIC_ID, create_lane, new_metadata, new_runtime, turns
+from tests.storage.helpers.worlds import (
+    TOPIC_ID,
+    commit_run,
+    create_lane,
+    new_metadata,
+    new_runtime,
+    turns,
+)
 from tests.storage.helpers.zoned import Zoned
 from tests.storage.reading.test_table_batches import World as TableWorld
 
@@ -32,7 +39,7 @@ async def test_a_roll_that_could_not_count_by_itself_counts_with_the_next_commit
         await world.append(lane, value)
     run = await world.written(values[3])
     world.metadata.faults = ["none", "refused"]
-    await lane.commit([run], lane._runtime.monotonic_s())
+    await commit_run(lane, run)
     await turns(200)
     assert (world.metadata.faults, (await world.head()).root) == ([], b"")
 

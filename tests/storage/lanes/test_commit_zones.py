@@ -150,5 +150,5 @@ async def test_an_object_that_another_one_equals_is_not_taken_for_it() -> None:
     assert rolled is not None
 
     # Its slices are the same to the byte, and in the place where ours would be.
-    assert not await lane.landed(before, [run_of(b"ours", {0: 1})], rolled)
-    assert await lane.landed(before, [run_of((2).to_bytes(16), {0: 1})], rolled)
+    assert not await lane.commits.landed(before, [run_of(b"ours", {0: 1})], rolled)
+    assert await lane.commits.landed(before, [run_of((2).to_bytes(16), {0: 1})], rolled)

@@ -26,9 +26,9 @@ async def test_a_flush_of_which_nothing_is_left_keeps_nothing_from_those_behind_
     flushes = [scene.flush(batch) for batch in (claim(2, 0), nobody(2), claim(4, 0))]
     tickets = [scene.ours.enqueue() for _ in flushes]
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
 
-    told = [f.told(await t.committed) for f, t in zip(flushes, tickets, strict=True)]
+    told = [await flush.landing for flush in flushes]
 
     assert told == [{claim(2, 0): 0}, {nobody(2): 1}, {claim(4, 0): 3}]
     assert await scene.log() == [claim(2, 0), nobody(2), claim(4, 0)]
@@ -172,7 +172,7 @@ async def landed(run: Run, *committed: Run, dropped: int = 0, root: bytes = b"")
     zoned = await Zoned().written()
     old = heads.create(TOPIC_ID, 0, 1, list("abc"))
     now = heads.drop_runs(heads.append(old, committed), dropped, root)
-    return await zoned.lane.landed(old, [run], now)
+    return await zoned.lane.commits.landed(old, [run], now)
 
 
 async def test_an_attempt_landed_if_its_object_is_where_it_would_be() -> None:

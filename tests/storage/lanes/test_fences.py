@@ -42,12 +42,12 @@ async def test_a_fence_that_does_not_hold_fails_its_own_flush_only() -> None:
     await scene.ours.view(0)
     await fence.move()
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
 
     with pytest.raises(Contended, match="the producer changed"):
-        await tickets[1].committed
-    assert await tickets[0].committed == {0: 0}
-    assert await tickets[2].committed == {0: 2}
+        await flushes[1].landing
+    assert await flushes[0].landing == {nobody(2): 0}
+    assert await flushes[2].landing == {claim(2, 0): 2}
     again = scene.flush(claim(3, 0), checks=(await fence.check(),))
     assert await again.commit(scene.ours) == {claim(3, 0): 3}
 
@@ -61,12 +61,12 @@ async def test_of_two_fences_on_one_item_the_older_one_counts_too() -> None:
     await fence.move()
     newer = scene.flush(claim(3, 0, epoch=1), checks=(await fence.check(),))
     tickets = [scene.ours.enqueue() for _ in range(2)]
-    tickets[0].ready(older.offer())
-    tickets[1].ready(newer.offer())
+    for flush, ticket in zip((older, newer), tickets, strict=True):
+        flush.start(ticket)
 
     with pytest.raises(Contended, match="the producer changed"):
-        await tickets[0].committed
-    assert await tickets[1].committed == {0: 1}
+        await older.landing
+    assert await newer.landing == {claim(3, 0, epoch=1): 1}
     assert await scene.log() == [claim(3, 0), claim(3, 0, epoch=1)]
 
 
@@ -101,10 +101,10 @@ async def test_what_was_told_before_a_fence_failed_holds_after_it() -> None:
         scene.table, lambda: scene.send(scene.theirs, claim(2, 0))
     )
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
     with pytest.raises(Contended):
-        await tickets[1].committed
-    answers = flushes[0].told(await tickets[0].committed)
+        await flushes[1].landing
+    answers = await flushes[0].landing
 
     log = await scene.log()
     assert isinstance(answers[early], OutOfOrderSequence)

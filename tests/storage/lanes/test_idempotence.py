@@ -12,7 +12,6 @@ from storage.errors import (
 )
 from storage.head import head as heads
 from storage.head.producers import Claim, Verdict
-from storage.lanes.commits import Offer
 from storage.lanes.lane import Lane
 from storage.stores.metadata import VALUE_BYTES_MAX, Check, MetadataStore, Op, Versioned
 from tests.storage.helpers.claims import Flush, Ledger, claim
@@ -92,9 +91,9 @@ async def test_copies_that_wait_in_one_queue_get_the_offset_of_the_first() -> No
     flushes = [scene.flush(*batches) for batches in [(before, batch), (batch,), (batch, before)]]
     tickets = [scene.ours.enqueue() for _ in flushes]
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
 
-    told = [f.told(await t.committed) for f, t in zip(flushes, tickets, strict=True)]
+    told = [await flush.landing for flush in flushes]
 
     assert [answers[batch] for answers in told] == [7, 7, 7]
     assert await scene.log() == [before, batch]
@@ -156,9 +155,9 @@ async def test_of_one_commit_some_flushes_are_rewritten_and_others_not() -> None
     ]
     tickets = [scene.ours.enqueue() for _ in flushes]
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
 
-    told = [f.told(await t.committed) for f, t in zip(flushes, tickets, strict=True)]
+    told = [await flush.landing for flush in flushes]
 
     assert [flush.writes for flush in flushes] == [1, 2, 1, 1]
     assert told[0] == {nobody(2): 3}
@@ -275,7 +274,7 @@ async def test_flushes_of_very_many_producers_do_not_share_a_commit() -> None:
     largest = 0
 
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
     for ticket in tickets:
         await ticket.committed
         item = await scene.table.get(HEAD_KEY)
@@ -304,7 +303,6 @@ async def test_an_offer_of_which_nothing_is_left_costs_no_commit() -> None:
     await scene.send(scene.ours, claim(2, 0))
     scene.faulty.calls.clear()
 
-    assert await scene.ours.commit_offers([Offer(None)], scene.clock.now_s) == [{}]
     await scene.send(scene.ours, claim(2, 0))
 
     assert scene.faulty.calls["transact"] == 0

@@ -71,9 +71,9 @@ async def test_so_many_batches_share_a_commit(
     tickets = [scene.ours.enqueue() for _ in flushes]
     before = scene.faulty.calls["transact"]
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
 
-    await asyncio.gather(*(ticket.committed for ticket in tickets))
+    await asyncio.gather(*(flush.landing for flush in flushes))
 
     assert scene.faulty.calls["transact"] - before == commits
     assert len(await scene.log()) == sum(sizes)
@@ -114,9 +114,9 @@ async def test_copies_of_a_batch_are_told_the_same_though_others_commit_first() 
     flushes = [scene.flush(claim(4, 0)) for _ in range(2)]
     tickets = [scene.ours.enqueue() for _ in flushes]
     for flush, ticket in zip(flushes, tickets, strict=True):
-        ticket.ready(flush.offer())
+        flush.start(ticket)
 
-    told = [f.told(await t.committed) for f, t in zip(flushes, tickets, strict=True)]
+    told = [await flush.landing for flush in flushes]
 
     assert told == [{claim(4, 0): 2}] * 2
     assert await scene.log() == [claim(2, 0), nobody(1), claim(4, 0)]
@@ -194,3 +194,60 @@ async def test_lanes_in_use_are_the_same_for_everyone_and_others_are_forgotten()
     assert list(known._kept) == [(TOPIC_ID, 0), (TOPIC_ID, 2)]
     known.forget(TOPIC_ID)
     assert list(known._kept) == []
+
+
+async def test_a_flush_that_is_written_again_keeps_its_place_in_the_queue() -> None:
+    scene = await new_scene()
+    await scene.send(scene.theirs, claim(2, 0))
+    ticket, behind = scene.ours.enqueue(), scene.ours.enqueue()
+    flush = scene.flush(claim(2, 0), nobody(3))
+
+    answer = ticket.ready(offer := flush.offer())
+    behind.ready(run_of(bytes(16), {0: 1}))
+    rejected = await answer
+    await turns()
+    assert not behind.committed.done()
+
+    rest = await flush.rest(rejected, offer.claims)
+    assert rest is not None
+    assert await ticket.ready(rest) == {0: 1}
+    assert await behind.committed == {0: 4}
+
+
+async def test_a_rewrite_that_fails_ends_its_own_flush_only() -> None:
+    scene = await new_scene()
+    await scene.send(scene.theirs, claim(2, 0))
+    flushes = [scene.flush(claim(2, 0), nobody(3)), scene.flush(nobody(5))]
+    tickets = [scene.ours.enqueue() for _ in flushes]
+    scene.ledger.failing_writes = 1
+    for flush, ticket in zip(flushes, tickets, strict=True):
+        flush.start(ticket)
+
+    with pytest.raises(StoreUnavailable, match="rocks"):
+        await flushes[0].landing
+    assert await flushes[1].landing == {nobody(5): 1}
+
+
+async def test_a_writer_that_hung_up_before_its_run_was_rejected_holds_nobody_up() -> None:
+    scene = await new_scene()
+    await scene.send(scene.theirs, claim(2, 0))
+    ticket, behind = scene.ours.enqueue(), scene.ours.enqueue()
+    ticket.ready(scene.flush(claim(2, 0), nobody(3)).offer()).cancel()
+    behind.ready(run_of(bytes(16), {0: 1}))
+
+    assert await behind.committed == {0: 1}
+
+
+async def test_a_shutdown_is_reported_to_a_writer_that_writes_its_run_again() -> None:
+    scene = await new_scene()
+    await scene.send(scene.theirs, claim(2, 0))
+    flush = scene.flush(claim(2, 0), nobody(3))
+    ticket = scene.ours.enqueue()
+    rejected = await ticket.ready(offer := flush.offer())
+
+    await scene.ours._runtime.aclose()
+
+    rest = await flush.rest(rejected, offer.claims)
+    assert rest is not None
+    with pytest.raises(OutcomeUnknown):
+        await ticket.ready(rest)

@@ -28,6 +28,7 @@ from tests.storage.helpers.logs import numbered_ids, run_of
 from tests.storage.helpers.worlds import (
     TOPIC_ID,
     Clock,
+    commit_run,
     create_lane,
     new_metadata,
     new_runtime,
@@ -348,12 +349,12 @@ async def test_a_roll_that_its_process_failed_to_make_is_made_by_another() -> No
     objects.failing_puts = 2
     number = 0
     while objects.failing_puts:
-        await ours.commit([run(number)], 1000.0)
+        await commit_run(ours, run(number))
         await turns()
         number += 1
 
     for more in range(number, number + 200):
-        await theirs.commit([run(more)], 1000.0)
+        await commit_run(theirs, run(more))
         await turns()
 
     head = (await ours.view(0)).head
@@ -368,7 +369,7 @@ async def test_a_roll_onto_an_index_that_was_rewritten_meanwhile_is_dropped() ->
     objects.hold_puts = True
     number = 0
     while not objects.held:
-        await lane.commit([run(number)], 1000.0)
+        await commit_run(lane, run(number))
         await turns()
         number += 1
     view = await lane.view(0)
@@ -382,7 +383,7 @@ async def test_a_roll_onto_an_index_that_was_rewritten_meanwhile_is_dropped() ->
     for gate in objects.held:
         gate.set()
     await turns()
-    await lane.commit([run(number)], 1000.0)
+    await commit_run(lane, run(number))
 
     assert (await lane.view(0)).head.root == b"theirs".ljust(16)
 
@@ -399,7 +400,7 @@ async def test_a_roll_that_is_done_while_a_commit_is_in_the_air_is_enough() -> N
     lane = Lane(TOPIC_ID, 0, new_runtime(metadata, objects))
     objects.hold_puts = True
     for number in range(200):  # Twice of what fits, so that anybody may roll.
-        await lane.commit([run(number)], 1000.0)
+        await commit_run(lane, run(number))
     assert len(objects.held) == 2
 
     ticket = lane.enqueue()
@@ -408,7 +409,7 @@ async def test_a_roll_that_is_done_while_a_commit_is_in_the_air_is_enough() -> N
     for gate in objects.held:
         gate.set()
     await ticket.committed
-    await lane.commit([run(201)], 1000.0)
+    await commit_run(lane, run(201))
     await turns()
 
     assert objects.calls["put"] == 2
@@ -449,7 +450,7 @@ async def test_wake_all_reaches_lanes_that_are_forgotten_but_still_watched() -> 
     known = Lanes(new_runtime(metadata))
     lane = known.lane(TOPIC_ID, 0)
     view = await lane.view(0)
-    waiting = asyncio.create_task(lane.changed(view, 60))
+    waiting = asyncio.create_task(lane.watched.changed(view, 60))
     await turns()
     known.forget(TOPIC_ID)
 

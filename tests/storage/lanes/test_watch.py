@@ -147,7 +147,7 @@ async def test_a_deleted_topic_is_unknown_and_wakes_who_waits() -> None:
     await create_lane(metadata)
     lane = Lane(TOPIC_ID, 0, new_runtime(metadata, clock=clock))
     view = await lane.view(0)
-    waiting = asyncio.create_task(lane.changed(view, 60))
+    waiting = asyncio.create_task(lane.watched.changed(view, 60))
     await metadata.transact([Delete(HEAD_KEY, view.version)])
 
     await clock.advance(0.05)
@@ -166,7 +166,7 @@ async def watched(clock: HandClock) -> tuple[FaultyMetadata, Lane, LaneView]:
 
 async def test_a_commit_of_this_process_wakes_at_once() -> None:
     _, lane, view = await watched(HandClock())
-    waiting = [asyncio.create_task(lane.changed(view, 60)) for _ in range(3)]
+    waiting = [asyncio.create_task(lane.watched.changed(view, 60)) for _ in range(3)]
     await turns()
 
     await append(lane)
@@ -178,7 +178,7 @@ async def test_a_commit_of_this_process_wakes_at_once() -> None:
 async def test_a_commit_of_another_process_wakes_within_the_poll() -> None:
     clock = HandClock()
     metadata, lane, view = await watched(clock)
-    waiting = asyncio.create_task(lane.changed(view, 60))
+    waiting = asyncio.create_task(lane.watched.changed(view, 60))
     await turns()
     await append(Lane(TOPIC_ID, 0, new_runtime(metadata, seed=1)))
 
@@ -192,7 +192,7 @@ async def test_all_who_wait_share_one_poll_which_ends_with_them() -> None:
     clock = HandClock()
     metadata, lane, view = await watched(clock)
     metadata.calls.clear()
-    waiting = [asyncio.create_task(lane.changed(view, 60)) for _ in range(10)]
+    waiting = [asyncio.create_task(lane.watched.changed(view, 60)) for _ in range(10)]
 
     for _ in range(3):
         await clock.advance(0.05)
@@ -203,7 +203,7 @@ async def test_all_who_wait_share_one_poll_which_ends_with_them() -> None:
     for _ in range(5):
         await clock.advance(0.05)
     assert metadata.calls["get"] <= 4
-    again = asyncio.create_task(lane.changed(view, 60))
+    again = asyncio.create_task(lane.watched.changed(view, 60))
     await clock.advance(0.05)
     assert metadata.calls["get"] <= 5
     again.cancel()
@@ -212,7 +212,7 @@ async def test_all_who_wait_share_one_poll_which_ends_with_them() -> None:
 async def test_a_poll_survives_a_store_that_is_away_for_a_while() -> None:
     clock = HandClock()
     metadata, lane, view = await watched(clock)
-    waiting = asyncio.create_task(lane.changed(view, 60))
+    waiting = asyncio.create_task(lane.watched.changed(view, 60))
     await turns()
     metadata.failing_gets = 3
     await append(Lane(TOPIC_ID, 0, new_runtime(metadata.inner, seed=1)))
@@ -228,23 +228,23 @@ async def test_does_not_wait_for_what_has_happened_already() -> None:
     _, lane, view = await watched(HandClock())
     await append(lane)
 
-    await asyncio.wait_for(lane.changed(view, 60), 10)
+    await asyncio.wait_for(lane.watched.changed(view, 60), 10)
 
 
 async def test_waits_no_longer_than_asked() -> None:
     _, lane, view = await watched(HandClock())
 
-    await lane.changed(view, 0)
+    await lane.watched.changed(view, 0)
 
     assert (await lane.view(60)) is view
 
 
 async def test_wake_lets_those_who_wait_look_again() -> None:
     _, lane, view = await watched(HandClock())
-    waiting = asyncio.create_task(lane.changed(view, 60))
+    waiting = asyncio.create_task(lane.watched.changed(view, 60))
     await turns()
 
-    lane.wake()
+    lane.watched.wake()
 
     assert await ended(waiting)
 

@@ -32,7 +32,7 @@ async def filled(root: Path | None = None) -> ReplicatedLane:
 
 
 async def referenced(lane: ReplicatedLane, ending: str) -> list[str]:
-    """Return what the lane refers to, by way of what a wiped zone is said to lack."""
+    """Return the keys that the lane refers to: those that fsck misses in a wiped zone."""
     report = await check_lane(lane.zones, lane.head)
     assert report.is_ok
     await lane.zones["c"].wipe()
@@ -47,7 +47,7 @@ def problems(report: LaneReport) -> list[tuple[str, str | None, str]]:
 
 
 @pytest.mark.parametrize("kind", ["memory", "directory"])
-async def test_a_healthy_lane_has_nothing_wrong(kind: str, tmp_path: Path) -> None:
+async def test_a_healthy_lane_has_no_findings(kind: str, tmp_path: Path) -> None:
     lane = await filled(tmp_path if kind == "directory" else None)
     seen: list[int] = []
 
@@ -61,7 +61,7 @@ async def test_a_healthy_lane_has_nothing_wrong(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("ending", [".seg", ".page", ".root", ".node"])
-async def test_a_copy_that_is_gone_cut_short_or_damaged_is_found_where_it_is(ending: str) -> None:
+async def test_a_missing_truncated_or_damaged_copy_is_found_in_its_zone(ending: str) -> None:
     lane = await filled()
     key = random.Random(1).choice(await referenced(lane, ending))
     store = lane.zones["b"]
@@ -79,7 +79,7 @@ async def test_a_copy_that_is_gone_cut_short_or_damaged_is_found_where_it_is(end
     assert (await check_lane(lane.zones, lane.head)).is_ok
 
 
-async def test_an_index_object_that_no_zone_has_is_found_and_so_is_the_gap() -> None:
+async def test_an_index_object_missing_everywhere_is_reported_together_with_the_gap() -> None:
     lane = await filled()
     key = (await referenced(lane, ".page"))[0]
     for name in "abc":
@@ -92,7 +92,7 @@ async def test_an_index_object_that_no_zone_has_is_found_and_so_is_the_gap() -> 
     assert report.problems["offsets"] >= 1
 
 
-async def test_a_zone_out_of_reach_is_told() -> None:
+async def test_a_zone_out_of_reach_is_reported() -> None:
     lane = await filled()
     lane.zones["b"].mode = "denied"
 
@@ -104,7 +104,7 @@ async def test_a_zone_out_of_reach_is_told() -> None:
     assert [(each.problem, each.zone) for each in nothing.findings] == [("unreachable", None)]
 
 
-async def test_a_zone_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_zone_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.maintenance.fsck.CALL_S_MAX", 0.01)
     lane = ReplicatedLane()
     await lane.append(b"a")
@@ -115,7 +115,7 @@ async def test_a_zone_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [(each.problem, each.zone) for each in report.findings] == [("unreachable", "b")]
 
 
-async def test_a_zone_that_catches_up_may_lack_something() -> None:
+async def test_objects_that_a_zone_outside_the_isr_lacks_are_no_problem() -> None:
     lane = await filled()
     lane.head = replication.without_zones(lane.head, 0b010)
     await lane.append(b"later")
@@ -138,7 +138,7 @@ async def test_offsets_that_are_not_dense_are_found(by: int) -> None:
     assert report.problems["offsets"] >= 1
 
 
-async def test_a_log_start_inside_an_entry_is_fine() -> None:
+async def test_a_log_start_inside_an_entry_is_no_problem() -> None:
     lane = ReplicatedLane()
     await lane.append(b"a", b"b", b"c")
     await lane.roll()
@@ -163,7 +163,7 @@ async def test_reports_add_up() -> None:
     assert total.entries == 3 * one.entries
 
 
-async def test_what_was_replaced_and_swept_meanwhile_is_not_a_loss() -> None:
+async def test_objects_replaced_and_swept_during_the_check_are_not_reported() -> None:
     lane = await filled()
     old, new = lane.head, heads.create(lane.head.topic_id, 0, 2, ["a", "b", "c"])
     reads: list[Head | None] = [old, new, new]
@@ -202,7 +202,9 @@ async def with_list(lane: CompactedLane, segments: Sequence[Segment], covers: in
 
 
 @pytest.mark.parametrize("kind", ["memory", "directory"])
-async def test_what_was_compacted_away_is_no_gap(kind: str, tmp_path: Path) -> None:
+async def test_offsets_that_compaction_removed_are_not_reported_as_a_gap(
+    kind: str, tmp_path: Path
+) -> None:
     lane = await compacted_lane(tmp_path if kind == "directory" else None)
 
     assert (await check_lane(lane.zones, lane.head)).findings == []
@@ -212,7 +214,7 @@ async def test_what_was_compacted_away_is_no_gap(kind: str, tmp_path: Path) -> N
     assert (await check_lane(lane.zones, lane.head)).findings == []
 
 
-async def test_a_partition_of_which_nothing_is_left_has_nothing_wrong() -> None:
+async def test_a_partition_whose_records_were_all_compacted_away_has_no_findings() -> None:
     lane = CompactedLane()
     await lane.append(b"a", b"b")
     await lane.roll()
@@ -239,7 +241,7 @@ async def test_every_damaged_byte_of_a_compacted_segment_is_found() -> None:
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".segments"])
-async def test_a_compacted_segment_or_a_list_that_is_gone_or_cut_short_is_found(
+async def test_a_missing_or_truncated_compacted_segment_or_list_is_found(
     ending: str,
 ) -> None:
     lane = await compacted_lane()
@@ -252,7 +254,7 @@ async def test_a_compacted_segment_or_a_list_that_is_gone_or_cut_short_is_found(
     assert problems(await check_lane(lane.zones, lane.head)) == [("size", "b", key)]
 
 
-async def test_a_segment_of_other_offsets_than_listed_is_found() -> None:
+async def test_a_segment_whose_offsets_differ_from_the_list_is_found() -> None:
     lane = await compacted_lane()
     [first, *rest] = (await segments_of(lane)).segments
     covers = (await lane.catalog.root(lane.head)).covered(0)
@@ -269,7 +271,7 @@ async def test_a_segment_of_other_offsets_than_listed_is_found() -> None:
     assert "not as listed" in report.findings[0].detail
 
 
-async def test_segments_in_a_wrong_order_or_beyond_what_is_covered_are_found() -> None:
+async def test_segments_out_of_order_or_beyond_the_covered_offsets_are_found() -> None:
     lane = await compacted_lane()
     segments = (await segments_of(lane)).segments
     covers = (await lane.catalog.root(lane.head)).covered(0)
@@ -285,7 +287,7 @@ async def test_segments_in_a_wrong_order_or_beyond_what_is_covered_are_found() -
     assert (await check_lane(lane.zones, lane.head)).is_ok
 
 
-async def test_slices_that_do_not_go_on_where_the_compacted_segments_end_are_found() -> None:
+async def test_a_gap_between_compacted_segments_and_slices_is_found() -> None:
     lane = CompactedLane()
     for values in ([b"a", b"b"], [b"c", b"d"]):
         await lane.append(*values)

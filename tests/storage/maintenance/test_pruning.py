@@ -1,4 +1,4 @@
-"""A root loses what nothing live is behind, beside rolls and zones that come and go."""
+"""Pruning removes dead pages and segments from a root, while rolls go on and zones fail."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def small_fanout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class StoredLane(CompactedLane):
-    """A lane whose head is in a table, too."""
+    """A lane whose head is also stored in a table."""
 
     def __init__(self, names: str = "ab") -> None:
         super().__init__(names)
@@ -82,7 +82,7 @@ async def rolled(appends: int = 40) -> StoredLane:
     return lane
 
 
-async def test_pages_without_anything_live_leave_the_root() -> None:
+async def test_pages_without_live_entries_are_removed_from_the_root() -> None:
     lane = await rolled()
     await lane.append(b"last")
     await lane.save()
@@ -102,7 +102,7 @@ async def test_pages_without_anything_live_leave_the_root() -> None:
     await lane.check()
 
 
-async def test_segments_without_anything_live_leave_their_lists() -> None:
+async def test_segments_without_live_records_are_removed_from_their_lists() -> None:
     lane = await rolled(60)
     segments = await lane.compact(0)
     await lane.save()
@@ -118,10 +118,10 @@ async def test_segments_without_anything_live_leave_their_lists() -> None:
     await lane.check()
 
 
-async def test_what_is_compacted_goes_by_age_row_group_by_row_group() -> None:
+async def test_compacted_records_expire_by_age_one_row_group_after_the_other() -> None:
     lane = StoredLane()
     for number in range(30):
-        # One record each, stamped 0, so that only what is behind is young.
+        # One record each, stamped 0, so that only records appended later are young.
         await lane.append(b"%d" % number)
         if number % 7 == 0:
             await lane.roll()
@@ -142,7 +142,7 @@ async def test_what_is_compacted_goes_by_age_row_group_by_row_group() -> None:
 
 
 @pytest.mark.parametrize("fault", ["request lost", "reply lost"])
-async def test_a_lost_answer_changes_nothing(fault: Fault) -> None:
+async def test_a_prune_whose_reply_is_lost_takes_effect(fault: Fault) -> None:
     lane = await rolled()
     await lane.trim({0: None, 1: None})
     lane.metadata.faults = [fault]
@@ -151,7 +151,7 @@ async def test_a_lost_answer_changes_nothing(fault: Fault) -> None:
     assert (await lane.catalog.root(lane.head)).in_order() == []
 
 
-async def test_a_roll_in_between_is_not_lost() -> None:
+async def test_a_concurrent_roll_is_not_lost() -> None:
     lane = await rolled()
     await lane.trim({0: None, 1: None})
     chance = random.Random(1)
@@ -176,7 +176,7 @@ async def test_a_roll_in_between_is_not_lost() -> None:
     assert index.live_members(root, lane.head.log_starts) == root
 
 
-async def test_a_root_that_a_zone_in_sync_lacks_is_not_named() -> None:
+async def test_a_root_that_a_zone_in_sync_lacks_is_not_committed() -> None:
     lane = await rolled()
     await lane.trim({0: None, 1: None})
     lane.zones["b"].mode = "full"
@@ -188,7 +188,7 @@ async def test_a_root_that_a_zone_in_sync_lacks_is_not_named() -> None:
     assert (await lane.prune()).members > 0
 
 
-async def test_a_lane_that_is_gone_has_nothing_to_prune() -> None:
+async def test_a_missing_lane_has_nothing_to_prune() -> None:
     lane = StoredLane()
     catalog = Catalog(lane.zones, new_ids(1), 0)
 

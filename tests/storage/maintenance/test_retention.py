@@ -1,4 +1,4 @@
-"""What goes by age and by size, and how log starts move while others write."""
+"""Retention by age and by size, and how log starts move while others write."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ def kept(
     return [each.end_offset for each in log[len(going) :]]
 
 
-def test_topics_say_how_long_records_stay() -> None:
+def test_the_policy_follows_the_settings_of_the_topic() -> None:
     assert policy_of(TopicConfig({})) == Policy(age_ms_max=7 * DAY_MS)
     assert policy_of(TopicConfig({"retention.ms": "-1"})) is None
     assert policy_of(TopicConfig({"cleanup.policy": "compact"})) is None
@@ -51,7 +51,7 @@ def test_topics_say_how_long_records_stay() -> None:
     assert policy_of(both) == Policy(age_ms_max=7 * DAY_MS, size_bytes_min=9)
 
 
-def test_a_young_record_protects_what_is_behind_it() -> None:
+def test_a_young_record_protects_all_records_after_it() -> None:
     log = [entry(1, 10, 100), entry(2, 10, 200), entry(3, 10, 100), entry(4, 10, 300)]
 
     assert kept(log, Policy(age_ms_max=50), 150) == [1, 2, 3, 4]
@@ -61,7 +61,7 @@ def test_a_young_record_protects_what_is_behind_it() -> None:
     assert kept(log, Policy(age_ms_max=0), 300) == [4]
 
 
-def test_by_size_the_rest_still_has_as_many_bytes() -> None:
+def test_retention_by_size_leaves_at_least_retention_bytes() -> None:
     log = [entry(n, 10, 0) for n in range(1, 6)]
 
     assert kept(log, Policy(size_bytes_min=50), 0) == [1, 2, 3, 4, 5]
@@ -71,14 +71,14 @@ def test_by_size_the_rest_still_has_as_many_bytes() -> None:
     assert kept(log, Policy(size_bytes_min=0), 0) == [5]
 
 
-def test_age_and_size_both_count() -> None:
+def test_age_and_size_both_apply() -> None:
     log = [entry(1, 10, 500), entry(2, 10, 100), entry(3, 10, 500), entry(4, 10, 500)]
 
     assert kept(log, Policy(age_ms_max=100, size_bytes_min=30), 300) == [3, 4]
 
 
 class Lane:
-    """One lane in a table, with runs but no objects for them: nobody reads records here."""
+    """One lane in a table, with runs but without their objects: no test here reads records."""
 
     def __init__(self, partitions: int = 1, metadata: MemoryMetadata | None = None) -> None:
         self._written = ReplicatedLane("a", partitions=partitions)
@@ -128,7 +128,7 @@ class Lane:
         await self.load()
 
     def check_sizes(self) -> None:
-        """What is counted is what is live."""
+        """Check that the sizes in the head are those of the live entries."""
         for p, log in enumerate(self.logs):
             live = [each for each in log if each.end_offset > self.head.log_starts[p]]
             assert self.head.sizes[p] == sum(each.length for each in live)
@@ -153,7 +153,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
-def test_log_starts_are_those_of_a_plain_list(
+def test_log_starts_after_any_history_agree_with_a_plain_list(
     steps: list[tuple[str, object]], at_once: int
 ) -> None:
     async def play() -> None:
@@ -207,7 +207,7 @@ pytest_async = pytest.mark.anyio
 
 
 @pytest_async
-async def test_a_dry_run_foresees_what_happens_and_writes_nothing(
+async def test_a_dry_run_predicts_the_log_starts_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trimming, "STEP_ENTRIES_MAX", 4)
@@ -230,14 +230,14 @@ async def test_a_dry_run_foresees_what_happens_and_writes_nothing(
 
 
 @pytest_async
-async def test_appends_and_rolls_may_go_on() -> None:
+async def test_trimming_succeeds_while_appends_and_rolls_go_on() -> None:
     lane = Lane()
     chance = random.Random(3)
     for number in range(200):
         await lane.append({0: [number]})
 
     class Racing(FaultyMetadata):
-        """A table in which somebody else is often faster."""
+        """A table in which another writer is often faster."""
 
         async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
             if chance.random() < 0.7:
@@ -257,7 +257,7 @@ async def test_appends_and_rolls_may_go_on() -> None:
 
 @pytest_async
 @pytest.mark.parametrize("fault", ["request lost", "reply lost"])
-async def test_a_lost_answer_changes_nothing(fault: Fault) -> None:
+async def test_a_trim_whose_reply_is_lost_takes_effect(fault: Fault) -> None:
     lane = Lane()
     for number in range(10):
         await lane.append({0: [number]})
@@ -270,7 +270,7 @@ async def test_a_lost_answer_changes_nothing(fault: Fault) -> None:
 
 
 @pytest_async
-async def test_a_log_start_never_goes_back_nor_behind_the_end() -> None:
+async def test_a_log_start_never_moves_back_or_beyond_the_end() -> None:
     lane = Lane()
     for _ in range(4):
         await lane.append({0: [0, 0, 0]})
@@ -288,7 +288,7 @@ async def test_a_log_start_never_goes_back_nor_behind_the_end() -> None:
 
 
 @pytest_async
-async def test_all_that_was_there_goes_and_what_came_meanwhile_stays() -> None:
+async def test_deleting_everything_keeps_records_appended_during_the_delete() -> None:
     lane = Lane()
     await lane.append({0: [0, 0]})
 
@@ -305,7 +305,7 @@ async def test_all_that_was_there_goes_and_what_came_meanwhile_stays() -> None:
 
 
 @pytest_async
-async def test_an_index_that_is_always_another_one_is_told() -> None:
+async def test_a_trim_whose_index_always_changes_is_contended() -> None:
     lane = Lane()
     await lane.append({0: [0, 0]})
 
@@ -322,7 +322,7 @@ async def test_an_index_that_is_always_another_one_is_told() -> None:
 
 
 @pytest_async
-async def test_a_lane_that_is_gone_has_nothing_to_trim() -> None:
+async def test_a_missing_lane_has_nothing_to_trim() -> None:
     lane = Lane()
 
     plan = Trimming(lane.catalog).deleting({0: None})

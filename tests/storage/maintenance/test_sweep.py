@@ -1,4 +1,4 @@
-"""Sweeping finds all garbage and nothing else, whatever a lane looks like."""
+"""A sweep finds all garbage and nothing else, for lanes of any shape."""
 
 import asyncio
 import random
@@ -13,14 +13,14 @@ from storage.errors import StoreUnavailable
 from storage.head.head import Head
 from storage.maintenance import sweep
 from storage.maintenance.fsck import check_lane
-from storage.maintenance.sweep import Found, TooMany, ZoneTally, parse_key
+from storage.maintenance.sweep import Found, TooMany, ZoneTally
 from storage.reading import catalog as catalogs
 from storage.stores.objects import ObjectInfo
 from tests.storage.helpers.compacted_lane import CompactedLane
 from tests.storage.helpers.worlds import TOPIC_ID, new_ids
 
 LATE_MS = 2**48
-"""After whatever a random name says."""
+"""Later than the time in any random name."""
 
 ID = bytes.fromhex("0191e2e97ad1e3805803f4cb5100f09a")
 
@@ -30,35 +30,10 @@ def small_fanout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "FANOUT", 3)
 
 
-def test_keys_are_told_apart() -> None:
-    name = ID.hex()
-    ours = {
-        keys.hot_segment(ID): "hot",
-        keys.compacted_segment(TOPIC_ID, 7, 12, ID): "parquet",
-        keys.zone_marker(name): "marker",
-        keys.zone_probe(name): "probe",
-        **{
-            keys.index_object(TOPIC_ID, 3, ID, kind): kind
-            for kind in ("page", "node", "root", "producers", "segments")
-        },
-    }
-    for key, kind in ours.items():
-        assert parse_key(key) == (kind, name)
-        for other in (f"x{key}", f"{key}x", key[:-1], "b" + key[1:], key.upper(), "0/" + key):
-            assert parse_key(other) == ("unknown", "")
-    for other in ("", "a/hot/", "a/hot/..seg", f"a/cold/{name}.seg", "riacho-doctor/1/a"):
-        assert parse_key(other) == ("unknown", "")
-
-
-@given(st.text(max_size=80))
-def test_any_text_is_a_key_or_is_not(text: str) -> None:
-    assert parse_key(text) == ("unknown", "")
-
-
 def test_the_later_of_two_clocks_counts() -> None:
     info = ObjectInfo(key="", size_bytes=0, modified_ms=5)
-    assert sweep.age_of(info, "00000000000a" + "0" * 20) == 10
-    assert sweep.age_of(info, "000000000001" + "0" * 20) == 5
+    assert sweep.age_of(info, keys.ObjectKey("hot", "00000000000a" + "0" * 20)) == 10
+    assert sweep.age_of(info, keys.ObjectKey("hot", "000000000001" + "0" * 20)) == 5
 
 
 async def found_in(
@@ -86,7 +61,7 @@ async def nothing() -> None:
 
 
 class Garbage:
-    """Objects that nothing refers to, and some that only look like it."""
+    """Objects that nothing refers to, and others that only look like garbage."""
 
     def __init__(self, lane: CompactedLane, seed: int) -> None:
         self.lane = lane
@@ -145,7 +120,7 @@ async def live(seed: int) -> CompactedLane:
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
-def test_what_is_left_is_what_is_needed(seed: int) -> None:
+def test_a_sweep_removes_all_garbage_and_nothing_that_is_needed(seed: int) -> None:
     async def play() -> None:
         lane = await live(seed)
         garbage = Garbage(lane, seed)
@@ -175,7 +150,9 @@ def test_what_is_left_is_what_is_needed(seed: int) -> None:
 
 
 @pytest.mark.anyio
-async def test_parts_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sweeps_by_suffix_find_together_what_one_whole_sweep_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lane = await live(7)
     garbage = Garbage(lane, 7)
     await garbage.scatter()
@@ -194,12 +171,12 @@ async def test_parts_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
             seen += part.tallies["a"].seen.objects
             unknown += part.tallies["a"].unknown.objects
         assert sorted(parts) == sorted(orphans(whole))
-        # What is below no digit of ours is not listed then.
+        # Keys that begin with none of our digits are not listed then.
         assert (seen, unknown) == (whole.tallies["a"].seen.objects - 1, 2)
 
 
 @pytest.mark.anyio
-async def test_the_young_stay() -> None:
+async def test_objects_younger_than_the_cutoff_are_kept() -> None:
     lane = CompactedLane("a")
     young, old = ((ms).to_bytes(6) + bytes(10) for ms in (1001, 1000))
     for object_id in (young, old):
@@ -214,7 +191,7 @@ async def test_the_young_stay() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_zone_that_cannot_be_listed_does_not_keep_the_others_from_being_swept(
+async def test_a_zone_that_cannot_be_listed_does_not_stop_the_sweep_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lane = await live(3)
@@ -236,7 +213,7 @@ async def test_a_zone_that_cannot_be_listed_does_not_keep_the_others_from_being_
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("ending", [".page", ".segments", ".root"])
-async def test_nothing_is_swept_where_something_unknown_may_be_referred_to(ending: str) -> None:
+async def test_nothing_is_swept_while_an_index_object_cannot_be_read(ending: str) -> None:
     lane = CompactedLane("abc")
     await lane.fill(30)
     await lane.roll()
@@ -256,7 +233,9 @@ async def test_nothing_is_swept_where_something_unknown_may_be_referred_to(endin
 
 
 @pytest.mark.anyio
-async def test_who_may_not_go_on_stops_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sweep_stops_between_batches_when_its_check_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sweep, "REMOVED_AT_ONCE", 2)
     lane = CompactedLane("a")
     names = new_ids(9)
@@ -281,14 +260,14 @@ async def test_who_may_not_go_on_stops_between_batches(monkeypatch: pytest.Monke
     assert told == [(2, 6), (2, 6)]
     assert (tally.removed.objects, tally.removed.size_bytes) == (4, 12)
     assert len(await lane.zones["a"].keys()) == 1
-    # Running it again goes on.
+    # The next run continues.
     found = await found_in(lane)
     await sweep.remove(lane.zones["a"], found.orphans["a"], ZoneTally(), nothing)
     assert await lane.zones["a"].keys() == set()
 
 
 @pytest.mark.anyio
-async def test_a_store_that_does_not_remove_is_told() -> None:
+async def test_a_store_that_refuses_removals_is_reported() -> None:
     lane = CompactedLane("a")
     await lane.zones["a"].put(keys.hot_segment(ID), [b"x"])
     found = await found_in(lane)

@@ -1,4 +1,4 @@
-"""Sweeps over more lanes, zones and objects than are looked at together."""
+"""Sweeps over more lanes, zones and objects than one pass handles."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -19,7 +19,7 @@ from tests.storage.helpers.worlds import TOPIC_ID, new_ids
 pytestmark = pytest.mark.anyio
 
 LATE_MS = 2**48
-"""After whatever a random name says."""
+"""Later than the time in any random name."""
 
 new_id = new_ids(3)
 
@@ -40,7 +40,7 @@ def orphans(found: Found, zone: str = "a") -> list[str]:
 
 
 async def filled(zone: MemoryObjects, count: int, ending: str = "") -> list[str]:
-    """Put so many objects that nobody refers to, with identifiers that end so."""
+    """Put `count` unreferenced objects whose identifiers end with `ending`; return their keys."""
     names = [new_id().hex() for _ in range(count)]
     written = [
         keys.hot_segment(bytes.fromhex(name[: len(name) - len(ending)] + ending)) for name in names
@@ -51,7 +51,7 @@ async def filled(zone: MemoryObjects, count: int, ending: str = "") -> list[str]
 
 
 @pytest.mark.parametrize("lanes", [LANES_AT_ONCE - 1, LANES_AT_ONCE, 2 * LANES_AT_ONCE + 1])
-async def test_what_any_of_many_lanes_refers_to_is_spared(lanes: int) -> None:
+async def test_objects_that_any_of_many_lanes_refers_to_are_kept(lanes: int) -> None:
     zone = MemoryObjects()
     known = []
     for number in range(lanes):
@@ -66,7 +66,7 @@ async def test_what_any_of_many_lanes_refers_to_is_spared(lanes: int) -> None:
     assert found.tallies["a"].seen.objects == lanes + 2
 
 
-async def test_what_marks_a_zone_as_ours_is_never_garbage() -> None:
+async def test_the_marker_of_a_zone_is_never_garbage() -> None:
     zone = MemoryObjects()
     await zone.put(keys.zone_marker("ab" * 16), [b""])
     [garbage] = await filled(zone, 1)
@@ -74,7 +74,7 @@ async def test_what_marks_a_zone_as_ours_is_never_garbage() -> None:
     assert orphans(await found_in(Zones({"a": zone}))) == [garbage]
 
 
-async def test_a_zone_with_several_lanes_that_cannot_be_read_is_left_alone() -> None:
+async def test_a_zone_with_several_unreadable_lanes_is_not_swept() -> None:
     zones = {name: MemoryObjects() for name in "ab"}
     for zone in zones.values():
         await filled(zone, 1)
@@ -90,7 +90,7 @@ async def test_a_zone_with_several_lanes_that_cannot_be_read_is_left_alone() -> 
     assert not found.tallies["b"].problem
 
 
-async def test_zones_share_the_room_for_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_zones_share_the_limit_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "CANDIDATES_MAX", 5)
     zones = {name: MemoryObjects() for name in "ab"}
     await filled(zones["a"], 3)
@@ -104,7 +104,7 @@ async def test_zones_share_the_room_for_candidates(monkeypatch: pytest.MonkeyPat
         await found_in(Zones(zones))
 
 
-async def test_what_cannot_be_divided_further_is_looked_at_together(
+async def test_objects_whose_suffix_cannot_be_divided_further_are_handled_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sweep, "CANDIDATES_MAX", 2)

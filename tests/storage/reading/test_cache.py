@@ -1,4 +1,4 @@
-"""The byte cache: bounded, recent first, and one load however many ask."""
+"""The byte cache: bounded, least recently used leaves first, concurrent loads are shared."""
 
 import asyncio
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.anyio
 
 @some
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 12)), max_size=60))
-def test_never_holds_more_than_it_may_and_keeps_what_was_used_last(
+def test_the_cache_stays_within_its_limit_and_keeps_recently_used_values(
     steps: list[tuple[bool, int, int]],
 ) -> None:
     cache = ByteCache[int, bytes](20, len)
-    model: dict[int, bytes] = {}  # In the order of use.
+    model: dict[int, bytes] = {}  # Ordered by last use.
 
     for is_put, key, size in steps:
         if is_put:
@@ -36,7 +36,7 @@ def test_never_holds_more_than_it_may_and_keeps_what_was_used_last(
         assert cache.size_bytes == sum(map(len, model.values())) <= 20
 
 
-def test_what_is_larger_than_the_cache_drives_nothing_out() -> None:
+def test_a_value_larger_than_the_cache_evicts_nothing() -> None:
     cache = ByteCache[str, bytes](10, len)
     cache.put("small", b"12345")
 
@@ -46,7 +46,7 @@ def test_what_is_larger_than_the_cache_drives_nothing_out() -> None:
     assert cache.get("large") is None
 
 
-async def test_many_who_ask_share_one_load() -> None:
+async def test_concurrent_callers_share_one_load() -> None:
     cache = ByteCache[str, bytes](10, len)
     gate, loads = asyncio.Event(), 0
 
@@ -65,7 +65,7 @@ async def test_many_who_ask_share_one_load() -> None:
     assert loads == 1
 
 
-async def test_who_hangs_up_leaves_the_load_to_the_others() -> None:
+async def test_cancelling_one_caller_leaves_the_load_to_the_others() -> None:
     cache = ByteCache[str, bytes](10, len)
     gate = asyncio.Event()
 
@@ -84,7 +84,7 @@ async def test_who_hangs_up_leaves_the_load_to_the_others() -> None:
     assert first.cancelled()
 
 
-async def test_a_failed_load_is_not_remembered() -> None:
+async def test_a_failed_load_is_not_cached() -> None:
     cache = ByteCache[str, bytes](10, len)
 
     async def fail() -> bytes:

@@ -1,4 +1,4 @@
-"""The catalog against a plain list: every offset and every moment, over any number of rolls."""
+"""The catalog, compared with a plain list: every offset and timestamp, after many rolls."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 class ModelledLane:
-    """A head and its index objects, and all its entries in plain lists."""
+    """A head with its index objects, and all its entries in plain lists."""
 
     def __init__(self, partitions: int, *, cache_bytes: int = 1 << 20, seed: int = 0) -> None:
         self.objects = TestObjects()
@@ -35,7 +35,7 @@ class ModelledLane:
         self.entries: list[list[Entry]] = [[] for _ in range(partitions)]
 
     def cold(self, cache_bytes: int = 1 << 20) -> Catalog:
-        """Return another catalog over the same objects, that has not seen any of them yet."""
+        """Return another catalog over the same objects, with an empty cache."""
         return Catalog(Zones({"a": self.objects}), self.new_id, cache_bytes)
 
     def append(
@@ -93,7 +93,7 @@ STEPS = st.lists(
 
 @few
 @given(STEPS, st.sampled_from([2, 3]))
-def test_finds_every_offset_and_moment_after_any_history(
+def test_every_offset_and_timestamp_is_found_after_any_history(
     steps: list[str | dict[int, tuple[int, int, int]]], fanout: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -124,14 +124,14 @@ async def check_history(steps: list[str | dict[int, tuple[int, int, int]]]) -> N
                 await lane.check_since(cold, partition, moment, offset)
 
 
-async def test_thousands_of_rolls_cost_a_lookup_a_handful_of_reads() -> None:
+async def test_a_lookup_after_thousands_of_rolls_takes_at_most_four_reads() -> None:
     chance = random.Random(7)
     lane = ModelledLane(3)
     for number in range(5000):
         if number == 2000:
             lane.widen()
         partition = chance.randrange(lane.head.partition_count)
-        # Clocks differ: stamps go up, and back a little now and then.
+        # Clocks differ: timestamps rise, and sometimes go back a little.
         low = number * 10 - chance.choice([0, 0, 0, 500])
         lane.append({partition: chance.randint(1, 5)}, {partition: (low, low + 5)})
         await lane.roll()
@@ -149,17 +149,17 @@ async def test_thousands_of_rolls_cost_a_lookup_a_handful_of_reads() -> None:
         assert lane.objects.calls["get"] <= 4
 
 
-async def test_a_roll_writes_a_page_and_a_root_and_merges_now_and_then() -> None:
+async def test_a_roll_writes_a_page_and_a_root_and_sometimes_merges() -> None:
     lane = ModelledLane(1)
     for _ in range(40 * 32):
         lane.append({0: 1})
         await lane.roll()
 
-    # 40 of the pages were only ever part of a merge; one level of nodes was made.
+    # Of the pages, 40 were only written as part of a merge; one level of nodes was made.
     assert lane.objects.calls["put"] == 2 * 40 * 32 + 1
 
 
-async def test_a_catalog_without_room_to_remember_anything_still_rolls_and_reads() -> None:
+async def test_a_catalog_without_a_cache_rolls_and_reads() -> None:
     lane = ModelledLane(1, cache_bytes=0)
     for _ in range(70):
         lane.append({0: 2})
@@ -169,7 +169,7 @@ async def test_a_catalog_without_room_to_remember_anything_still_rolls_and_reads
         await lane.check_after(lane.catalog, 0, offset)
 
 
-async def test_a_roll_of_a_head_that_grew_meanwhile_drops_only_what_it_lists() -> None:
+async def test_a_roll_of_a_head_that_grew_drops_only_the_runs_it_lists() -> None:
     lane = ModelledLane(2)
     lane.append({0: 3, 1: 1})
     roll = await lane.catalog.roll(lane.head)
@@ -183,7 +183,7 @@ async def test_a_roll_of_a_head_that_grew_meanwhile_drops_only_what_it_lists() -
         await lane.check_after(lane.catalog, partition, offset)
 
 
-async def test_what_lies_before_the_asked_offset_is_not_found_by_time() -> None:
+async def test_a_lookup_by_time_ignores_entries_before_the_given_offset() -> None:
     lane = ModelledLane(1)
     for number in range(6):
         lane.append({0: 10}, {0: (number * 100, number * 100 + 50)})
@@ -195,7 +195,7 @@ async def test_what_lies_before_the_asked_offset_is_not_found_by_time() -> None:
             await lane.check_since(lane.catalog, 0, moment, offset)
 
 
-async def test_a_failed_roll_leaves_the_index_as_it_was() -> None:
+async def test_a_failed_roll_leaves_the_index_unchanged() -> None:
     lane = ModelledLane(1)
     lane.append({0: 1})
     await lane.roll()
@@ -211,7 +211,7 @@ async def test_a_failed_roll_leaves_the_index_as_it_was() -> None:
     await lane.check_after(lane.cold(), 0, 0)
 
 
-async def test_says_when_an_index_object_is_lost_or_damaged() -> None:
+async def test_a_lost_or_damaged_index_object_is_reported() -> None:
     lane = ModelledLane(1)
     lane.append({0: 1})
     await lane.roll()
@@ -225,7 +225,7 @@ async def test_says_when_an_index_object_is_lost_or_damaged() -> None:
         await lane.cold().after(lane.head, 0, 0)
 
 
-def test_zone_names_are_replicas_first() -> None:
+def test_zone_names_list_replicas_first() -> None:
     head: Head = msgspec.structs.replace(
         heads.create(TOPIC_ID, 0, 1, ["a", "b", "c"]), replicas=(2, 0)
     )

@@ -1,4 +1,4 @@
-"""What a lookup costs, how the index grows, and what a roll leaves in the head."""
+"""The reads of a lookup, the growth of the index, and the runs that a roll leaves in the head."""
 
 import msgspec
 import pytest
@@ -34,7 +34,7 @@ async def reads_of(lane: ModelledLane, catalog: Catalog, offset: int = 0) -> int
     return lane.objects.calls["get"] - before
 
 
-async def test_who_rolled_need_not_read_what_it_wrote() -> None:
+async def test_index_objects_written_by_a_roll_are_cached() -> None:
     lane = await rolled(9)
 
     assert await reads_of(lane, lane.catalog) == 0
@@ -47,7 +47,9 @@ async def page_bytes(lane: ModelledLane) -> int:
 
 
 @pytest.mark.parametrize(("less", "reads"), [(0, 0), (1, 1)])
-async def test_a_page_is_kept_if_it_fits_into_a_quarter_of_the_cache(less: int, reads: int) -> None:
+async def test_a_page_is_cached_if_it_fits_into_a_quarter_of_the_cache(
+    less: int, reads: int
+) -> None:
     lane = await rolled(100)
     catalog = lane.cold(4 * await page_bytes(lane) - less)
 
@@ -56,7 +58,9 @@ async def test_a_page_is_kept_if_it_fits_into_a_quarter_of_the_cache(less: int, 
 
 
 @pytest.mark.parametrize(("less", "reads"), [(0, 0), (1, 1)])
-async def test_a_root_is_kept_if_it_fits_into_a_quarter_of_the_cache(less: int, reads: int) -> None:
+async def test_a_root_is_cached_if_it_fits_into_a_quarter_of_the_cache(
+    less: int, reads: int
+) -> None:
     lane = await rolled(1, partitions=3)
     root_bytes = 64 + 3 * 64
     assert await page_bytes(lane) < root_bytes - less
@@ -67,7 +71,7 @@ async def test_a_root_is_kept_if_it_fits_into_a_quarter_of_the_cache(less: int, 
 
 
 async def compacted() -> CompactedLog:
-    """Return a log of three row groups of a record, one in the first segment, two in another."""
+    """Return a log of three row groups of one record: one in the first segment, two in another."""
     log = CompactedLog()
     log.compactor.row_group_bytes = 1
     await log.append((0, batch_of(b"a", b"b", b"c", stamps=[10, 20, 30])))
@@ -79,7 +83,7 @@ async def compacted() -> CompactedLog:
     ("timestamp_ms", "offset", "end_offset"),
     [(5, 0, 1), (10, 0, 1), (11, 0, 2), (20, 0, 2), (21, 0, 3), (5, 1, 2), (5, 2, 3), (30, 2, 3)],
 )
-async def test_of_segments_only_the_one_with_the_moment_is_opened(
+async def test_a_lookup_by_time_opens_only_the_segment_with_the_timestamp(
     timestamp_ms: int, offset: int, end_offset: int
 ) -> None:
     log = await compacted()
@@ -93,7 +97,7 @@ async def test_of_segments_only_the_one_with_the_moment_is_opened(
 
 
 @pytest.mark.parametrize(("less", "reads"), [(0, 1), (1, 2)])
-async def test_a_footer_is_kept_if_it_fits_into_a_quarter_of_the_cache(
+async def test_a_footer_is_cached_if_it_fits_into_a_quarter_of_the_cache(
     less: int, reads: int
 ) -> None:
     log = await compacted()
@@ -109,7 +113,7 @@ async def test_a_footer_is_kept_if_it_fits_into_a_quarter_of_the_cache(
 
 
 @pytest.mark.parametrize(("less", "reads"), [(0, 0), (1, 1)])
-async def test_a_list_of_segments_is_kept_if_it_fits_into_a_quarter_of_the_cache(
+async def test_a_segment_list_is_cached_if_it_fits_into_a_quarter_of_the_cache(
     less: int, reads: int
 ) -> None:
     log = await compacted()
@@ -122,7 +126,7 @@ async def test_a_list_of_segments_is_kept_if_it_fits_into_a_quarter_of_the_cache
     assert log.objects.calls["get"] == reads
 
 
-async def test_who_saved_a_list_of_segments_need_not_read_it() -> None:
+async def test_a_segment_list_is_cached_when_it_is_saved() -> None:
     log = await compacted()
     log.objects.calls.clear()
 
@@ -130,7 +134,7 @@ async def test_who_saved_a_list_of_segments_need_not_read_it() -> None:
     assert log.objects.calls["get"] == 0
 
 
-async def test_what_was_cleaned_is_remembered_though_no_segment_is_left() -> None:
+async def test_cleaned_offsets_are_saved_even_if_no_segment_is_left() -> None:
     lane = await rolled(1)
     cleaned = SegmentList(cleaned=(Cleaned(2, 5),))
 
@@ -140,7 +144,7 @@ async def test_what_was_cleaned_is_remembered_though_no_segment_is_left() -> Non
     assert await lane.cold().segment_list(head, 0) == cleaned
 
 
-async def test_what_is_in_the_head_is_found_without_the_index() -> None:
+async def test_entries_in_the_head_are_found_without_reading_the_index() -> None:
     lane = await rolled(3)
     lane.append({0: 2}, {0: (7, 7)})
     catalog = lane.cold()
@@ -152,7 +156,7 @@ async def test_what_is_in_the_head_is_found_without_the_index() -> None:
     assert await reads_of(lane, catalog, offset=5) == 2
 
 
-async def test_a_moment_is_not_looked_for_in_pages_that_end_before() -> None:
+async def test_a_lookup_by_time_skips_pages_that_end_before_the_offset() -> None:
     lane = await rolled(3)
     lane.append({0: 2}, {0: (7, 7)})
     await lane.roll()
@@ -163,7 +167,7 @@ async def test_a_moment_is_not_looked_for_in_pages_that_end_before() -> None:
     assert lane.objects.calls["get"] == 2, "the root, and the second page"
 
 
-async def test_where_the_index_lists_nothing_any_more_the_head_is_looked_at() -> None:
+async def test_a_lookup_falls_through_to_the_head_if_the_index_is_empty() -> None:
     lane = await rolled(3)
     lane.append({0: 2}, {0: (7, 7)})
     saved = await lane.catalog.save_root(lane.head, Members(), {})
@@ -174,7 +178,7 @@ async def test_where_the_index_lists_nothing_any_more_the_head_is_looked_at() ->
     assert await lane.catalog.since(head, 0, 7, 0) == inline[0]
 
 
-async def test_so_many_members_become_one_of_the_next_level(
+async def test_fanout_members_become_one_of_the_next_level(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(catalogs, "FANOUT", 4)
@@ -189,7 +193,7 @@ async def test_so_many_members_become_one_of_the_next_level(
         assert sum(ref.entry_count for ref in root.in_order()) == number
 
 
-async def test_a_merged_page_lists_only_what_is_live(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_merged_page_lists_only_live_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "FANOUT", 4)
     lane = ModelledLane(1)
     for _ in range(4):
@@ -213,7 +217,7 @@ async def test_a_head_without_runs_is_rolled_into_a_root() -> None:
 
 
 def head_in_zones(*held: int) -> Head:
-    """Return a head in zones a, b and c with runs that so many of them hold."""
+    """Return a head in zones a, b and c with a run for each mask of zones in `held`."""
     head = heads.create(TOPIC_ID, 0, 1, list("abc"))
     runs = [run_of(n.to_bytes(16), {0: n + 1}) for n in range(len(held))]
     zoned = [msgspec.structs.replace(r, zones=z) for r, z in zip(runs, held, strict=True)]
@@ -224,7 +228,7 @@ def catalog_in(stores: dict[str, TestObjects]) -> Catalog:
     return Catalog(Zones(stores), new_ids(), 1 << 20)
 
 
-async def test_what_is_on_its_way_to_a_zone_stays_in_the_head_with_all_behind_it() -> None:
+async def test_a_run_not_yet_in_every_zone_stays_in_the_head_with_all_later_runs() -> None:
     catalog = catalog_in({name: TestObjects() for name in "abc"})
     head = head_in_zones(0b111, 0b111, 0b011, 0b111)
 
@@ -239,14 +243,14 @@ async def test_what_is_on_its_way_to_a_zone_stays_in_the_head_with_all_behind_it
     assert [entry.end_offset for entry in entries + await catalog.after(new, 0, 3)] == [1, 3, 6, 10]
 
 
-async def test_nothing_is_rolled_while_the_oldest_is_on_its_way() -> None:
+async def test_nothing_is_rolled_while_the_oldest_run_is_not_in_every_zone() -> None:
     catalog = catalog_in({name: TestObjects() for name in "abc"})
 
     with pytest.raises(NotEnoughReplicas):
         await catalog.roll(head_in_zones(0b011, 0b111))
 
 
-async def test_a_roll_tells_which_zones_hold_all_of_it() -> None:
+async def test_a_roll_reports_the_zones_that_hold_all_its_objects() -> None:
     stores = {name: TestObjects() for name in "abc"}
     stores["b"].failing_puts = 1
 
@@ -255,7 +259,7 @@ async def test_a_roll_tells_which_zones_hold_all_of_it() -> None:
     assert roll.zones == 0b101
 
 
-async def test_a_zone_that_catches_up_gets_the_index_too() -> None:
+async def test_a_roll_writes_the_index_to_zones_outside_the_isr_too() -> None:
     stores = {name: TestObjects() for name in "abc"}
     head = msgspec.structs.replace(head_in_zones(0b111), isr=0b011)
 

@@ -1,4 +1,4 @@
-"""Reading what was compacted: any offset and budget gives what a list of survivors would."""
+"""Reading compacted logs, compared with a list of the surviving records."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ import pytest
 from storage.errors import Corrupt, ObjectMissing, OffsetOutOfRange
 from storage.formats.compacted import SCHEMA, decode_row_group
 from storage.formats.entries import Entry, Kind
-from storage.formats.index import Members, Ref, live_members
+from storage.formats.index import IndexRef, Members, live_members
 from storage.reading import catalog as catalogs
 from storage.reading.catalog import ENTRIES_MAX, Catalog
 from storage.reading.reader import Budget, LogReader
@@ -30,7 +30,7 @@ BUDGETS = [
 
 
 class CompactedLog(Log):
-    """A log of which some was compacted; `survivors` says which records are left."""
+    """A partly compacted log; `survivors` returns the records that are left."""
 
     def __init__(self, *, cache_bytes: int = 1 << 20) -> None:
         super().__init__(cache_bytes=cache_bytes)
@@ -50,7 +50,7 @@ class CompactedLog(Log):
     async def compact(
         self, partition: int, covers: int, gone: set[int], bounds: Sequence[int]
     ) -> None:
-        """Compact up to `covers`, into segments that end at `bounds`, without what is `gone`."""
+        """Compact up to `covers` into segments that end at `bounds`; drop the offsets in `gone`."""
         self.gone[partition] |= gone
         rows = [row for row in self.survivors(partition) if row[0] < covers]
         edges = [self.head.log_starts[partition], *bounds, covers]
@@ -64,7 +64,7 @@ class CompactedLog(Log):
         self.head = swapped(self.head, saved)
 
     async def entry_ends(self, partition: int) -> list[int]:
-        """Return where hot entries end: the places up to which it may be compacted."""
+        """Return where hot entries end: a compaction must end at one of these offsets."""
         start, end = self.head.log_starts[partition], self.head.next_offsets[partition]
         found, _ = await self.reader.locate(self.head, partition, start, end, 10**6)
         return [entry.end_offset for entry in found]
@@ -110,7 +110,7 @@ async def compact_some(log: CompactedLog, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_any_offset_and_budget_gives_what_a_list_of_survivors_would(
+async def test_a_fetch_with_any_offset_and_budget_returns_the_survivors(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogs, "FANOUT", 2 + seed % 4)
@@ -142,7 +142,7 @@ async def check_fetch(
     assert got == expected[: len(got)]
     assert len(got) == fetched.record_count <= budget.records_max
     assert got or not expected
-    # Nothing is left out before the place where the next fetch begins, and it gets on.
+    # Nothing before the start of the next fetch is left out, and each fetch makes progress.
     assert [row for row in expected if row[0] < fetched.end_offset] == got
     assert offset < fetched.end_offset <= end or offset == end == fetched.end_offset
     assert got or fetched.end_offset == end
@@ -156,7 +156,7 @@ async def check_fetch(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_any_moment_is_found_among_the_survivors(
+async def test_a_lookup_by_any_timestamp_finds_the_first_survivor(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogs, "FANOUT", 3)
@@ -215,7 +215,7 @@ async def sparse_log(
     return log
 
 
-async def test_a_small_fetch_reads_a_footer_once_and_a_row_group() -> None:
+async def test_a_small_fetch_reads_the_footer_once_and_one_row_group() -> None:
     log = await sparse_log()
     reader = log.cold()
     log.objects.calls.clear()
@@ -232,7 +232,7 @@ async def test_a_small_fetch_reads_a_footer_once_and_a_row_group() -> None:
     assert log.objects.calls["get_ranges"] == 3
 
 
-async def test_readers_of_one_row_group_share_its_decoding() -> None:
+async def test_concurrent_readers_of_a_row_group_share_one_read() -> None:
     log = await sparse_log()
     reader = log.cold()
     few = Budget(records_max=2, bytes_max=10**6)
@@ -254,14 +254,14 @@ async def test_a_large_row_group_is_cut_into_slices() -> None:
 
     assert 2 <= len(fetched.slices) <= 3
     assert all(len(piece.data) < 400_000 for piece in fetched.slices)
-    # What has no gaps needs no offsets of its own.
+    # A slice without gaps carries no offsets.
     assert [piece.offsets is None for piece in fetched.slices][:2] == [False, True]
     assert log.reader.store_reads == 1
     await log.fetch(0, fetched.end_offset)
     assert log.reader.store_reads == 1
 
 
-async def test_what_was_compacted_away_up_to_the_end_is_not_asked_for_again() -> None:
+async def test_a_fetch_skips_offsets_compacted_away_up_to_the_end() -> None:
     log = CompactedLog()
     await log.append((0, batch_of(*[b"x"] * 10)))
     await log.compact(0, 10, set(range(4, 10)), [])
@@ -298,7 +298,7 @@ async def test_a_damaged_or_lost_segment_is_read_from_another_zone() -> None:
     assert rows_of(await both.fetch(head, 0, 0, ALL)) == log.survivors(0)
 
 
-async def test_a_damaged_footer_is_noticed() -> None:
+async def test_a_damaged_footer_is_corrupt() -> None:
     log = await sparse_log()
     [first, _] = (await log.catalog.segment_list(log.head, 0)).segments
     log.objects.damage(first.key(log.head.topic_id), first.size_bytes - 20)
@@ -307,7 +307,7 @@ async def test_a_damaged_footer_is_noticed() -> None:
         await log.cold().fetch(log.head, 0, 0, ALL)
 
 
-async def test_row_groups_say_where_they_are() -> None:
+async def test_located_row_groups_can_be_read_and_decoded() -> None:
     log = await sparse_log()
     found, _ = await log.reader.locate(log.head, 0, 0, 200)
     entry = found[3]
@@ -325,7 +325,7 @@ async def test_row_groups_say_where_they_are() -> None:
     assert len(kept) == entry.record_count
 
 
-async def test_a_roll_keeps_what_was_compacted_and_drops_what_is_void(
+async def test_a_roll_keeps_the_segment_lists_and_drops_covered_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(catalogs, "FANOUT", 3)
@@ -342,13 +342,13 @@ async def test_a_roll_keeps_what_was_compacted_and_drops_what_is_void(
     root = await log.catalog.root(log.head)
     assert (root.covers, root.compacted) == (before.covers, before.compacted)
     [page] = root.in_order()
-    # Of five slices two are void: partition 1 has all its three, and partition 0 the last.
+    # Two of six entries are covered: partition 1 keeps its three, and partition 0 its last.
     assert page.entry_count == 4
     assert [o for o, _ in rows_of(await log.fetch(0, 0))] == [0, 2, 3, 4]
     assert [o for o, _ in rows_of(await log.fetch(1, 0))] == [0, 1, 2]
 
 
-async def test_a_merge_of_nothing_but_void_entries_leaves_no_page(
+async def test_a_merge_without_live_entries_leaves_no_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(catalogs, "FANOUT", 3)
@@ -366,7 +366,7 @@ async def test_a_merge_of_nothing_but_void_entries_leaves_no_page(
     assert [o for o, _ in rows_of(await log.fetch(0, 6))] == [6]
 
 
-async def test_a_rewritten_root_leaves_out_pages_without_live_entries() -> None:
+async def test_a_rewritten_root_omits_pages_without_live_entries() -> None:
     log = CompactedLog()
     for _ in range(4):
         await log.append((0, batch_of(b"a", b"b")))
@@ -381,8 +381,8 @@ async def test_a_rewritten_root_leaves_out_pages_without_live_entries() -> None:
     assert [o for o, _ in rows_of(await log.fetch(0, 0))] == [2, 3, 4, 5, 6, 7]
 
 
-def ref(*ends: int) -> Ref:
-    return Ref(
+def ref(*ends: int) -> IndexRef:
+    return IndexRef(
         object_id=bytes(ends), is_page=True, entry_count=1, ends=ends, newest_ms=(0,) * len(ends)
     )
 
@@ -396,11 +396,11 @@ def test_a_member_is_live_if_a_partition_has_live_entries_in_it() -> None:
     assert live_members(members, (3, 5)).in_order() == [new]
     assert live_members(members, (9, 5)).in_order() == []
     covered = msgspec.structs.replace(members, covers=(9,))
-    # The newest has nothing of the second partition, which ended where it did before.
+    # The newest member has no entry of the second partition: its end is that of the one before.
     assert live_members(covered, (0, 0)).in_order() == [middle]
 
 
-async def test_a_saved_root_counts_only_when_a_head_names_it() -> None:
+async def test_a_saved_root_takes_effect_only_when_a_head_names_it() -> None:
     log = CompactedLog()
     await log.append((0, batch_of(b"a", b"b", b"c")))
     await log.roll()

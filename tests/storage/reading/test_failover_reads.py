@@ -1,4 +1,4 @@
-"""Reading a lane while zones fail, one after the other, in every way there is."""
+"""Reading a lane while its zones fail, in every way a zone can fail."""
 
 import random
 from pathlib import Path
@@ -22,7 +22,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 @pytest.mark.parametrize("mode", ["denied", "full", "hanging", "slow"])
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-async def test_every_record_is_read_though_a_zone_fails(
+async def test_every_record_is_read_while_a_zone_fails(
     mode: Mode, name: str, root: Path | None
 ) -> None:
     lane = ReplicatedLane(root=root)
@@ -34,7 +34,7 @@ async def test_every_record_is_read_though_a_zone_fails(
     assert await lane.read(1) == lane.values[1]
 
 
-async def test_every_record_is_read_though_a_zone_was_wiped(root: Path | None) -> None:
+async def test_every_record_is_read_after_a_zone_was_wiped(root: Path | None) -> None:
     lane = ReplicatedLane(root=root)
     await lane.fill(12, rolls=0.3)
 
@@ -45,8 +45,8 @@ async def test_every_record_is_read_though_a_zone_was_wiped(root: Path | None) -
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_every_record_is_read_if_one_whole_copy_of_each_slice_is_left(seed: int) -> None:
-    """Even though no zone has a whole copy of the object."""
+async def test_every_record_is_read_while_each_slice_has_one_good_copy(seed: int) -> None:
+    """No zone has an undamaged copy of the whole object."""
     lane, chance = ReplicatedLane("ab"), random.Random(seed)
     object_id = await lane.append(*(b"%d" % n + bytes(300_000) for n in range(4)))
     entries = list(lane.head.runs[0].slices)
@@ -62,7 +62,7 @@ async def test_every_record_is_read_if_one_whole_copy_of_each_slice_is_left(seed
     assert await lane.read() == lane.values[0]
 
 
-async def test_zones_that_came_in_sync_later_are_read_though_no_entry_names_them() -> None:
+async def test_zones_that_joined_the_isr_later_are_read_although_no_entry_names_them() -> None:
     lane = ReplicatedLane()
     lane.head = replication.without_zones(lane.head, 0b100)
     await lane.fill(12, rolls=0.3)
@@ -74,7 +74,7 @@ async def test_zones_that_came_in_sync_later_are_read_though_no_entry_names_them
     assert await lane.read(0) == lane.values[0]
 
 
-async def test_what_only_a_failed_zone_has_is_unavailable_and_never_skipped() -> None:
+async def test_a_record_held_only_by_a_failed_zone_is_unavailable_and_never_skipped() -> None:
     lane = ReplicatedLane()
     await lane.append(b"everywhere")
     await lane.append(b"only there", zones="a")
@@ -90,7 +90,7 @@ async def test_what_only_a_failed_zone_has_is_unavailable_and_never_skipped() ->
         await lane.read()
 
 
-async def test_a_slice_that_is_damaged_everywhere_is_reported_as_damaged() -> None:
+async def test_a_slice_damaged_in_every_zone_is_corrupt() -> None:
     lane = ReplicatedLane("ab")
     object_id = await lane.append(b"a")
     for name in "ab":
@@ -100,7 +100,7 @@ async def test_a_slice_that_is_damaged_everywhere_is_reported_as_damaged() -> No
         await lane.read()
 
 
-async def test_the_leader_is_read_and_no_one_else() -> None:
+async def test_only_the_leader_is_read() -> None:
     lane = ReplicatedLane()
     for partition in (0, 1):
         await lane.append(b"x", partition=partition)
@@ -109,7 +109,7 @@ async def test_the_leader_is_read_and_no_one_else() -> None:
     assert [len(lane.zones[name].reads) for name in "abc"] == [1, 1, 0]
 
 
-async def test_a_roll_writes_to_zones_that_catch_up_and_waits_only_for_those_in_sync() -> None:
+async def test_a_roll_writes_to_zones_outside_the_isr_but_waits_only_for_the_isr() -> None:
     lane = ReplicatedLane()
     lane.head = replication.without_zones(lane.head, 0b100)
     await lane.append(b"a")
@@ -129,7 +129,7 @@ async def test_a_roll_writes_to_zones_that_catch_up_and_waits_only_for_those_in_
     await lane.zones.close()
 
 
-async def test_what_is_on_its_way_to_a_zone_in_sync_stays_in_the_head() -> None:
+async def test_a_run_not_yet_in_every_zone_in_sync_stays_in_the_head() -> None:
     lane = ReplicatedLane()
     await lane.append(b"0", b"1")
     on_its_way = await lane.append(b"2", zones="a")
@@ -145,7 +145,7 @@ async def test_what_is_on_its_way_to_a_zone_in_sync_stays_in_the_head() -> None:
     with pytest.raises(NotEnoughReplicas):
         await lane.catalog.roll(lane.head)
 
-    # The zones it has not reached leave, or it reaches them.
+    # Either the run reaches the other zones, or they leave the ISR.
     copied = replication.with_copies(lane.head, {on_its_way: 0b111})
     assert (await lane.catalog.roll(copied)).run_count == 4
     lane.head = replication.without_laggards(lane.head)
@@ -154,7 +154,7 @@ async def test_what_is_on_its_way_to_a_zone_in_sync_stays_in_the_head() -> None:
     assert replication.without_laggards(copied) is copied
 
 
-async def test_what_only_a_zone_outside_the_isr_has_does_not_hold_up_rolls() -> None:
+async def test_a_run_held_only_outside_the_isr_does_not_block_rolls() -> None:
     lane = ReplicatedLane()
     await lane.append(b"only there", zones="a")
     lane.head = replication.without_zones(lane.head, 0b001)

@@ -1,4 +1,4 @@
-"""Reading: any offset and budget gives what a plain list would, with as few reads as can be."""
+"""Reading, compared with a plain list of records, with as few reads as possible."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ ALL = Budget(records_max=10**9, bytes_max=10**9)
 
 
 class Log:
-    """Two partitions in memory, as stored and as plain lists of values and stamps."""
+    """Two partitions in memory, stored, and also as plain lists of values and timestamps."""
 
     def __init__(self, *, cache_bytes: int = 1 << 20) -> None:
         self.objects = TestObjects()
@@ -42,7 +42,7 @@ class Log:
         self.rows: list[list[dict[str, object]]] = [[], []]
 
     async def append(self, *parts: tuple[int, pa.RecordBatch]) -> bytes:
-        """Write one object of a slice for each of `parts`; return its identifier."""
+        """Write one object with a slice for each of `parts`; return its identifier."""
         object_id = self.new_id()
         built = writer.build(
             object_id,
@@ -100,7 +100,9 @@ async def random_log(seed: int, appends: int = 60, cache_bytes: int = 1 << 20) -
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("cache_bytes", [0, 300, 1 << 20])
-async def test_any_offset_and_budget_gives_what_a_list_would(seed: int, cache_bytes: int) -> None:
+async def test_a_fetch_with_any_offset_and_budget_returns_the_records_of_a_plain_list(
+    seed: int, cache_bytes: int
+) -> None:
     chance = random.Random(seed)
     log = await random_log(seed, cache_bytes=cache_bytes)
 
@@ -122,7 +124,7 @@ async def test_any_offset_and_budget_gives_what_a_list_would(seed: int, cache_by
         assert fetched.end_offset == offset + len(whole)
 
 
-async def test_following_the_end_offsets_reads_everything_once() -> None:
+async def test_fetching_from_each_end_offset_reads_every_record_once() -> None:
     log = await random_log(5)
     offset, got = 0, []
 
@@ -134,7 +136,7 @@ async def test_following_the_end_offsets_reads_everything_once() -> None:
     assert [record for _, record in got] == log.rows[0]
 
 
-async def test_refuses_offsets_outside_the_log() -> None:
+async def test_offsets_outside_the_log_are_refused() -> None:
     log = Log()
     await log.append((0, batch_of(b"a", b"b", b"c")))
     log.hide(0, 2)
@@ -177,7 +179,7 @@ async def test_slices_of_one_object_are_read_together() -> None:
     assert log.objects.calls["get_ranges"] == 3
 
 
-async def test_a_reader_who_hangs_up_does_not_fail_the_others() -> None:
+async def test_cancelling_one_reader_does_not_fail_the_others() -> None:
     log = Log()
     await log.append((0, batch_of(b"a")), (0, batch_of(b"b")))
     log.objects.read_gate = asyncio.Event()
@@ -194,7 +196,7 @@ async def test_a_reader_who_hangs_up_does_not_fail_the_others() -> None:
     assert log.objects.calls["get_ranges"] == 1
 
 
-async def test_a_failed_read_fails_those_who_wait_and_is_tried_anew_later() -> None:
+async def test_a_failed_read_fails_every_waiting_reader_and_is_retried_later() -> None:
     log = Log()
     await log.append((0, batch_of(b"a")))
     log.objects.failing_reads = 1
@@ -206,7 +208,7 @@ async def test_a_failed_read_fails_those_who_wait_and_is_tried_anew_later() -> N
     assert len(rows_of(await log.fetch(0, 0))) == 1
 
 
-async def test_what_this_process_wrote_is_not_read_from_the_store() -> None:
+async def test_slices_that_this_process_wrote_are_not_read_from_the_store() -> None:
     log = Log()
     object_id = await log.append((0, batch_of(b"a")))
     [entry] = heads.inline_entries(log.head, 0)
@@ -220,17 +222,17 @@ async def test_what_this_process_wrote_is_not_read_from_the_store() -> None:
     assert log.reader.store_reads == 0
 
 
-async def test_a_remembered_slice_keeps_only_its_own_bytes_alive() -> None:
+async def test_a_cached_slice_keeps_only_its_own_bytes_alive() -> None:
     flush = bytearray(1000)
     reader = Log().reader
 
     reader.remember(bytes(16), 8, memoryview(flush)[8:20])
 
-    flush.clear()  # Would fail if anybody still looked at it.
+    flush.clear()  # Fails while a view of it exists.
     assert reader.cache.size_bytes == 12
 
 
-async def test_damaged_and_lost_objects_are_told_apart_and_not_remembered() -> None:
+async def test_damaged_and_lost_objects_raise_different_errors_and_are_not_cached() -> None:
     log = Log()
     object_id = await log.append((0, batch_of(b"a")))
     key = keys.hot_segment(object_id)
@@ -238,7 +240,7 @@ async def test_damaged_and_lost_objects_are_told_apart_and_not_remembered() -> N
 
     with pytest.raises(Corrupt, match="slice at 8"):
         await log.fetch(0, 0)
-    log.objects.damage(key, 20)  # Whole again.
+    log.objects.damage(key, 20)  # Flips the bit back.
     assert len(rows_of(await log.fetch(0, 0))) == 1
 
     other = Log()
@@ -248,7 +250,7 @@ async def test_damaged_and_lost_objects_are_told_apart_and_not_remembered() -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_first_offset_of_a_moment_is_what_a_list_would_say(seed: int) -> None:
+async def test_the_first_offset_since_a_timestamp_is_that_of_a_plain_list(seed: int) -> None:
     log = await random_log(seed)
 
     for hidden in (0, 1, 7, 50, len(log.rows[0])):
@@ -262,7 +264,7 @@ async def test_the_first_offset_of_a_moment_is_what_a_list_would_say(seed: int) 
             assert await log.reader.offset_at(log.head, 0, moment) == expected
 
 
-async def test_a_late_record_before_the_log_start_does_not_hide_later_ones() -> None:
+async def test_a_late_timestamp_before_the_log_start_does_not_hide_later_records() -> None:
     log = Log()
     await log.append((0, batch_of(b"late", b"early", stamps=[900, 1])))
     await log.append((0, batch_of(b"later", stamps=[950])))
@@ -273,7 +275,7 @@ async def test_a_late_record_before_the_log_start_does_not_hide_later_ones() -> 
 
 @few
 @given(BATCHES, st.integers(0, 400))
-def test_rows_within_a_budget_fit_and_one_more_would_not(
+def test_rows_within_a_budget_are_all_rows_if_the_batch_fits(
     batch: pa.RecordBatch, bytes_max: int
 ) -> None:
     count = rows_within(batch, bytes_max)

@@ -1,4 +1,4 @@
-"""Batches in the metadata table: written once, read by any head, moved by a roll, then removed."""
+"""Batches in the metadata table: written once, read, moved to a segment by a roll, removed."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -34,6 +34,7 @@ from tests.storage.helpers.faults import Fault, FaultyMetadata, TestObjects
 from tests.storage.helpers.logs import batch_of
 from tests.storage.helpers.worlds import (
     TOPIC_ID,
+    commit_run,
     create_lane,
     new_ids,
     new_metadata,
@@ -73,7 +74,7 @@ class World:
         self._seeds = iter(range(1, 1000))
 
     async def lane(self, inline_bytes_max: int = 10**6) -> Lane:
-        """Return the lane as a process of its own knows it."""
+        """Return the lane as another process sees it."""
         runtime = new_runtime(self.metadata, self.objects, seed=next(self._seeds))
         runtime.inline_bytes_max = inline_bytes_max
         if await self.metadata.get(keys.head(TOPIC_ID, LANE)) is None:
@@ -87,7 +88,7 @@ class World:
 
     async def append(self, lane: Lane, *values: bytes, partition: int = 0) -> int:
         run = await self.written(*values, partition=partition)
-        [bases] = await lane.commit([run], lane._runtime.monotonic_s())
+        bases = await commit_run(lane, run)
         return bases[partition]
 
     async def head(self) -> Head:
@@ -116,7 +117,7 @@ class World:
         return {batch.object_id async for some in old(self.metadata, 2**48) for batch in some}
 
     async def roll(self) -> Roll:
-        """Roll as somebody else would, and remove nothing."""
+        """Roll as another process, and remove nothing."""
         roll = await self.catalog().roll(await self.head())
         await self.apply(roll)
         return roll
@@ -135,7 +136,7 @@ class World:
 @pytest.mark.parametrize(
     "faults", [["reply lost"], ["request lost"], ["request lost", "reply lost", "request lost"]]
 )
-async def test_a_write_whose_answer_is_lost_is_repeated(faults: list[Fault]) -> None:
+async def test_a_write_whose_reply_is_lost_is_repeated(faults: list[Fault]) -> None:
     world = World()
     world.metadata.faults = faults
 
@@ -144,7 +145,7 @@ async def test_a_write_whose_answer_is_lost_is_repeated(faults: list[Fault]) -> 
     assert await world.items() == {run.object_id}
 
 
-async def test_a_write_that_is_never_answered_is_given_up() -> None:
+async def test_a_write_that_is_never_answered_is_unavailable() -> None:
     world = World()
     world.metadata.faults = ["request lost"] * WRITES_MAX
 
@@ -152,7 +153,7 @@ async def test_a_write_that_is_never_answered_is_given_up() -> None:
         await world.written(b"a")
 
 
-async def test_names_are_not_used_twice() -> None:
+async def test_a_name_cannot_be_used_twice() -> None:
     world = World()
     run = await world.written(b"a")
     _, other = built(run.object_id, b"b")
@@ -161,7 +162,7 @@ async def test_names_are_not_used_twice() -> None:
         await world.batches.write(run.object_id, other)
 
 
-async def test_slices_are_read_with_one_request_and_compared() -> None:
+async def test_slices_are_read_with_one_request_and_their_checksums_verified() -> None:
     world = World()
     lane = await world.lane()
     for number in range(5):
@@ -195,7 +196,7 @@ async def remove(world: World, run: Run) -> None:
     await world.metadata.transact([Delete(key, item.version)])
 
 
-async def test_a_roll_moves_them_into_one_segment() -> None:
+async def test_a_roll_moves_batches_of_the_table_into_one_segment() -> None:
     world = World()
     lane = await world.lane()
     written: list[list[bytes]] = [[], []]
@@ -217,7 +218,7 @@ async def test_a_roll_moves_them_into_one_segment() -> None:
     assert {(entry.kind, entry.zones) for entry in entries} == {(Kind.ARROW, 1)}
     assert [_without_place(entry) for entry in entries] == list(map(_without_place, before))
     rows = segments.footer(await world.objects.get(name))
-    # By partition, so that one who reads a partition asks for one stretch of bytes.
+    # Ordered by partition, so that a reader of one partition requests one range of bytes.
     assert [row.partition for row in rows] == [64, 64, 64, 64, 65, 65, 65]
 
 
@@ -225,14 +226,14 @@ def _without_place(entry: Entry) -> Entry:
     return entry._replace(kind=0, object_id=b"", position=0, zones=0)
 
 
-async def test_what_is_in_a_bucket_already_stays_where_it_is() -> None:
+async def test_a_roll_leaves_segments_that_are_in_the_bucket_already() -> None:
     world = World()
     lane = await world.lane()
     await world.append(lane, b"a")
     run, segment = built(world.new_id(), b"b")
     await world.objects.put(keys.hot_segment(run.object_id), [segment])
     run = msgspec.structs.replace(run, kind=int(Kind.ARROW), zones=1)
-    await lane.commit([run], lane._runtime.monotonic_s())
+    await commit_run(lane, run)
 
     await world.roll()
 
@@ -241,7 +242,7 @@ async def test_what_is_in_a_bucket_already_stays_where_it_is() -> None:
     assert len(world.objects.names(".seg")) == 2
 
 
-async def test_whoever_rolls_with_an_old_head_finds_out() -> None:
+async def test_a_roll_of_an_old_head_raises_overtaken() -> None:
     world = World()
     await world.append(await world.lane(), b"a")
     old_head = await world.head()
@@ -252,7 +253,7 @@ async def test_whoever_rolls_with_an_old_head_finds_out() -> None:
         await world.catalog().roll(old_head)
 
 
-async def test_an_item_that_is_lost_is_lost_and_nothing_else() -> None:
+async def test_a_lost_item_affects_no_other_batch() -> None:
     world = World()
     lane = await world.lane()
     for value in (b"a", b"b", b"c"):
@@ -269,7 +270,7 @@ async def test_an_item_that_is_lost_is_lost_and_nothing_else() -> None:
     assert (await world.reader().fetch(head, 0, 2, ALL)).end_offset == 3
 
 
-async def test_the_process_whose_roll_counts_removes_what_it_moved() -> None:
+async def test_a_roll_that_took_effect_removes_the_batches_it_moved() -> None:
     world = World()
     lane = await world.lane(inline_bytes_max=150)
     for number in range(20):
@@ -282,7 +283,7 @@ async def test_the_process_whose_roll_counts_removes_what_it_moved() -> None:
     assert await world.values() == [b"%d" % number for number in range(20)]
 
 
-async def test_a_removal_that_fails_leaves_garbage_and_nothing_else() -> None:
+async def test_a_failed_removal_leaves_only_garbage() -> None:
     world = World()
     lane = await world.lane(inline_bytes_max=150)
 
@@ -302,15 +303,15 @@ async def test_a_removal_that_fails_leaves_garbage_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("fault", ["reply lost", "late"])
-async def test_a_roll_counts_though_nobody_heard_of_it(fault: Fault) -> None:
+async def test_batches_are_removed_after_a_roll_whose_reply_was_lost(fault: Fault) -> None:
     world = World()
     lane = await world.lane(inline_bytes_max=100)
     for value in (b"a", b"b"):
         await world.append(lane, value)
-    # The commit that crosses the limit begins the roll, which commits itself, unheard.
+    # The commit that crosses the limit starts the roll, whose own commit gets no reply.
     run = await world.written(b"c")
     world.metadata.faults = ["none", fault]
-    await lane.commit([run], lane._runtime.monotonic_s())
+    await commit_run(lane, run)
     await turns(200)
     head = await world.head()
     assert (head.runs, len(await world.items())) == ((), 3)
@@ -322,7 +323,7 @@ async def test_a_roll_counts_though_nobody_heard_of_it(fault: Fault) -> None:
     assert await world.values() == [b"a", b"b", b"c", b"d"]
 
 
-async def test_a_commit_is_recognised_after_it_was_moved_by_somebody_else() -> None:
+async def test_a_commit_is_recognised_after_another_process_rolled_it() -> None:
     world = World()
     lane = await world.lane()
     await world.append(lane, b"a")
@@ -333,13 +334,13 @@ async def test_a_commit_is_recognised_after_it_was_moved_by_somebody_else() -> N
 
     run = await world.written(b"b")
     world.metadata.faults, world.metadata.before_unknown = ["reply lost"], rolled
-    [bases] = await lane.commit([run], lane._runtime.monotonic_s())
+    bases = await commit_run(lane, run)
 
     assert bases == {0: 1}
     assert await world.values() == [b"a", b"b"]
 
 
-async def test_other_bytes_in_its_place_are_not_taken_for_it() -> None:
+async def test_different_bytes_at_its_offset_are_not_mistaken_for_the_commit() -> None:
     world = World()
     lane, other = await world.lane(), await world.lane()
     await world.append(lane, b"a")
@@ -350,13 +351,13 @@ async def test_other_bytes_in_its_place_are_not_taken_for_it() -> None:
 
     run = await world.written(b"b")
     world.metadata.faults, world.metadata.before_unknown = ["request lost"], overtake
-    [bases] = await lane.commit([run], lane._runtime.monotonic_s())
+    bases = await commit_run(lane, run)
 
     assert bases == {0: 2}
     assert await world.values() == [b"a", b"not b", b"b"]
 
 
-async def test_the_same_bytes_in_its_place_may_be_somebody_elses() -> None:
+async def test_equal_rolled_bytes_at_its_offset_leave_the_outcome_unknown() -> None:
     world = World()
     lane, other = await world.lane(), await world.lane()
 
@@ -367,12 +368,12 @@ async def test_the_same_bytes_in_its_place_may_be_somebody_elses() -> None:
     run = await world.written(b"beat")
     world.metadata.faults, world.metadata.before_unknown = ["request lost"], overtake
     with pytest.raises(OutcomeUnknown):
-        await lane.commit([run], lane._runtime.monotonic_s())
+        await commit_run(lane, run)
 
     assert await world.values() == [b"beat"]
 
 
-async def test_the_same_bytes_that_are_not_rolled_yet_are_somebody_elses() -> None:
+async def test_equal_bytes_that_are_still_in_the_head_belong_to_the_other_process() -> None:
     world = World()
     lane, other = await world.lane(), await world.lane()
 
@@ -381,12 +382,12 @@ async def test_the_same_bytes_that_are_not_rolled_yet_are_somebody_elses() -> No
 
     run = await world.written(b"beat")
     world.metadata.faults, world.metadata.before_unknown = ["request lost"], overtake
-    await lane.commit([run], lane._runtime.monotonic_s())
+    await commit_run(lane, run)
 
     assert await world.values() == [b"beat", b"beat"]
 
 
-async def test_a_head_far_too_large_is_rolled_by_who_knows_an_old_one() -> None:
+async def test_a_process_with_an_outdated_head_over_the_limit_can_append() -> None:
     world = World()
     stale = await world.lane(inline_bytes_max=20)
     other = await world.lane()
@@ -402,7 +403,7 @@ async def test_a_head_far_too_large_is_rolled_by_who_knows_an_old_one() -> None:
 
 
 @pytest.mark.parametrize("fault", ["none", "reply lost", "request lost", "refused"])
-async def test_compaction_rolls_them_and_removes_them(fault: Fault) -> None:
+async def test_compaction_rolls_batches_of_the_table_and_removes_them(fault: Fault) -> None:
     world = World()
     lane = await world.lane()
     for number in range(3):
@@ -421,7 +422,7 @@ async def test_compaction_rolls_them_and_removes_them(fault: Fault) -> None:
     assert await world.values() == [b"0", b"1", b"2"]
 
 
-async def test_compaction_that_is_overtaken_by_a_roll_looks_again() -> None:
+async def test_compaction_reads_the_head_again_if_a_roll_overtakes_it() -> None:
     world = World()
     lane = await world.lane()
     await world.append(lane, b"a")
@@ -454,7 +455,7 @@ def _swapper(world: World) -> Swapper:
     return Swapper(catalog, catalog._zones, world.metadata, transact, asyncio.sleep, lambda: 0.5)
 
 
-async def test_no_zone_is_asked_for_what_is_in_the_table() -> None:
+async def test_no_zone_is_asked_for_batches_in_the_table() -> None:
     world = World()
     lane = await world.lane()
     await world.append(lane, b"a", b"b")
@@ -466,11 +467,11 @@ async def test_no_zone_is_asked_for_what_is_in_the_table() -> None:
     assert (inline.references, len(inline.entries)) == ([], 1)
 
 
-async def test_the_old_are_listed_page_by_page() -> None:
+async def test_old_batches_are_listed_page_by_page() -> None:
     world = World()
     names = [number.to_bytes(6) + world.new_id()[6:] for number in range(300)]
     for name in names:
-        # All with the same digit.
+        # All names end with the same digit.
         await world.batches.write(name[:-1] + b"\x07", built(name[:-1] + b"\x07", b"x")[1])
 
     found = [batch async for some in old(world.metadata, 199) for batch in some]

@@ -1,4 +1,4 @@
-"""The inventory of a lane: everything that is there, once, and nothing that is not needed."""
+"""The inventory of a lane: every object it needs, once, and no other."""
 
 from collections import Counter
 
@@ -41,7 +41,7 @@ async def check_bytes(lane: ReplicatedLane, ref: Reference) -> None:
     inventory.check(ref, [body[s.position : s.position + s.length] for s in ref.stretches])
 
 
-async def test_everything_is_found_and_is_as_described() -> None:
+async def test_the_inventory_lists_every_object_with_its_right_size() -> None:
     lane = ReplicatedLane()
     await lane.fill(60)
     shelves = await shelves_of(lane)
@@ -49,7 +49,7 @@ async def test_everything_is_found_and_is_as_described() -> None:
     for ref in references(shelves):
         await check_bytes(lane, ref)
         assert ref.zones == 0b111
-    # Whatever else is in the bucket was replaced by a merge or a later root.
+    # Other objects in the bucket were replaced by a merge or a later root.
     hot = {key for key in await lane.zones["a"].keys() if "/hot/" in key}
     assert {ref.key for ref in references(shelves) if ref.is_segment} == hot
     ends = [0, 0]
@@ -60,7 +60,7 @@ async def test_everything_is_found_and_is_as_described() -> None:
     assert tuple(ends) == lane.head.next_offsets
 
 
-async def test_what_lists_others_comes_after_them_and_the_head_last() -> None:
+async def test_index_objects_come_after_what_they_list_and_the_head_last() -> None:
     lane = ReplicatedLane()
     await lane.fill(60)
     shelves = await shelves_of(lane)
@@ -72,7 +72,7 @@ async def test_what_lists_others_comes_after_them_and_the_head_last() -> None:
     assert any(not shelf.is_leaf for shelf in shelves[:-2]), "no nodes; write more"
 
 
-async def test_what_is_known_is_left_out_of_the_next_walk() -> None:
+async def test_known_shelves_are_left_out_of_the_next_walk() -> None:
     lane = ReplicatedLane()
     await lane.fill(60)
     known = {shelf.object_id for shelf in await shelves_of(lane)} - {INLINE}
@@ -86,11 +86,11 @@ async def test_what_is_known_is_left_out_of_the_next_walk() -> None:
     assert len(again) < len(known) / 2
 
 
-async def test_pages_of_producers_are_part_of_it() -> None:
+async def test_pages_of_producers_are_listed() -> None:
     lane = ReplicatedLane()
     page_id = b"p" * 16
     key = keys.index_object(TOPIC_ID, 0, page_id, "producers")
-    await lane.zones.put(key, [windows.encode([])], ["a", "b", "c"])
+    await lane.zones.put_widely(key, [windows.encode([])], ["a", "b", "c"])
     lane.head = msgspec.structs.replace(
         lane.head, producer_pages=(WindowPage(page_id, 0, 1, 1, 1),)
     )
@@ -101,7 +101,7 @@ async def test_pages_of_producers_are_part_of_it() -> None:
     assert shelf.is_leaf
     assert inline.references == []
     assert [each.object_id for each in await shelves_of(lane, {page_id})] == [INLINE]
-    # What is damaged is not taken for what it should be.
+    # A damaged page is never accepted.
     await lane.zones["a"].damage(key)
     [damaged_in_one, _] = await shelves_of(lane)
     assert damaged_in_one == shelf
@@ -111,7 +111,7 @@ async def test_pages_of_producers_are_part_of_it() -> None:
         await shelves_of(lane)
 
 
-async def test_what_lies_before_the_log_start_is_not_needed() -> None:
+async def test_objects_before_the_log_start_are_not_needed() -> None:
     lane = ReplicatedLane()
     old = await lane.append(b"a", b"b")
     cut = await lane.append(b"c", b"d")
@@ -123,7 +123,7 @@ async def test_what_lies_before_the_log_start_is_not_needed() -> None:
     assert (old in found, cut in found) == (False, True)
 
 
-async def test_an_index_object_is_read_from_any_zone_that_has_it_whole() -> None:
+async def test_an_index_object_is_read_from_any_zone_with_an_undamaged_copy() -> None:
     lane = ReplicatedLane()
     await lane.fill(30)
     everything = await shelves_of(lane)
@@ -140,7 +140,7 @@ async def test_an_index_object_is_read_from_any_zone_that_has_it_whole() -> None
     assert await shelves_of(lane) == everything
 
 
-async def test_one_that_is_lost_is_told_and_the_rest_is_still_found() -> None:
+async def test_a_lost_index_object_is_reported_and_the_rest_is_found() -> None:
     lane = ReplicatedLane()
     await lane.fill(30)
     everything = await shelves_of(lane)
@@ -170,7 +170,7 @@ async def compacted_lane() -> CompactedLane:
     return lane
 
 
-async def test_compacted_segments_are_found_and_what_they_replaced_is_not() -> None:
+async def test_compacted_segments_are_listed_and_the_slices_they_replaced_are_not() -> None:
     lane = await compacted_lane()
     shelves = await shelves_of(lane)
     covers = (await lane.catalog.root(lane.head)).covered(0)
@@ -186,14 +186,14 @@ async def test_compacted_segments_are_found_and_what_they_replaced_is_not() -> N
     entries = [entry for shelf in shelves for entry in shelf.entries]
     assert min(entry.base_offset for entry in entries if entry.partition == 0) == covers
     assert min(entry.base_offset for entry in entries if entry.partition == 1) == 0
-    # What holds slices of another partition, too, is still needed.
+    # An object that also holds slices of another partition is still needed.
     hot = {key for key in await lane.zones["a"].keys() if "/hot/" in key}
     found = {ref.key for ref in references(shelves) if "/hot/" in ref.key}
     assert found < hot
     assert found == {keys.hot_segment(entry.object_id) for entry in entries}
 
 
-async def test_a_list_of_segments_comes_before_the_root_and_is_remembered() -> None:
+async def test_a_segment_list_comes_before_the_root_and_is_left_out_once_known() -> None:
     lane = await compacted_lane()
     shelves = await shelves_of(lane)
     names = [shelf.object_id for shelf in shelves]
@@ -220,7 +220,7 @@ async def test_compacted_segments_before_the_log_start_are_not_needed() -> None:
     assert [ref.compacted for ref in listed.references] == [None]
 
 
-async def test_a_page_in_which_nothing_is_live_is_needed_while_the_root_lists_it() -> None:
+async def test_a_page_without_live_entries_is_needed_while_the_root_lists_it() -> None:
     lane = CompactedLane()
     await lane.append(b"a", b"b")
     await lane.roll()
@@ -234,7 +234,7 @@ async def test_a_page_in_which_nothing_is_live_is_needed_while_the_root_lists_it
     assert page.entries == inline.entries == []
 
 
-async def test_a_list_that_is_lost_is_told_and_the_rest_is_still_found() -> None:
+async def test_a_lost_segment_list_is_reported_and_the_rest_is_found() -> None:
     lane = await compacted_lane()
     everything = await shelves_of(lane)
     lost = next(shelf for shelf in everything if shelf.segments)

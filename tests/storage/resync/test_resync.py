@@ -1,4 +1,4 @@
-"""Bringing a zone up to date, from whatever state it is in, with whatever goes wrong meanwhile."""
+"""Bringing a zone up to date, from any state, despite failures along the way."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from storage.head import replication
 from storage.head.replication import lacks, with_zone
 from storage.reading import catalog as catalogs
 from storage.resync.memory import ResyncMemory
-from storage.resync.resync import Progress, Rate, Resync
+from storage.resync.resync import Rate, Resync, ResyncProgress
 from tests.storage.helpers.replicated import ReplicatedLane
 from tests.storage.helpers.worlds import Clock
 
@@ -43,7 +43,7 @@ def out_of_sync(lane: ReplicatedLane, name: str) -> int:
 
 
 async def check_alone(lane: ReplicatedLane, name: str) -> None:
-    """Check that everything can be read with only this one zone left."""
+    """Check that every record can be read when only this zone is left."""
     for other in lane.zones.failing.values():
         other.mode = "denied"
     lane.zones[name].mode = "ok"
@@ -51,7 +51,7 @@ async def check_alone(lane: ReplicatedLane, name: str) -> None:
         assert await lane.read(partition) == values
 
 
-async def test_a_zone_that_was_away_gets_what_it_missed_and_nothing_else(
+async def test_a_returning_zone_gets_only_the_objects_it_missed(
     root: Path | None,
 ) -> None:
     lane = ReplicatedLane(root=root)
@@ -61,7 +61,7 @@ async def test_a_zone_that_was_away_gets_what_it_missed_and_nothing_else(
     await lane.fill(20, seed=1)
     lane.zones["c"].mode = "ok"
     lane.zones["c"].puts.clear()
-    known, progress = ResyncMemory(), Progress()
+    known, progress = ResyncMemory(), ResyncProgress()
 
     assert lacks(lane.head, number, known.held(lane.head))
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
@@ -75,12 +75,12 @@ async def test_a_zone_that_was_away_gets_what_it_missed_and_nothing_else(
     await check_alone(lane, "c")
 
 
-async def test_a_wiped_zone_gets_everything_again(root: Path | None) -> None:
+async def test_a_wiped_zone_gets_every_object_again(root: Path | None) -> None:
     lane = ReplicatedLane(root=root)
     await lane.fill(30)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = ResyncMemory(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
 
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -88,7 +88,7 @@ async def test_a_wiped_zone_gets_everything_again(root: Path | None) -> None:
     await check_alone(lane, "c")
 
 
-async def test_masks_of_a_wiped_zone_are_believed_only_of_runs_that_came_later() -> None:
+async def test_masks_of_a_wiped_zone_are_trusted_only_for_later_runs() -> None:
     lane = ReplicatedLane()
     await lane.append(b"before")
     number = out_of_sync(lane, "c")
@@ -96,7 +96,7 @@ async def test_masks_of_a_wiped_zone_are_believed_only_of_runs_that_came_later()
     known = ResyncMemory(trusts_masks=False)
     assert lacks(lane.head, number, known.held(lane.head))
 
-    await resync_of(lane).lane(lane.head, "c", known, Progress(), FOREVER)
+    await resync_of(lane).lane(lane.head, "c", known, ResyncProgress(), FOREVER)
     held = known.held(lane.head)
     assert not lacks(lane.head, number, held)
     await lane.append(b"later", zones="abc")
@@ -105,12 +105,12 @@ async def test_masks_of_a_wiped_zone_are_believed_only_of_runs_that_came_later()
     assert lacks(lane.head, number, held)
 
 
-async def test_what_is_there_with_the_right_size_is_not_copied_again() -> None:
+async def test_an_object_of_the_right_size_is_not_copied_again() -> None:
     lane = ReplicatedLane()
     await lane.fill(30)
     out_of_sync(lane, "c")
     lane.zones["c"].puts.clear()
-    progress = Progress()
+    progress = ResyncProgress()
 
     await resync_of(lane).lane(lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER)
 
@@ -118,7 +118,7 @@ async def test_what_is_there_with_the_right_size_is_not_copied_again() -> None:
     assert progress.objects_checked > 30
 
 
-async def test_a_copy_of_another_size_is_replaced() -> None:
+async def test_a_copy_of_the_wrong_size_is_replaced() -> None:
     lane = ReplicatedLane()
     await lane.fill(10, rolls=0.3)
     out_of_sync(lane, "c")
@@ -126,7 +126,7 @@ async def test_a_copy_of_another_size_is_replaced() -> None:
     for key in keys:
         body = await lane.zones["c"].inner.get(key)
         await lane.zones["c"].replace(key, body[:-1] if "/hot/" in key else body + b"x")
-    progress = Progress()
+    progress = ResyncProgress()
 
     await resync_of(lane).lane(lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER)
 
@@ -134,18 +134,18 @@ async def test_a_copy_of_another_size_is_replaced() -> None:
     await check_alone(lane, "c")
 
 
-async def test_damaged_copies_are_not_spread() -> None:
+async def test_damaged_copies_are_never_copied() -> None:
     lane = ReplicatedLane()
     await lane.fill(20)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
     chance = random.Random(3)
     for key in sorted(await lane.zones["a"].keys()):
-        # Each is damaged in one of the two; also in bytes that no entry refers to.
+        # Each object is damaged in one of two zones, also in bytes that no entry refers to.
         name = chance.choice("ab")
         size = len(await lane.zones[name].inner.get(key))
         await lane.zones[name].damage(key, chance.randrange(size))
-    known, progress = ResyncMemory(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
 
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -154,7 +154,7 @@ async def test_damaged_copies_are_not_spread() -> None:
     await check_alone(lane, "c")
 
 
-async def test_what_no_zone_has_is_lost_but_not_while_one_cannot_be_asked() -> None:
+async def test_an_object_in_no_zone_is_lost_unless_a_zone_cannot_be_asked() -> None:
     lane = ReplicatedLane()
     await lane.fill(5, rolls=0)
     gone = await lane.append(b"gone", zones="a")
@@ -162,22 +162,22 @@ async def test_what_no_zone_has_is_lost_but_not_while_one_cannot_be_asked() -> N
     key = f"{gone.hex()[-1]}/hot/{gone.hex()}.seg"
     lane.zones["a"].mode = "denied"
     with pytest.raises(StoreUnavailable):
-        await resync_of(lane).lane(lane.head, "c", ResyncMemory(), Progress(), FOREVER)
+        await resync_of(lane).lane(lane.head, "c", ResyncMemory(), ResyncProgress(), FOREVER)
 
     lane.zones["a"].mode = "ok"
     await lane.zones["a"].inner.delete([key])
-    progress = Progress()
+    progress = ResyncProgress()
 
     assert await resync_of(lane).lane(lane.head, "c", ResyncMemory(), progress, FOREVER)
     assert (progress.lost, progress.lost_keys) == (1, [key])
 
 
-async def test_a_target_that_fails_in_between_is_resumed() -> None:
+async def test_a_resync_resumes_after_the_target_failed() -> None:
     lane = ReplicatedLane()
     await lane.fill(40)
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), Progress()
+    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), ResyncProgress()
     put, count = target.inner.put, 0
 
     async def failing_put(key: str, body: object) -> None:
@@ -202,12 +202,12 @@ async def test_a_target_that_fails_in_between_is_resumed() -> None:
     await check_alone(lane, "c")
 
 
-async def test_it_stops_in_time_and_goes_on_where_it_was() -> None:
+async def test_a_step_ends_at_its_deadline_and_the_next_continues() -> None:
     lane, clock = ReplicatedLane(), Clock()
     await lane.fill(60)
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = ResyncMemory(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
     resync = resync_of(lane, clock, bytes_per_s=1000)
 
     steps = 1
@@ -215,17 +215,17 @@ async def test_it_stops_in_time_and_goes_on_where_it_was() -> None:
         steps += 1
 
     assert steps > 3
-    # What a step had done the next one did not look at again, but for the shelf it was at.
+    # A step does not check again what earlier steps have done.
     assert progress.objects_checked == progress.objects_copied == len(await lane.zones["c"].keys())
     await check_alone(lane, "c")
 
 
-async def test_it_takes_as_long_as_the_rate_says() -> None:
+async def test_copies_are_made_at_the_configured_rate() -> None:
     lane, clock = ReplicatedLane(), Clock()
     await lane.fill(40)
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    progress, began_s = Progress(), clock.now_s
+    progress, began_s = ResyncProgress(), clock.now_s
 
     await resync_of(lane, clock, 1000).lane(
         lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER
@@ -234,7 +234,7 @@ async def test_it_takes_as_long_as_the_rate_says() -> None:
     assert clock.now_s - began_s == pytest.approx(progress.bytes_copied / 1000, rel=0.1)
 
 
-async def test_so_many_copies_are_made_at_once_and_no_more() -> None:
+async def test_at_most_four_copies_are_made_at_once() -> None:
     lane = ReplicatedLane()
     await lane.fill(40, rolls=0)
     out_of_sync(lane, "c")
@@ -254,14 +254,18 @@ async def test_so_many_copies_are_made_at_once_and_no_more() -> None:
     lane.zones["c"].inner.put = counting  # type: ignore[method-assign]
     known = ResyncMemory(trusts_masks=False)
 
-    await resync_of(lane).lane(lane.head, "c", known, Progress(), FOREVER)
+    await resync_of(lane).lane(lane.head, "c", known, ResyncProgress(), FOREVER)
 
     assert most == 4
 
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_a_zone_catches_up_with_a_lane_that_is_written_all_the_time(seed: int) -> None:
-    lane, known, progress = ReplicatedLane(seed=seed), ResyncMemory(trusts_masks=False), Progress()
+    lane, known, progress = (
+        ReplicatedLane(seed=seed),
+        ResyncMemory(trusts_masks=False),
+        ResyncProgress(),
+    )
     await lane.fill(30, seed)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
@@ -270,7 +274,7 @@ async def test_a_zone_catches_up_with_a_lane_that_is_written_all_the_time(seed: 
     for round_number in range(100):
         seen = lane.head
         assert await resync_of(lane).lane(seen, "c", known, progress, FOREVER)
-        # Meanwhile, writers try the zone that catches up, too; mostly it works.
+        # Writers also write to the zone that catches up; mostly that succeeds.
         for n in range(chance.randint(0, 3)):
             zones = chance.choice(["abc", "abc", "ab"])
             await lane.append(b"%d %d" % (round_number, n), zones=zones)
@@ -286,7 +290,7 @@ async def test_a_zone_catches_up_with_a_lane_that_is_written_all_the_time(seed: 
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-async def test_what_a_failed_leader_alone_has_holds_up_nobody_and_comes_back_with_it(
+async def test_objects_only_in_a_failed_leader_block_no_zone_and_return_with_the_leader(
     rolled: bool,
 ) -> None:
     lane = ReplicatedLane()
@@ -299,7 +303,7 @@ async def test_what_a_failed_leader_alone_has_holds_up_nobody_and_comes_back_wit
         await lane.roll()
 
     # c need not have what those in sync do not have either.
-    known, progress = ResyncMemory(), Progress()
+    known, progress = ResyncMemory(), ResyncProgress()
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
     assert (progress.out_of_reach, progress.lost) == (1, 0)
     lane.head = with_zone(lane.head, third, known.held(lane.head))
@@ -307,14 +311,14 @@ async def test_what_a_failed_leader_alone_has_holds_up_nobody_and_comes_back_wit
         await lane.read()
 
     lane.zones["a"].mode = "ok"
-    known, progress = ResyncMemory(), Progress()
+    known, progress = ResyncMemory(), ResyncProgress()
     assert await resync_of(lane).lane(lane.head, "a", known, progress, FOREVER)
     lane.head = with_zone(lane.head, first, known.held(lane.head))
     for name in "abc":
         await check_alone(lane, name)
 
 
-async def test_but_a_zone_in_sync_that_is_away_may_have_it() -> None:
+async def test_an_object_that_an_unreachable_zone_in_sync_may_hold_is_not_given_up() -> None:
     lane = ReplicatedLane()
     await lane.append(b"only in a", zones="a")
     out_of_sync(lane, "a")
@@ -322,4 +326,4 @@ async def test_but_a_zone_in_sync_that_is_away_may_have_it() -> None:
     lane.zones["a"].mode = lane.zones["b"].mode = "denied"
 
     with pytest.raises(StoreUnavailable):
-        await resync_of(lane).lane(lane.head, "c", ResyncMemory(), Progress(), FOREVER)
+        await resync_of(lane).lane(lane.head, "c", ResyncMemory(), ResyncProgress(), FOREVER)

@@ -1,4 +1,4 @@
-"""Bringing a zone up to date with what is compacted: by way of a file, and never trusting it."""
+"""Bringing a zone up to date with compacted segments: copied through a file, always verified."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from storage.head.replication import lacks, with_zone
 from storage.maintenance.fsck import check_lane
 from storage.resync import segment_copies
 from storage.resync.memory import ResyncMemory
-from storage.resync.resync import Progress, Rate, Resync
+from storage.resync.resync import Rate, Resync, ResyncProgress
 from tests.storage.helpers.compacted_lane import CompactedLane
 from tests.storage.helpers.worlds import TOPIC_ID, Clock
 
@@ -58,7 +58,7 @@ def parquet(keys: list[str]) -> list[str]:
     return sorted(key for key in keys if key.endswith(".parquet"))
 
 
-async def test_a_zone_that_was_away_gets_the_segments_it_missed_and_no_others(
+async def test_a_returning_zone_gets_only_the_segments_it_missed(
     root: Path | None, folder: Path
 ) -> None:
     lane, old = await compacted_lane(root)
@@ -67,7 +67,7 @@ async def test_a_zone_that_was_away_gets_the_segments_it_missed_and_no_others(
     await lane.roll()
     new = await lane.compact(0)
     lane.zones["c"].puts.clear()
-    known, progress = ResyncMemory(), Progress()
+    known, progress = ResyncMemory(), ResyncProgress()
 
     assert lacks(lane.head, number, known.held(lane.head))
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
@@ -81,14 +81,14 @@ async def test_a_zone_that_was_away_gets_the_segments_it_missed_and_no_others(
     assert list(folder.iterdir()) == []
 
 
-async def test_a_wiped_zone_gets_all_that_is_needed_and_slices_that_were_replaced_are_not(
+async def test_a_wiped_zone_gets_the_segments_but_not_the_slices_they_replaced(
     root: Path | None, folder: Path
 ) -> None:
     lane, _ = await compacted_lane(root)
     await lane.compact(1)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = ResyncMemory(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
 
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -97,7 +97,7 @@ async def test_a_wiped_zone_gets_all_that_is_needed_and_slices_that_were_replace
     assert (await check_lane(lane.zones, lane.head)).findings == []
 
 
-async def test_a_segment_is_copied_piece_by_piece(
+async def test_a_segment_is_copied_one_row_group_at_a_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_copies, "PIECE_BYTES", 1)
@@ -108,14 +108,14 @@ async def test_a_segment_is_copied_piece_by_piece(
     lane.zones["a"].reads.clear()
 
     known = ResyncMemory(trusts_masks=False)
-    await resync_of(lane, folder).lane(lane.head, "c", known, Progress(), FOREVER)
+    await resync_of(lane, folder).lane(lane.head, "c", known, ResyncProgress(), FOREVER)
 
-    # The footer, and then one row group at a time.
+    # One read of the footer, and one of each row group.
     reads = lane.zones["a"].reads.count(first.key(TOPIC_ID))
     assert reads == 1 + len(footer.row_groups) > 2
 
 
-async def test_row_groups_come_from_whoever_holds_them_whole(folder: Path) -> None:
+async def test_each_row_group_is_copied_from_a_zone_with_an_undamaged_copy(folder: Path) -> None:
     lane, segments = await compacted_lane()
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
@@ -124,7 +124,7 @@ async def test_row_groups_come_from_whoever_holds_them_whole(folder: Path) -> No
     await lane.zones["a"].damage(key, 10)
     await lane.zones["b"].damage(key, -1)
 
-    progress = Progress()
+    progress = ResyncProgress()
     known = ResyncMemory(trusts_masks=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -132,14 +132,14 @@ async def test_row_groups_come_from_whoever_holds_them_whole(folder: Path) -> No
     assert await lane.zones["c"].inner.get(key) == whole
 
 
-async def test_a_segment_of_another_size_is_replaced(folder: Path) -> None:
+async def test_a_segment_of_the_wrong_size_is_replaced(folder: Path) -> None:
     lane, segments = await compacted_lane()
     out_of_sync(lane, "c")
     key = segments[0].key(TOPIC_ID)
     whole = await lane.zones["a"].inner.get(key)
     await lane.zones["c"].replace(key, whole[:-1])
 
-    progress = Progress()
+    progress = ResyncProgress()
     known = ResyncMemory(trusts_masks=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -147,7 +147,7 @@ async def test_a_segment_of_another_size_is_replaced(folder: Path) -> None:
     assert await lane.zones["c"].inner.get(key) == whole
 
 
-async def test_a_segment_that_no_zone_holds_whole_is_lost_and_keeps_nobody_out(
+async def test_a_segment_damaged_in_every_zone_is_lost_and_does_not_keep_the_zone_out(
     folder: Path,
 ) -> None:
     lane, segments = await compacted_lane()
@@ -157,21 +157,23 @@ async def test_a_segment_that_no_zone_holds_whole_is_lost_and_keeps_nobody_out(
     for name in "ab":
         await lane.zones[name].damage(key, 10)
 
-    known, progress = ResyncMemory(trusts_masks=False), Progress()
+    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
     assert progress.lost_keys == [key]
     assert not lacks(lane.head, number, known.held(lane.head))
 
 
-async def test_nothing_is_lost_while_a_zone_that_may_have_it_is_away(folder: Path) -> None:
+async def test_no_segment_is_lost_while_a_zone_that_may_hold_it_is_out_of_reach(
+    folder: Path,
+) -> None:
     lane, segments = await compacted_lane()
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
     lane.zones["b"].mode = "denied"
     await lane.zones["a"].damage(segments[0].key(TOPIC_ID), 10)
 
-    progress = Progress()
+    progress = ResyncProgress()
     known = ResyncMemory(trusts_masks=False)
     with pytest.raises(StoreUnavailable):
         await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)

@@ -1,4 +1,4 @@
-"""Bringing a zone up to date in steps: each gets on, however slow the zones and short the step."""
+"""Bringing a zone up to date in steps: each makes progress, even if zones are slow."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from storage.errors import StoreUnavailable
 from storage.head import replication
 from storage.head.replication import lacks, with_zone
 from storage.resync.memory import ResyncMemory
-from storage.resync.resync import Progress, Rate, Resync
+from storage.resync.resync import Rate, Resync, ResyncProgress
 from storage.stores.objects import ObjectStore
 from tests.storage.helpers.replicated import ReplicatedLane
 from tests.storage.helpers.worlds import Clock
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.anyio
 CALL_S = 0.1
 STEP_S = 1.0
 OBJECTS = 150
-"""More than any step has time for, and on one shelf."""
+"""More objects, on one shelf, than any step has time for."""
 
 FOREVER = 1e18
 
 
 class Slow:
-    """Steps of a resync over zones in which to look for an object takes some time."""
+    """Steps of a re-sync over zones in which a look-up of an object takes time."""
 
     def __init__(self, lane: ReplicatedLane) -> None:
         self.lane = lane
@@ -44,12 +44,12 @@ class Slow:
         store.size = slow_size  # type: ignore[method-assign]
 
     async def step(
-        self, name: str, known: ResyncMemory, progress: Progress, *, seconds: float = STEP_S
+        self, name: str, known: ResyncMemory, progress: ResyncProgress, *, seconds: float = STEP_S
     ) -> bool:
         until_s = self.clock.now_s + seconds
         return await self._resync.lane(self.lane.head, name, known, progress, until_s)
 
-    async def steps(self, name: str, known: ResyncMemory, progress: Progress) -> int:
+    async def steps(self, name: str, known: ResyncMemory, progress: ResyncProgress) -> int:
         """Return how many steps it took, each of which must deal with something new."""
         for number in range(OBJECTS):
             before = len(known.objects) + len(known.out_of_reach)
@@ -67,11 +67,11 @@ def leave(lane: ReplicatedLane, name: str) -> int:
 
 
 async def return_of(lane: ReplicatedLane, name: str) -> None:
-    """Bring a zone up to date at once, and let it in."""
+    """Bring a zone up to date in one step, and add it to the ISR."""
     clock, known = Clock(), ResyncMemory()
     rate = Rate(1e9, clock.monotonic_s, clock.sleep)
     resync = Resync(lane.zones, rate=rate, copies_at_once=4, monotonic_s=clock.monotonic_s)
-    assert await resync.lane(lane.head, name, known, Progress(), FOREVER)
+    assert await resync.lane(lane.head, name, known, ResyncProgress(), FOREVER)
     number = lane.head.zones.index(name)
     lane.head = with_zone(lane.head, number, known.held(lane.head))
 
@@ -84,7 +84,7 @@ async def check_alone(lane: ReplicatedLane, name: str) -> None:
 
 
 async def left_to_one_that_was_away(*, rolled: bool) -> ReplicatedLane:
-    """Return a lane whose only zone in sync, a, got most of it from the others later."""
+    """Return a lane whose only zone in sync, a, got most objects later from other zones."""
     lane = ReplicatedLane()
     leave(lane, "a")
     for number in range(OBJECTS):
@@ -98,14 +98,14 @@ async def left_to_one_that_was_away(*, rolled: bool) -> ReplicatedLane:
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-async def test_zones_return_to_one_that_was_away_before_them(rolled: bool) -> None:
+async def test_zones_catch_up_from_a_leader_that_was_away_itself(rolled: bool) -> None:
     lane = await left_to_one_that_was_away(rolled=rolled)
     slow = Slow(lane)
 
     for name in "bc":
-        known, progress = ResyncMemory(), Progress()
+        known, progress = ResyncMemory(), ResyncProgress()
         await slow.steps(name, known, progress)
-        # Each object that a may lack is looked for there, once.
+        # Each object that a may lack is looked up there once.
         assert progress.objects_checked <= OBJECTS + 5
         assert progress.objects_copied == 0
         number = lane.head.zones.index(name)
@@ -115,7 +115,7 @@ async def test_zones_return_to_one_that_was_away_before_them(rolled: bool) -> No
         await check_alone(lane, name)
 
 
-async def test_what_only_a_failed_leader_has_does_not_hold_up_a_slow_zone() -> None:
+async def test_objects_only_in_a_failed_leader_do_not_hold_up_a_slow_zone() -> None:
     lane = ReplicatedLane()
     for number in range(OBJECTS):
         await lane.append(b"%d" % number, zones="a")
@@ -123,7 +123,7 @@ async def test_what_only_a_failed_leader_has_does_not_hold_up_a_slow_zone() -> N
     third = leave(lane, "c")
     await lane.roll()
     lane.zones["a"].mode = "denied"
-    known, progress = ResyncMemory(), Progress()
+    known, progress = ResyncMemory(), ResyncProgress()
 
     await Slow(lane).steps("c", known, progress)
 
@@ -132,7 +132,7 @@ async def test_what_only_a_failed_leader_has_does_not_hold_up_a_slow_zone() -> N
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-async def test_a_zone_that_returns_meanwhile_has_what_was_out_of_reach(rolled: bool) -> None:
+async def test_objects_of_a_zone_that_returned_in_between_are_compared_again(rolled: bool) -> None:
     lane = ReplicatedLane()
     await lane.append(b"only in a", zones="a")
     leave(lane, "a")
@@ -140,7 +140,7 @@ async def test_a_zone_that_returns_meanwhile_has_what_was_out_of_reach(rolled: b
     if rolled:
         await lane.roll()
     lane.zones["a"].mode = "denied"
-    slow, known, progress = Slow(lane), ResyncMemory(), Progress()
+    slow, known, progress = Slow(lane), ResyncMemory(), ResyncProgress()
     assert await slow.step("c", known, progress)
     assert progress.out_of_reach == 1
     assert not known.is_outdated(lane.head)
@@ -156,12 +156,12 @@ async def test_a_zone_that_returns_meanwhile_has_what_was_out_of_reach(rolled: b
     await check_alone(lane, "c")
 
 
-async def test_a_step_that_has_no_time_left_does_something_all_the_same() -> None:
+async def test_a_step_without_time_left_still_makes_progress() -> None:
     lane = ReplicatedLane()
     await lane.fill(OBJECTS)
     leave(lane, "c")
     await lane.zones["c"].wipe()
-    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), Progress()
+    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), ResyncProgress()
 
     copied = -1
     while not await slow.step("c", known, progress, seconds=0.0):
@@ -171,12 +171,12 @@ async def test_a_step_that_has_no_time_left_does_something_all_the_same() -> Non
     await check_alone(lane, "c")
 
 
-async def test_what_went_well_is_not_looked_at_again_because_something_else_did_not() -> None:
+async def test_objects_already_copied_are_not_checked_again_after_a_failure() -> None:
     lane = ReplicatedLane()
     await lane.fill(40, rolls=0)
     leave(lane, "c")
     await lane.zones["c"].wipe()
-    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), Progress()
+    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), ResyncProgress()
     put, refused = target.inner.put, set[str]()
 
     async def failing_put(key: str, body: object) -> None:
@@ -196,7 +196,7 @@ async def test_what_went_well_is_not_looked_at_again_because_something_else_did_
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-async def test_of_a_wiped_zone_later_commits_are_believed_and_earlier_ones_are_not(
+async def test_masks_of_a_wiped_zone_are_trusted_only_for_commits_after_the_wipe(
     rolled: bool,
 ) -> None:
     lane = ReplicatedLane()
@@ -205,7 +205,7 @@ async def test_of_a_wiped_zone_later_commits_are_believed_and_earlier_ones_are_n
     await lane.zones["c"].wipe()
     await lane.append(b"on its way when c was wiped", zones="abc")
     await lane.zones["c"].wipe()
-    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), Progress()
+    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), ResyncProgress()
     known.believe_after(lane.head)
     for number in range(OBJECTS):
         await lane.append(b"%d" % number, partition=number % 2, zones="abc")

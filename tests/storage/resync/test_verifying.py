@@ -1,4 +1,4 @@
-"""Verification finds exactly what a zone in sync lacks, and copies that and nothing else."""
+"""Verification finds exactly the objects that a zone in sync lacks, and copies only those."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ MANY = 10**6
 
 
 class Verified:
-    """A lane with something inline, something rolled and something compacted, and its verifier."""
+    """A lane with inline, rolled and compacted entries, and its verifier."""
 
     def __init__(self, names: str = "abc") -> None:
         self.lane = CompactedLane(names)
@@ -70,7 +70,7 @@ async def filled(names: str = "abc") -> Verified:
     return verified
 
 
-async def test_a_whole_lane_is_left_as_it_is() -> None:
+async def test_a_complete_lane_is_left_unchanged() -> None:
     verified = await filled()
     keys = await verified.keys()
     puts = [len(zone.puts) for zone in verified.lane.zones.failing.values()]
@@ -96,7 +96,7 @@ async def test_every_kind_of_object_is_copied_back() -> None:
 
 
 @pytest.mark.parametrize("damaged", ["a", "b"])
-async def test_of_two_sizes_the_right_one_stays(damaged: str) -> None:
+async def test_of_two_copies_the_one_of_the_wrong_size_is_replaced(damaged: str) -> None:
     verified = await filled("ab")
     for key in await verified.keys():
         body = await verified.lane.zones[damaged].inner.get(key)
@@ -122,7 +122,7 @@ async def test_an_object_that_no_zone_holds_is_reported_once() -> None:
     assert (found.repaired, found.lost) == ([], [key])
 
 
-async def test_an_object_that_was_swept_meanwhile_is_not_missed() -> None:
+async def test_an_object_swept_during_the_check_is_not_reported() -> None:
     verified = await filled()
     lane = verified.lane
     [key, *_] = [key for key in await verified.keys() if key.endswith(".page")]
@@ -144,7 +144,7 @@ async def test_an_object_that_was_swept_meanwhile_is_not_missed() -> None:
     assert key not in await lane.zones["b"].keys()
 
 
-async def test_a_zone_that_left_the_isr_meanwhile_is_not_filled() -> None:
+async def test_a_zone_that_left_the_isr_during_the_check_is_not_repaired() -> None:
     verified = await filled()
     lane = verified.lane
     [key, *_] = [key for key in await verified.keys() if key.endswith(".page")]
@@ -161,7 +161,7 @@ async def test_a_zone_that_left_the_isr_meanwhile_is_not_filled() -> None:
     assert (await verified.verify()).repaired == []
 
 
-async def test_what_is_on_its_way_to_a_zone_is_left_to_the_writer() -> None:
+async def test_a_run_that_its_writer_still_copies_is_left_to_the_writer() -> None:
     verified = await filled()
     await verified.lane.append(b"acks=1", zones="a")
 
@@ -169,7 +169,7 @@ async def test_what_is_on_its_way_to_a_zone_is_left_to_the_writer() -> None:
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-async def test_what_only_a_failed_leader_has_is_not_lost(rolled: bool) -> None:
+async def test_an_object_only_in_a_failed_leader_is_not_reported_as_lost(rolled: bool) -> None:
     verified = await filled()
     lane = verified.lane
     await lane.append(b"acks=1", zones="a")
@@ -193,7 +193,7 @@ async def test_steps_are_bounded_and_the_next_continues() -> None:
         _, is_done = await verified.verifier.step(progress, 10, verified.found)
         steps += 1
         now_asked = sum(len(zone.sizes) for zone in verified.lane.zones.failing.values())
-        # A chunk of 16 objects in 3 zones, and the copies that were made of them.
+        # A chunk of 16 objects in 3 zones, and the copies of them.
         assert now_asked - asked <= 16 * 5
 
     assert steps > 2
@@ -202,7 +202,7 @@ async def test_steps_are_bounded_and_the_next_continues() -> None:
     await verified.check()
 
 
-async def test_lanes_that_have_nothing_to_compare_with_are_left_out() -> None:
+async def test_lanes_with_one_zone_in_sync_or_deleted_are_skipped() -> None:
     verified = await filled()
     alone = msgspec.structs.replace(verified.lane.head, isr=0b001)
     verified.lane.head, whole = alone, verified.lane.head
@@ -212,7 +212,7 @@ async def test_lanes_that_have_nothing_to_compare_with_are_left_out() -> None:
     assert (await verified.verify()).objects == 0
 
 
-async def test_a_lane_that_relies_on_a_zone_in_trouble_is_not_looked_at() -> None:
+async def test_a_lane_with_a_failing_zone_in_its_isr_is_skipped() -> None:
     verified = await filled()
     with pytest.raises(StoreUnavailable, match="zone b"):
         await verified.verify(avoided="b")
@@ -221,7 +221,7 @@ async def test_a_lane_that_relies_on_a_zone_in_trouble_is_not_looked_at() -> Non
     assert (await verified.verify(avoided="b")).objects
 
 
-async def test_a_zone_that_does_not_answer_is_not_taken_for_empty() -> None:
+async def test_a_zone_that_does_not_answer_is_not_treated_as_empty() -> None:
     verified = await filled()
     assert heads.inline_entries(verified.lane.head, 0)
     verified.lane.zones["c"].mode = "denied"

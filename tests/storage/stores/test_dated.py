@@ -1,4 +1,4 @@
-"""How old is what was read: counted from before the call, however late its answer is handled."""
+"""The age of a view counts from before its call, however late the answer is handled."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -20,6 +20,7 @@ from tests.storage.helpers.together import nothing_else
 from tests.storage.helpers.worlds import (
     TOPIC_ID,
     Clock,
+    commit_run,
     create_lane,
     new_ids,
     new_metadata,
@@ -33,7 +34,7 @@ FRESH_S = 1.0
 
 
 class Scene:
-    """A lane of one partition, known to us and to another process."""
+    """A lane of one partition, used by our process and by another one."""
 
     def __init__(self) -> None:
         self.inner = new_metadata()
@@ -47,15 +48,15 @@ class Scene:
 
     async def append(self, lane: Lane) -> None:
         self._next_id += 1
-        await lane.commit([run_of(self._next_id.to_bytes(16), {0: 1})], self.clock.now_s)
+        await commit_run(lane, run_of(self._next_id.to_bytes(16), {0: 1}))
 
     async def stand_still(self) -> None:
-        """Let time pass, in which the other process appends a record and is answered."""
+        """Let time pass, while the other process appends a record and gets its answer."""
         self.clock.now_s += STOOD_S
         await self.append(self.theirs)
 
     async def end(self) -> int:
-        """Return the end of the log by a view that is fresh."""
+        """Return the end of the log in a view that is recent enough."""
         return (await self.ours.view(FRESH_S)).head.next_offsets[0]
 
 
@@ -66,7 +67,7 @@ async def new_scene() -> Scene:
     return scene
 
 
-async def test_a_view_is_as_old_as_the_read_that_found_it() -> None:
+async def test_a_views_age_counts_from_before_the_read() -> None:
     scene = await new_scene()
     scene.table.meanwhile = scene.stand_still
     assert (await scene.ours.view(0)).head.next_offsets == (0,)
@@ -74,7 +75,7 @@ async def test_a_view_is_as_old_as_the_read_that_found_it() -> None:
     assert await scene.end() == 1
 
 
-async def test_a_view_is_as_old_as_the_commit_that_made_it() -> None:
+async def test_a_views_age_counts_from_before_the_commit_that_made_it() -> None:
     scene = await new_scene()
     scene.table.meanwhile = scene.stand_still
     await scene.append(scene.ours)
@@ -82,11 +83,11 @@ async def test_a_view_is_as_old_as_the_commit_that_made_it() -> None:
     assert await scene.end() == 2
 
 
-async def test_a_view_is_as_old_as_the_commit_that_met_it_instead_of_its_own() -> None:
+async def test_a_views_age_counts_from_before_the_commit_that_conflicted_with_it() -> None:
     scene = await new_scene()
     await scene.append(scene.theirs)
     scene.table.meanwhile = scene.stand_still
-    # The first attempt meets a conflict, the second fails, and so the view of the first stays.
+    # The first attempt gets a conflict and the second fails, so the view of the first stays.
     scene.table.faults = ["none", "refused"]
     with pytest.raises(StoreUnavailable):
         await scene.append(scene.ours)
@@ -94,22 +95,22 @@ async def test_a_view_is_as_old_as_the_commit_that_met_it_instead_of_its_own() -
     assert await scene.end() == 2
 
 
-async def test_a_view_is_as_old_as_the_write_that_told_of_a_failed_zone() -> None:
+async def test_a_views_age_counts_from_before_the_write_that_reported_a_failed_zone() -> None:
     scene = Scene()
     head = heads.create(TOPIC_ID, 0, 1, ["a", "b"])
-    await scene.inner.transact([Put(scene.ours.key, heads.encode(head), None)])
+    await scene.inner.transact([Put(scene.ours.watched.key, heads.encode(head), None)])
     await scene.ours.view(0)
     run = msgspec.structs.replace(run_of(bytes(16), {0: 1}), zones=1)
     scene.table.meanwhile = scene.stand_still
     with pytest.raises(NotEnoughReplicas):
-        await scene.ours.commit_offers([Offer(run, failed=2, in_sync_min=2)], scene.clock.now_s)
+        await scene.ours.commits.commit([Offer(run, failed=2, in_sync_min=2)], scene.clock.now_s)
     assert scene.table.meanwhile is None
 
     assert await scene.end() == 1
 
 
 @pytest.mark.parametrize("loses", [False, True])
-async def test_views_are_as_old_as_the_commit_of_many_lanes(loses: bool) -> None:
+async def test_the_age_of_views_counts_from_before_a_commit_to_many_lanes(loses: bool) -> None:
     scene = await new_scene()
     await create_lane(scene.inner, lane=1)
     await scene.lanes.lane(TOPIC_ID, 1).view(0)
@@ -124,15 +125,15 @@ async def test_views_are_as_old_as_the_commit_of_many_lanes(loses: bool) -> None
     assert await scene.end() == 2
 
 
-async def test_an_answer_that_comes_late_makes_nothing_older_or_younger() -> None:
+async def test_a_late_answer_does_not_change_the_age_of_a_newer_view() -> None:
     scene = await new_scene()
 
     async def overtaken() -> None:
         scene.clock.now_s += STOOD_S
         await scene.append(scene.ours)
 
-    # A read that began before our commit is answered after it: the commit is known, and the
-    # read proves that it is at least as young as the read.
+    # A read that began before our commit is answered after it. The view stays that of the
+    # commit, whose age counts from when the commit began.
     began_s = scene.clock.now_s
     scene.table.meanwhile = overtaken
     view = await scene.ours.view(0)
@@ -156,7 +157,7 @@ async def _alter(topics: Topics) -> object:
 
 
 @pytest.mark.parametrize("call", [_read, _alter])
-async def test_a_topic_is_as_old_as_the_call_that_read_or_wrote_it(
+async def test_a_topics_age_counts_from_before_the_call_that_read_or_wrote_it(
     call: Callable[[Topics], Awaitable[object]],
 ) -> None:
     scene = Scene()
@@ -171,7 +172,7 @@ async def test_a_topic_is_as_old_as_the_call_that_read_or_wrote_it(
         await theirs.alter("t", partitions=2)
 
     async def widened_after_the_write() -> None:
-        # An alteration reads first; it is its write that is answered late.
+        # `alter` reads first; its write is what is answered late.
         scene.table.meanwhile = widened
 
     scene.table.meanwhile = widened if call is _read else widened_after_the_write
@@ -187,13 +188,13 @@ async def test_a_conflict_is_dated_and_still_a_conflict() -> None:
     dated = new_runtime(scene.table, clock=scene.clock).dated
     scene.table.meanwhile = scene.stand_still
     with pytest.raises(MetadataConflict) as caught:
-        await dated.transact([Put(scene.ours.key, b"", "never")])
+        await dated.transact([Put(scene.ours.watched.key, b"", "never")])
 
-    assert caught.value.current[scene.ours.key] is not None
+    assert caught.value.current[scene.ours.watched.key] is not None
     assert vars(caught.value)["began_s"] == began_s
 
 
-def test_dates_of_calls_are_made_in_one_module_only() -> None:
+def test_only_one_module_dates_calls() -> None:
     root = Path(__file__).parents[3]
     makers = {
         path.relative_to(root).as_posix()

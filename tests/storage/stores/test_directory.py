@@ -1,4 +1,4 @@
-"""Directories of objects: crashes at any moment, leftovers, and disks that refuse."""
+"""Directories of objects: crashes at any moment, leftovers, and disks that fail."""
 
 import asyncio
 import fcntl
@@ -35,7 +35,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("naming", ["anonymous", "named"])
-async def test_after_kill_9_every_object_is_whole_and_no_acknowledged_one_is_missing(
+async def test_after_kill_9_every_object_is_complete_and_no_acknowledged_one_is_missing(
     tmp_path: Path, naming: str
 ) -> None:
     acknowledged = killed_after(WRITER, 60, str(tmp_path), naming)
@@ -50,7 +50,7 @@ async def test_after_kill_9_every_object_is_whole_and_no_acknowledged_one_is_mis
     await store.close()
 
 
-async def test_leftovers_are_never_seen_and_removed_by_a_listing(tmp_path: Path) -> None:
+async def test_leftovers_are_never_listed_and_a_listing_removes_them(tmp_path: Path) -> None:
     store = DirectoryObjects(tmp_path, anonymous=False)
     await store.put("a", [b"x"])
     dead, alive = tmp_path / ".partial/dead", tmp_path / ".partial/alive"
@@ -70,7 +70,7 @@ async def test_leftovers_are_never_seen_and_removed_by_a_listing(tmp_path: Path)
 
 
 @pytest.mark.parametrize("anonymous", [True, False])
-async def test_a_put_makes_again_what_someone_removed(tmp_path: Path, anonymous: bool) -> None:
+async def test_a_put_recreates_a_removed_directory(tmp_path: Path, anonymous: bool) -> None:
     store = DirectoryObjects(tmp_path / "root", anonymous=anonymous)
     await store.put("a/b/1", [b"x"])
     shutil.rmtree(tmp_path / "root")
@@ -84,7 +84,7 @@ async def test_a_put_makes_again_what_someone_removed(tmp_path: Path, anonymous:
 
 
 @pytest.mark.parametrize("anonymous", [True, False])
-async def test_a_disk_that_takes_no_more_is_reported_and_leaves_nothing(
+async def test_a_full_disk_is_reported_and_leaves_nothing_behind(
     tmp_path: Path, anonymous: bool
 ) -> None:
     store = DirectoryObjects(tmp_path, anonymous=anonymous)
@@ -108,7 +108,7 @@ async def test_a_root_that_is_a_file_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(StoreUnavailable, match="check the disk"):
         await store.put("a", [b"x"])
-    # Not that there is no such object: nobody knows that while the disk is away.
+    # Not `ObjectMissing`: while the disk is away that cannot be known.
     for call in (store.get("a"), store.get_ranges("a", [(0, 1)]), store.size("a")):
         with pytest.raises(StoreUnavailable, match="check the disk"):
             await call

@@ -1,4 +1,4 @@
-"""The doctor finds good stores good, and catches each kind of bad one there is in the world."""
+"""The doctor passes good stores, and detects each known kind of broken one."""
 
 import asyncio
 import secrets
@@ -9,7 +9,7 @@ import pytest
 
 from storage.errors import StoreUnavailable
 from storage.stores.directory import DirectoryObjects
-from storage.stores.doctor import Finding, check_metadata, check_objects
+from storage.stores.doctor import Diagnosis, check_metadata, check_objects
 from storage.stores.dynamodb.table import DynamoMetadata
 from storage.stores.memory import MemoryMetadata, MemoryObjects
 from storage.stores.metadata import Op, Put, Versioned
@@ -25,7 +25,7 @@ def new_version() -> str:
     return secrets.token_hex(8)
 
 
-def broken(findings: list[Finding]) -> list[str]:
+def broken(findings: list[Diagnosis]) -> list[str]:
     return [finding.name for finding in findings if not finding.ok]
 
 
@@ -42,7 +42,7 @@ class Overwriting(MemoryObjects):
 
 
 class OverwritingInRaces(MemoryObjects):
-    """Looks first and writes later: right as long as nobody else is there."""
+    """Checks first and writes later: correct only with a single writer."""
 
     async def put(self, key: str, body: Body) -> None:
         taken = key in self._bodies
@@ -71,7 +71,7 @@ class Unreachable(MemoryObjects):
         raise StoreUnavailable("no answer")
 
 
-async def test_good_stores_pass_and_are_left_clean(tmp_path: Path) -> None:
+async def test_good_stores_pass_and_no_object_is_left_behind(tmp_path: Path) -> None:
     for store in (MemoryObjects(), DirectoryObjects(tmp_path)):
         findings = await check_objects(store)
 
@@ -82,7 +82,7 @@ async def test_good_stores_pass_and_are_left_clean(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_a_store_that_overwrites_is_caught_and_left_clean() -> None:
+async def test_a_store_that_overwrites_is_detected_and_no_object_is_left_behind() -> None:
     store = Overwriting()
 
     findings = await check_objects(store)
@@ -92,11 +92,11 @@ async def test_a_store_that_overwrites_is_caught_and_left_clean() -> None:
     assert await objects_left(store) == []
 
 
-async def test_a_store_that_overwrites_only_in_races_is_caught() -> None:
+async def test_a_store_that_overwrites_only_in_races_is_detected() -> None:
     assert "racing writers" in broken(await check_objects(OverwritingInRaces()))
 
 
-async def test_other_broken_promises_are_caught_too() -> None:
+async def test_broken_ranges_lists_and_deletes_are_detected() -> None:
     findings = await check_objects(Forgetful())
 
     assert broken(findings) == ["range reads", "list after write", "delete"]
@@ -109,7 +109,7 @@ async def test_a_store_out_of_reach_is_asked_only_once() -> None:
 
 
 class Unconditional(MemoryMetadata):
-    """Writes whatever it is given."""
+    """Ignores conditions."""
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
         now = [(op, await self.get(op.key)) for op in ops if isinstance(op, Put)]
@@ -129,13 +129,13 @@ class Torn(MemoryMetadata):
 
 
 class Stale(MemoryMetadata):
-    """Reads what was there a write ago, as an eventually consistent read may."""
+    """Reads the value before the last write, as an eventually consistent read may."""
 
     async def get(self, key: str) -> Versioned | None:
         return None
 
 
-async def test_good_metadata_passes_and_is_left_clean(tmp_path: Path) -> None:
+async def test_good_metadata_passes(tmp_path: Path) -> None:
     for store in (
         MemoryMetadata(new_version),
         SqliteMetadata(tmp_path / "metadata.sqlite", new_version),
@@ -147,21 +147,21 @@ async def test_good_metadata_passes_and_is_left_clean(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_metadata_without_conditions_is_caught() -> None:
+async def test_metadata_that_ignores_conditions_is_detected() -> None:
     found = broken(await check_metadata(Unconditional(new_version)))
 
     assert found[:3] == ["conditional write", "racing writers", "transactions"]
 
 
-async def test_metadata_that_applies_half_a_transaction_is_caught() -> None:
+async def test_metadata_that_applies_half_a_transaction_is_detected() -> None:
     assert "transactions" in broken(await check_metadata(Torn(new_version)))
 
 
-async def test_metadata_that_reads_the_past_is_caught() -> None:
+async def test_metadata_with_stale_reads_is_detected() -> None:
     assert "read after write" in broken(await check_metadata(Stale(new_version)))
 
 
-async def test_nothing_stays_in_the_table() -> None:
+async def test_no_item_is_left_in_the_table() -> None:
     store = MemoryMetadata(new_version)
 
     await check_metadata(store)
@@ -173,7 +173,7 @@ async def test_nothing_stays_in_the_table() -> None:
 @pytest.mark.parametrize(
     "server", ["ministack", "moto", pytest.param("seaweed", marks=pytest.mark.slow)]
 )
-async def test_every_s3_that_we_test_on_passes(
+async def test_every_s3_server_of_our_tests_passes(
     request: pytest.FixtureRequest, server: str, aws_environment: None
 ) -> None:
     url: str = request.getfixturevalue(server)
@@ -186,7 +186,7 @@ async def test_every_s3_that_we_test_on_passes(
 
 
 @pytest.mark.aws
-async def test_the_dynamodb_that_we_race_on_passes(ministack: str, aws_environment: None) -> None:
+async def test_the_dynamodb_of_our_race_tests_passes(ministack: str, aws_environment: None) -> None:
     store = DynamoMetadata(f"doctor-{secrets.token_hex(4)}", new_version, endpoint=ministack)
     await store.create_table()
 
@@ -195,7 +195,7 @@ async def test_the_dynamodb_that_we_race_on_passes(ministack: str, aws_environme
 
 
 @pytest.mark.aws
-async def test_a_missing_table_is_one_finding_that_says_how_to_make_it(
+async def test_a_missing_table_is_one_finding_with_the_command_that_creates_it(
     ministack: str, aws_environment: None
 ) -> None:
     store = DynamoMetadata("missing", new_version, endpoint=ministack)

@@ -1,6 +1,6 @@
-"""DynamoDB when replies are lost and throttles bite: a real emulator behind a bad wire.
+"""DynamoDB with lost replies and throttling: a real emulator behind a lossy proxy.
 
-No emulator shows throttling or `TransactionConflict`, so those answers are injected.
+No emulator throttles or answers `TransactionConflict`, so those answers are injected.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import pytest
 
 from storage.errors import MetadataConflict, OutcomeUnknown, StoreUnavailable
 from storage.stores.dynamodb.items import refusal, write_request
-from storage.stores.dynamodb.table import ATTEMPTS_MAX, DynamoMetadata
+from storage.stores.dynamodb.table import TABLE_ATTEMPTS_MAX, DynamoMetadata
 from storage.stores.metadata import Check, Delete, Op, Put, Versioned
 from tests.storage.helpers import servers
 from tests.storage.helpers.lossy_proxy import Fault, LossyProxy, answer
@@ -56,7 +56,7 @@ Version = Callable[[int], str]
 
 @pytest.fixture
 def v() -> Version:
-    # Tokens of transactions are remembered for all tables of an account.
+    # The server remembers tokens of transactions for all tables of an account.
     prefix = secrets.token_hex(8)
     return lambda number: f"{prefix}-{number}"
 
@@ -76,7 +76,7 @@ async def proxy(ministack: str) -> AsyncIterator[LossyProxy]:
 async def store(
     proxy: LossyProxy, v: Version, table: str, aws_environment: None
 ) -> AsyncIterator[DynamoMetadata]:
-    """A store whose versions are `v(0)`, `v(1)`, ... so that tests know them beforehand."""
+    """A store whose versions are `v(0)`, `v(1)`, ... so that tests can predict them."""
     versions = map(v, count())
     made = DynamoMetadata(table, versions.__next__, endpoint=proxy.url, sleep=no_sleep)
     await made.create_table()
@@ -136,7 +136,7 @@ async def test_a_transaction_whose_reply_is_lost_is_applied_once(
 async def test_a_lost_transaction_is_recognised_even_without_its_token(
     store: DynamoMetadata, proxy: LossyProxy, v: Version
 ) -> None:
-    """As on servers that ignore the token: the repetition is refused by our own items."""
+    """Some servers ignore the token: then the retry conflicts with our own items."""
     ops = [Put("topic/a", b"1", None), Put("topic/b", b"2", None)]
     reasons = [
         {"Code": "ConditionalCheckFailed", "Item": item("topic", "a", v(0))},
@@ -155,7 +155,7 @@ def item(collection: str, rest: str, version: str) -> dict[str, dict[str, str]]:
 async def test_a_lost_write_that_was_overwritten_has_an_unknown_outcome(
     store: DynamoMetadata, proxy: LossyProxy, v: Version, table: str, ministack: str
 ) -> None:
-    """The write happened, someone else built upon it, and only then do we ask again."""
+    """The write happened, another process changed the item, and only then do we retry."""
     gate = asyncio.Event()
     again = Fault(PUT, gate=gate)
     proxy.faults += [Fault(PUT, lose_reply=True), again]
@@ -173,7 +173,7 @@ async def test_a_lost_write_that_was_overwritten_has_an_unknown_outcome(
     await other.close()
 
 
-async def test_a_write_that_never_arrived_is_repeated(
+async def test_a_write_that_never_arrived_is_retried(
     store: DynamoMetadata, proxy: LossyProxy, v: Version
 ) -> None:
     proxy.faults.append(Fault(PUT, refuse=True, times=2))
@@ -181,10 +181,10 @@ async def test_a_write_that_never_arrived_is_repeated(
     assert await store.transact([Put("topic/a", b"1", None)]) == {"topic/a": v(0)}
 
 
-async def test_a_conflict_after_an_unanswered_attempt_is_not_called_a_conflict(
+async def test_a_conflict_after_an_unanswered_attempt_has_an_unknown_outcome(
     store: DynamoMetadata, proxy: LossyProxy
 ) -> None:
-    """Ours was lost on the way, but nobody here can know that it was not applied."""
+    """Our request was lost, but the store cannot know that it was not applied."""
     await store.transact([Put("topic/a", b"1", None)])
     proxy.faults.append(Fault(PUT, refuse=True))
 
@@ -205,7 +205,7 @@ async def test_a_conflict_after_a_throttle_is_a_conflict(
 
 
 @pytest.mark.parametrize("reply", [*THROTTLES, INTERNAL, UNAVAILABLE])
-async def test_throttles_and_server_errors_are_ridden_out(
+async def test_throttles_and_server_errors_are_retried(
     store: DynamoMetadata, proxy: LossyProxy, v: Version, reply: bytes
 ) -> None:
     proxy.faults.append(Fault("X-Amz-Target", answer=reply, times=3))
@@ -219,7 +219,7 @@ async def test_throttles_and_server_errors_are_ridden_out(
 
 
 @pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError"])
-async def test_a_transaction_that_collides_is_repeated(
+async def test_a_transaction_that_collides_is_retried(
     store: DynamoMetadata, proxy: LossyProxy, code: str
 ) -> None:
     proxy.faults.append(Fault(TRANSACT, answer=cancelled("None", code), times=3))
@@ -229,7 +229,7 @@ async def test_a_transaction_that_collides_is_repeated(
     assert len(await store.list("topic/")) == 2
 
 
-async def test_endless_throttling_means_that_nothing_was_written(
+async def test_endless_throttling_raises_store_unavailable(
     store: DynamoMetadata, proxy: LossyProxy
 ) -> None:
     proxy.faults.append(Fault(PUT, answer=THROTTLES[0], times=-1))
@@ -237,10 +237,10 @@ async def test_endless_throttling_means_that_nothing_was_written(
     with pytest.raises(StoreUnavailable, match="ProvisionedThroughputExceeded"):
         await store.transact([Put("topic/a", b"1", None)])
 
-    assert proxy.count(PUT) == ATTEMPTS_MAX
+    assert proxy.count(PUT) == TABLE_ATTEMPTS_MAX
 
 
-async def test_endless_silence_leaves_a_write_unknown_and_a_read_undone(
+async def test_without_answers_a_write_is_unknown_and_a_read_is_unavailable(
     store: DynamoMetadata, proxy: LossyProxy
 ) -> None:
     proxy.faults.append(Fault("X-Amz-Target", lose_reply=True, times=-1))
@@ -255,7 +255,7 @@ async def test_endless_silence_leaves_a_write_unknown_and_a_read_undone(
         await store.transact([Check("topic/a", None)])
 
 
-async def test_a_refusal_after_silence_does_not_deny_what_may_have_happened(
+async def test_a_refusal_after_an_unanswered_attempt_has_an_unknown_outcome(
     store: DynamoMetadata, proxy: LossyProxy
 ) -> None:
     denied = failed(400, "AccessDeniedException")
@@ -265,7 +265,7 @@ async def test_a_refusal_after_silence_does_not_deny_what_may_have_happened(
         await store.transact([Put("topic/a", b"1", None)])
 
 
-async def test_keys_left_unread_are_asked_for_again(
+async def test_unprocessed_keys_are_requested_again(
     store: DynamoMetadata, proxy: LossyProxy, v: Version, table: str
 ) -> None:
     await store.transact([Put("topic/a", b"1", None)])
@@ -286,11 +286,13 @@ async def test_reads_are_consistent(store: DynamoMetadata, proxy: LossyProxy) ->
     assert all(b'"ConsistentRead": true' in request.body for request in proxy.seen)
 
 
-async def test_creating_a_table_twice_is_fine(store: DynamoMetadata) -> None:
+async def test_creating_an_existing_table_succeeds(store: DynamoMetadata) -> None:
     assert await store.create_table() is False
 
 
-async def test_a_missing_table_says_how_to_make_it(ministack: str, aws_environment: None) -> None:
+async def test_the_error_for_a_missing_table_names_the_command_that_creates_it(
+    ministack: str, aws_environment: None
+) -> None:
     store = DynamoMetadata("nowhere", str, endpoint=ministack)
 
     with pytest.raises(StoreUnavailable, match="riacho doctor --create"):
@@ -309,7 +311,7 @@ async def test_denied_access_names_the_permissions(
         await store.transact([Put("topic/a", b"", None)])
 
 
-async def test_no_credentials_says_where_to_put_them(
+async def test_the_error_without_credentials_says_where_to_set_them(
     ministack: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -324,7 +326,7 @@ async def test_no_credentials_says_where_to_put_them(
     await store.close()
 
 
-async def test_nobody_listening_means_that_nothing_was_written(aws_environment: None) -> None:
+async def test_a_refused_connection_raises_store_unavailable(aws_environment: None) -> None:
     [port] = servers.free_ports(1)
     store = DynamoMetadata("t", str, endpoint=f"http://127.0.0.1:{port}", sleep=no_sleep)
 
@@ -346,17 +348,17 @@ OURS, OTHER = Versioned(b"", "ours"), Versioned(b"", "other")
         ([Delete("t/a", "e")], {"t/a": None}, False, MetadataConflict),
         ([Delete("t/a", "e")], {"t/a": None}, True, None),
         ([Delete("t/a", "e")], {"t/a": OTHER}, True, OutcomeUnknown),
-        # One recognised item proves the whole transaction, whatever became of the others.
+        # One recognised item proves that the whole transaction was applied.
         ([Put("t/a", b"", "e"), Put("t/b", b"", "e")], {"t/a": OTHER, "t/b": OURS}, True, None),
         ([Put("t/a", b"", "e"), Delete("t/b", "e")], {"t/a": OTHER}, True, OutcomeUnknown),
         ([Delete("t/a", "e"), Delete("t/b", "e")], {"t/a": None, "t/b": None}, True, None),
         ([Delete("t/a", "e"), Delete("t/b", "e")], {"t/a": None}, True, OutcomeUnknown),
-        # Others may have removed the item, against a fence that forbade it to us.
+        # Another process may have removed the item, while our own delete was fenced.
         ([Delete("t/a", "e"), Check("t/b", "e")], {"t/a": None, "t/b": None}, True, OutcomeUnknown),
         ([Check("t/a", "e"), Check("t/b", "e")], {"t/a": OTHER}, False, MetadataConflict),
     ],
 )  # fmt: skip
-def test_what_a_refusal_means(
+def test_a_refused_transaction_is_applied_a_conflict_or_unknown(
     ops: list[Op],
     found: dict[str, Versioned | None],
     ambiguous: bool,
@@ -367,7 +369,7 @@ def test_what_a_refusal_means(
     assert (None if meant is None else type(meant)) is expected
 
 
-def test_a_long_version_still_makes_a_token_that_dynamodb_takes() -> None:
+def test_a_long_version_gives_a_token_of_valid_length() -> None:
     ops = [Put("t/a", b"", None), Put("t/b", b"", None)]
 
     tokens = {

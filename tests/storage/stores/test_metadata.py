@@ -25,7 +25,7 @@ from storage.stores.sqlite.table import SqliteMetadata
 pytestmark = pytest.mark.anyio
 
 RACING = ["memory", "sqlite", pytest.param("ministack", marks=pytest.mark.aws)]
-# moto loses items when transactions race, so it takes part only where none do.
+# moto loses items when transactions race, so only tests without races use it.
 BACKENDS = [*RACING, pytest.param("moto", marks=pytest.mark.aws)]
 racing = pytest.mark.parametrize("store", RACING, indirect=True)
 
@@ -69,7 +69,7 @@ async def keys_of(
     return [key for key, _ in await store.list(prefix, after=after, limit=limit)]
 
 
-async def test_reads_back_what_was_put_with_its_version(store: MetadataStore) -> None:
+async def test_an_item_is_read_back_with_its_version(store: MetadataStore) -> None:
     version = await put(store, "topic/orders", b"\x00\xff value")
 
     assert await store.get("topic/orders") == Versioned(b"\x00\xff value", version)
@@ -93,7 +93,7 @@ async def test_every_write_makes_a_new_version(store: MetadataStore) -> None:
     assert len({first, second, third}) == 3
 
 
-async def test_a_put_for_a_new_key_is_refused_if_there_is_an_item(store: MetadataStore) -> None:
+async def test_a_put_for_a_new_key_is_refused_if_the_item_exists(store: MetadataStore) -> None:
     version = await put(store, "topic/a", b"first")
 
     with pytest.raises(MetadataConflict) as conflict:
@@ -113,7 +113,7 @@ async def test_a_put_is_refused_if_the_item_has_changed(store: MetadataStore) ->
     assert conflict.value.current["topic/a"] == Versioned(b"2", new)
 
 
-async def test_a_put_for_an_item_that_is_gone_is_refused(store: MetadataStore) -> None:
+async def test_a_put_for_a_missing_item_is_refused(store: MetadataStore) -> None:
     with pytest.raises(MetadataConflict) as conflict:
         await put(store, "topic/a", b"1", "some-version")
 
@@ -150,7 +150,7 @@ async def test_a_check_writes_nothing(store: MetadataStore) -> None:
     assert await keys_of(store, "topic/") == ["topic/a"]
 
 
-async def test_a_transaction_does_all_of_its_ops(store: MetadataStore) -> None:
+async def test_a_transaction_applies_all_of_its_ops(store: MetadataStore) -> None:
     old = await put(store, "topic/old", b"1")
     kept = await put(store, "topic/kept", b"1")
 
@@ -170,7 +170,7 @@ async def test_a_transaction_does_all_of_its_ops(store: MetadataStore) -> None:
 
 
 @pytest.mark.parametrize("failing", ["put", "delete", "check"])
-async def test_a_transaction_does_nothing_if_one_condition_fails(
+async def test_a_transaction_applies_nothing_if_one_condition_fails(
     store: MetadataStore, failing: str
 ) -> None:
     version = await put(store, "topic/a", b"1")
@@ -204,7 +204,7 @@ async def test_a_transaction_has_limits(store: MetadataStore) -> None:
     assert await keys_of(store, "more/") == []
 
 
-async def test_gets_many_and_leaves_out_what_is_missing(store: MetadataStore) -> None:
+async def test_get_many_omits_missing_items(store: MetadataStore) -> None:
     keys = [f"offset/billing/{number}" for number in range(250)]
     versions: dict[str, str] = {}
     for start in range(0, len(keys), TRANSACT_OPS_MAX):
@@ -217,7 +217,7 @@ async def test_gets_many_and_leaves_out_what_is_missing(store: MetadataStore) ->
     assert await store.get_many([]) == {}
 
 
-async def test_lists_one_collection_in_order(store: MetadataStore) -> None:
+async def test_a_list_returns_one_collection_in_order(store: MetadataStore) -> None:
     for key in ("topic/b", "topic/a", "topic/ab", "topic/a/deeper", "topical/x", "offset/g/t/0"):
         await put(store, key, key.encode())
 
@@ -230,7 +230,7 @@ async def test_lists_one_collection_in_order(store: MetadataStore) -> None:
     assert (key, item) == ("topical/x", await store.get("topical/x"))
 
 
-async def test_a_list_continues_behind_a_key(store: MetadataStore) -> None:
+async def test_a_list_continues_after_a_key(store: MetadataStore) -> None:
     for name in ("a", "b1", "b2", "b3", "c"):
         await put(store, f"topic/{name}", b"")
 
@@ -255,7 +255,7 @@ async def test_pages_hold_every_item_once_and_in_order(store: MetadataStore, lim
     assert max(map(len, found)) <= limit
 
 
-async def test_lists_and_gets_more_than_one_answer_can_hold(store: MetadataStore) -> None:
+async def test_list_and_get_many_return_more_than_one_answer_can_hold(store: MetadataStore) -> None:
     # DynamoDB ends a page of a query after 1 MB.
     keys = [f"topic/{number:02}" for number in range(8)]
     for key in keys:
@@ -270,7 +270,7 @@ async def test_lists_and_gets_more_than_one_answer_can_hold(store: MetadataStore
 
 
 async def test_keys_may_be_any_text_and_sort_as_utf8(store: MetadataStore) -> None:
-    # The last two sort the other way round as UTF-16.
+    # The last two sort the other way round in UTF-16.
     names = ["A b", "a:b?c#d%20", "zebra", "é", "日本", "\uffee", "\U0001d11e"]
     for name in reversed(names):
         await put(store, f"topic/{name}", name.encode())
@@ -282,7 +282,7 @@ async def test_keys_may_be_any_text_and_sort_as_utf8(store: MetadataStore) -> No
 
 
 @racing
-async def test_a_counter_that_many_race_for_loses_nothing(store: MetadataStore) -> None:
+async def test_concurrent_increments_of_a_counter_are_all_applied(store: MetadataStore) -> None:
     await put(store, "head/t/0", b"0")
 
     async def count(times: int) -> None:
@@ -325,7 +325,7 @@ async def test_racing_transactions_are_all_or_nothing(store: MetadataStore) -> N
 
 
 @racing
-async def test_exactly_one_of_many_creators_wins(store: MetadataStore) -> None:
+async def test_exactly_one_of_many_concurrent_creators_wins(store: MetadataStore) -> None:
     async def create(writer: int) -> bool:
         try:
             await put(store, "lease/controller", b"%d" % writer)
@@ -336,7 +336,7 @@ async def test_exactly_one_of_many_creators_wins(store: MetadataStore) -> None:
     assert sum(await asyncio.gather(*map(create, range(16)))) == 1
 
 
-async def test_a_caller_who_hangs_up_disturbs_nobody(store: MetadataStore) -> None:
+async def test_a_cancelled_call_does_not_disturb_others(store: MetadataStore) -> None:
     async def write(number: int) -> str:
         return await put(store, f"topic/{number}", b"x")
 

@@ -32,7 +32,7 @@ BACKENDS = [
 
 @pytest.fixture(scope="session")
 def bucket_of() -> dict[str, str]:
-    """One bucket per server, because SeaweedFS is slow to make one; tests differ by prefix."""
+    """One bucket per server, because SeaweedFS creates them slowly; each test has a prefix."""
     return {}
 
 
@@ -68,13 +68,13 @@ async def listed(store: ObjectStore, prefix: str) -> list[ObjectInfo]:
     return sorted((info for batch in batches for info in batch), key=lambda info: info.key)
 
 
-async def test_reads_back_what_was_put_in_pieces(store: ObjectStore) -> None:
+async def test_a_body_put_in_pieces_is_read_back_whole(store: ObjectStore) -> None:
     await store.put("a/b.seg", [b"he", bytearray(b"ll"), memoryview(b"xox")[1:2], b""])
 
     assert await store.get("a/b.seg") == b"hello"
 
 
-async def test_a_body_may_be_large_and_have_very_many_pieces(store: ObjectStore) -> None:
+async def test_a_body_can_be_large_and_have_thousands_of_pieces(store: ObjectStore) -> None:
     body = random.Random(1).randbytes(3_000_000)
 
     await store.put("large", [body[at : at + 1000] for at in range(0, len(body), 1000)])
@@ -82,7 +82,7 @@ async def test_a_body_may_be_large_and_have_very_many_pieces(store: ObjectStore)
     assert await store.get("large") == body
 
 
-async def test_never_overwrites(store: ObjectStore) -> None:
+async def test_a_put_never_overwrites(store: ObjectStore) -> None:
     await store.put("a", [b"first"])
 
     with pytest.raises(ObjectExists):
@@ -91,14 +91,14 @@ async def test_never_overwrites(store: ObjectStore) -> None:
     assert await store.get("a") == b"first"
 
 
-async def test_the_same_put_again_succeeds(store: ObjectStore) -> None:
+async def test_the_same_put_succeeds_twice(store: ObjectStore) -> None:
     await store.put("a", [b"sa", b"me"])
     await store.put("a", [b"s", b"ame"])
 
     assert await store.get("a") == b"same"
 
 
-async def test_a_longer_or_shorter_body_is_another_body(store: ObjectStore) -> None:
+async def test_a_put_of_a_longer_or_shorter_body_is_refused(store: ObjectStore) -> None:
     await store.put("a", [b"body"])
 
     for other in (b"bod", b"body2", b""):
@@ -120,7 +120,7 @@ async def test_exactly_one_of_many_racing_writers_wins(store: ObjectStore) -> No
     assert await store.get("raced") == b"writer %d" % winners[0]
 
 
-async def test_writers_who_race_with_the_same_bytes_all_succeed(store: ObjectStore) -> None:
+async def test_concurrent_writers_of_the_same_bytes_all_succeed(store: ObjectStore) -> None:
     await asyncio.gather(*(store.put("raced", [b"same"]) for _ in range(8)))
 
     assert await store.get("raced") == b"same"
@@ -134,7 +134,7 @@ async def test_a_read_that_begins_after_a_put_sees_it(store: ObjectStore) -> Non
         assert await store.get(f"n/{number}") == b"%d" % number
 
 
-async def test_tells_a_missing_object_from_an_empty_one(store: ObjectStore) -> None:
+async def test_a_missing_object_differs_from_an_empty_one(store: ObjectStore) -> None:
     await store.put("empty", [])
 
     assert await store.get("empty") == b""
@@ -147,7 +147,7 @@ async def test_tells_a_missing_object_from_an_empty_one(store: ObjectStore) -> N
         await store.get_ranges("absent", [(0, 1)])
 
 
-async def test_tells_the_size_without_the_bytes(store: ObjectStore) -> None:
+async def test_size_returns_the_size_of_an_object(store: ObjectStore) -> None:
     await store.put("a/five", [b"he", b"llo"])
     await store.put("a/empty", [])
 
@@ -158,7 +158,7 @@ async def test_tells_the_size_without_the_bytes(store: ObjectStore) -> None:
             await store.size(absent)
 
 
-async def test_ranges_come_back_in_the_order_asked(store: ObjectStore) -> None:
+async def test_ranges_are_returned_in_the_requested_order(store: ObjectStore) -> None:
     body = random.Random(2).randbytes(2_000_000)
     await store.put("a", [body])
     ranges = [(1_999_990, 2_000_000), (0, 10), (5, 5), (4, 900_000), (10, 20), (0, 10)]
@@ -181,7 +181,7 @@ async def test_a_range_beyond_the_end_is_corruption(
     assert not isinstance(caught.value, ObjectMissing)
 
 
-async def test_a_deleted_object_is_gone_and_deleting_again_is_fine(store: ObjectStore) -> None:
+async def test_a_deleted_object_is_missing_and_can_be_deleted_again(store: ObjectStore) -> None:
     await store.put("a/1", [b"x"])
     await store.put("a/2", [b"x"])
 
@@ -202,7 +202,7 @@ async def test_a_deleted_key_can_be_put_again(store: ObjectStore) -> None:
     assert await store.get("a") == b"new"
 
 
-async def test_lists_what_was_put_and_only_below_the_prefix(store: ObjectStore) -> None:
+async def test_a_list_returns_the_objects_below_the_prefix(store: ObjectStore) -> None:
     for key in ("ab/1", "ab/12", "ab/2/deep", "abc/1", "b/1"):
         await store.put(key, [key.encode()])
 
@@ -217,7 +217,7 @@ async def test_lists_what_was_put_and_only_below_the_prefix(store: ObjectStore) 
     assert info.size_bytes == len("ab/2/deep")
 
 
-async def test_lists_more_than_one_page(store: ObjectStore) -> None:
+async def test_a_list_returns_more_than_one_page(store: ObjectStore) -> None:
     keys = [f"page/{number:04}" for number in range(1005)]
     for start in range(0, len(keys), 50):
         await asyncio.gather(*(store.put(key, [b""]) for key in keys[start : start + 50]))
@@ -238,9 +238,9 @@ async def test_keys_keep_their_characters(store: ObjectStore) -> None:
     assert await listed(store, "") == []
 
 
-@pytest.mark.parametrize("store", BACKENDS[1:], indirect=True)  # Memory takes any key.
+@pytest.mark.parametrize("store", BACKENDS[1:], indirect=True)  # Memory accepts any key.
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.", "é", "a\0b"])
-async def test_a_key_that_some_backend_cannot_take_is_our_own_mistake(
+async def test_a_key_that_some_backend_cannot_store_raises_value_error(
     store: ObjectStore, key: str
 ) -> None:
     with pytest.raises(ValueError, match="is not a key"):
@@ -249,7 +249,7 @@ async def test_a_key_that_some_backend_cannot_take_is_our_own_mistake(
         await store.get(key)
 
 
-async def test_a_caller_who_hangs_up_leaves_all_or_nothing(store: ObjectStore) -> None:
+async def test_a_cancelled_put_leaves_the_whole_object_or_none(store: ObjectStore) -> None:
     body = random.Random(3).randbytes(500_000)
     put = asyncio.create_task(store.put("abandoned", [body]))
     await asyncio.sleep(0)
@@ -264,7 +264,7 @@ async def test_a_caller_who_hangs_up_leaves_all_or_nothing(store: ObjectStore) -
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where files lie that are put; the directory backend has `tmp_path` for itself."""
+    """A folder for files to put; the directory backend has `tmp_path` for itself."""
     return tmp_path_factory.mktemp("files")
 
 
@@ -276,7 +276,7 @@ def file_of(path: Path, *parts: bytes) -> Path:
 
 
 async def same(store: ObjectStore, key: str, path: Path) -> bool:
-    """Whether the object is the file, without having both in memory."""
+    """Whether object and file are equal, without reading both into memory."""
     size_bytes = path.stat().st_size
     if await store.size(key) != size_bytes:
         return False
@@ -288,7 +288,7 @@ async def same(store: ObjectStore, key: str, path: Path) -> bool:
     return True
 
 
-async def test_a_file_is_put_like_a_body(store: ObjectStore, folder: Path) -> None:
+async def test_a_file_is_put_like_a_body_in_memory(store: ObjectStore, folder: Path) -> None:
     path = file_of(folder / "some", random.Random(4).randbytes(2_500_000))
     empty = file_of(folder / "empty")
 
@@ -306,7 +306,7 @@ async def test_a_file_is_put_like_a_body(store: ObjectStore, folder: Path) -> No
     assert await store.get("files/some") == path.read_bytes()
 
 
-async def test_a_file_that_is_changed_later_changes_no_object(
+async def test_changing_a_file_after_its_put_does_not_change_the_object(
     store: ObjectStore, folder: Path
 ) -> None:
     path = file_of(folder / "some", b"first")
@@ -317,7 +317,7 @@ async def test_a_file_that_is_changed_later_changes_no_object(
     assert await store.get("a") == b"first"
 
 
-async def test_a_file_that_is_not_there_is_our_own_mistake(
+async def test_putting_a_missing_file_raises_file_not_found(
     store: ObjectStore, folder: Path
 ) -> None:
     with pytest.raises(FileNotFoundError):
@@ -348,7 +348,7 @@ async def test_a_file_larger_than_one_request_is_put_whole_and_once(
     await store.delete(["large"])
 
 
-async def test_a_caller_who_hangs_up_on_a_file_leaves_all_or_nothing(
+async def test_a_cancelled_put_of_a_file_leaves_the_whole_object_or_none(
     store: ObjectStore, folder: Path
 ) -> None:
     path = file_of(folder / "some", random.Random(6).randbytes(3_000_000))

@@ -1,4 +1,4 @@
-"""URLs of stores: every form opens what it says, and everything else is refused with advice."""
+"""URLs of stores: every documented form opens its backend; others are refused with advice."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def new_version() -> str:
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
-async def test_a_directory_has_a_path_or_a_file_url(form: str, tmp_path: Path) -> None:
+async def test_a_directory_is_opened_by_path_or_by_file_url(form: str, tmp_path: Path) -> None:
     store = open_objects(form.format(tmp_path / "with space"))
     await store.put("a/b", [b"x"])
     await store.close()
@@ -32,7 +32,7 @@ async def test_a_directory_has_a_path_or_a_file_url(form: str, tmp_path: Path) -
     assert (tmp_path / "with space/a/b").read_bytes() == b"x"
 
 
-async def test_a_file_url_may_be_quoted(tmp_path: Path) -> None:
+async def test_a_file_url_can_be_percent_encoded(tmp_path: Path) -> None:
     store = open_objects((tmp_path / "with space").as_uri())
     await store.put("a", [b"x"])
     await store.close()
@@ -41,7 +41,7 @@ async def test_a_file_url_may_be_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slashes", ["sqlite://", "sqlite:///"])
-async def test_sqlite_takes_an_absolute_path(slashes: str, tmp_path: Path) -> None:
+async def test_sqlite_accepts_an_absolute_path(slashes: str, tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "odd%20?name#.db"
 
     store = open_metadata(f"{slashes}{path}", new_version)
@@ -60,13 +60,13 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("aws_environment")
-async def test_aws_urls_need_no_connection_yet() -> None:
+async def test_aws_urls_are_opened_without_a_connection() -> None:
     assert isinstance(open_objects("s3://bucket"), S3Objects)
     assert isinstance(open_objects("s3://bucket/some/prefix/"), S3Objects)
     assert isinstance(open_metadata("dynamodb://table", new_version), DynamoMetadata)
 
 
-async def test_memory_is_new_every_time() -> None:
+async def test_each_memory_url_opens_a_new_store() -> None:
     first, second = open_objects("memory://"), open_objects("memory://")
 
     await first.put("a", [b"1"])
@@ -83,7 +83,7 @@ async def test_memory_is_new_every_time() -> None:
         *("memory://name", "ftp://host/dir", "sqlite:///file", "dynamodb://table"),
     ],
 )
-def test_other_objects_are_refused_with_the_forms_there_are(url: str) -> None:
+def test_other_object_urls_are_refused_with_a_list_of_valid_forms(url: str) -> None:
     with pytest.raises(InvalidConfig, match="s3://bucket/prefix"):
         open_objects(url)
 
@@ -102,12 +102,12 @@ def test_other_objects_are_refused_with_the_forms_there_are(url: str) -> None:
         ),
     ],
 )
-def test_other_metadata_is_refused_with_the_forms_there_are(url: str) -> None:
+def test_other_metadata_urls_are_refused_with_a_list_of_valid_forms(url: str) -> None:
     with pytest.raises(InvalidConfig, match="dynamodb://table"):
         open_metadata(url, new_version)
 
 
-def test_a_laptop_does_not_import_an_aws_sdk(tmp_path: Path) -> None:
+def test_local_stores_do_not_import_an_aws_sdk(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from storage.stores.opening import open_metadata, open_objects\n"

@@ -1,4 +1,4 @@
-"""When a short blocking call is done here: small, alone, and quick lately."""
+"""When a blocking call runs on the event loop: if small, alone and recently quick."""
 
 import threading
 from pathlib import Path
@@ -21,11 +21,11 @@ def trusted() -> Pace:
     return pace
 
 
-def test_nothing_is_quick_before_it_was_measured() -> None:
+def test_a_new_pace_is_not_quick() -> None:
     assert not Pace().is_quick
 
 
-def test_trust_comes_step_by_step_and_goes_with_one_stall() -> None:
+def test_one_slow_call_ends_quickness_and_many_quick_ones_restore_it() -> None:
     pace = trusted()
     assert pace.is_quick
 
@@ -40,7 +40,7 @@ def test_trust_comes_step_by_step_and_goes_with_one_stall() -> None:
 
 
 def threads_seen(monkeypatch: pytest.MonkeyPatch, store: object, name: str) -> list[str]:
-    """Return a list that gets the name of the thread of every call of `store`'s method."""
+    """Return a list that receives the thread name of every call of `store`'s method."""
     seen: list[str] = []
     method = getattr(store, name)
 
@@ -52,7 +52,7 @@ def threads_seen(monkeypatch: pytest.MonkeyPatch, store: object, name: str) -> l
     return seen
 
 
-async def test_a_lone_small_put_stays_here_and_a_large_one_does_not(
+async def test_a_lone_small_put_runs_on_the_loop_and_a_large_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = DirectoryObjects(tmp_path)
@@ -69,7 +69,7 @@ async def test_a_lone_small_put_stays_here_and_a_large_one_does_not(
     await store.close()
 
 
-async def test_a_lone_commit_stays_here_with_the_same_outcomes(
+async def test_a_lone_commit_runs_on_the_loop_with_the_same_outcomes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = iter("abcdef")
@@ -88,7 +88,7 @@ async def test_a_lone_commit_stays_here_with_the_same_outcomes(
     await store.close()
 
 
-async def test_when_another_process_writes_the_thread_waits_for_it(tmp_path: Path) -> None:
+async def test_a_commit_waits_in_a_thread_while_another_process_writes(tmp_path: Path) -> None:
     versions = iter("abcdef")
     mine = SqliteMetadata(tmp_path / "m.db", lambda: next(versions))
     other = SqliteMetadata(tmp_path / "m.db", lambda: next(versions))

@@ -14,7 +14,9 @@ RANGES = st.lists(
 
 
 @given(RANGES, st.integers(0, 64))
-def test_every_range_is_cut_from_what_covers_it(ranges: list[Range], gap_bytes_max: int) -> None:
+def test_every_range_is_cut_from_the_merged_range_that_covers_it(
+    ranges: list[Range], gap_bytes_max: int
+) -> None:
     covering = merged(ranges, gap_bytes_max)
     bodies = [BODY[start:end] for start, end in covering]
 
@@ -23,7 +25,7 @@ def test_every_range_is_cut_from_what_covers_it(ranges: list[Range], gap_bytes_m
 
 
 @given(RANGES, st.integers(0, 64))
-def test_what_is_left_apart_is_further_apart_than_the_gap(
+def test_ranges_that_are_not_merged_are_further_apart_than_the_gap(
     ranges: list[Range], gap_bytes_max: int
 ) -> None:
     covering = merged(ranges, gap_bytes_max)

@@ -1,4 +1,4 @@
-"""S3 when replies are lost, conditions race and credentials are wrong: real servers, bad wires."""
+"""S3 with lost replies, racing conditions and wrong credentials: real servers, lossy proxy."""
 
 import asyncio
 import secrets
@@ -10,7 +10,7 @@ import pytest
 
 from storage.errors import InvalidConfig, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.stores.opening import open_objects
-from storage.stores.s3 import ATTEMPTS_MAX, S3Objects
+from storage.stores.s3 import REQUEST_ATTEMPTS_MAX, S3Objects
 from tests.storage.helpers import servers
 from tests.storage.helpers.lossy_proxy import Fault, LossyProxy, answer
 
@@ -53,7 +53,7 @@ async def test_a_put_whose_reply_is_lost_succeeds(store: S3Objects, proxy: Lossy
     assert all(b"if-none-match: *" in put.head.lower() for put in proxy.seen if b"PUT " in put.head)
 
 
-async def test_a_lost_reply_does_not_hide_that_another_was_first(
+async def test_after_a_lost_reply_an_earlier_object_is_still_a_conflict(
     store: S3Objects, proxy: LossyProxy
 ) -> None:
     await store.put("a", [b"first"])
@@ -65,7 +65,7 @@ async def test_a_lost_reply_does_not_hide_that_another_was_first(
     assert await store.get("a") == b"first"
 
 
-async def test_a_lost_reply_and_a_damaged_one_do_not_make_a_stranger_of_our_own_object(
+async def test_after_a_lost_and_a_damaged_reply_our_own_object_is_recognised(
     store: S3Objects, proxy: LossyProxy
 ) -> None:
     damaged = "ETag: x\r\nLast-Modified: Sun, 01 Nov 2026 00:00:00 GMT\r\n"
@@ -78,7 +78,7 @@ async def test_a_lost_reply_and_a_damaged_one_do_not_make_a_stranger_of_our_own_
 
 
 @pytest.mark.parametrize("reply", [CONFLICT, SLOW_DOWN, INTERNAL])
-async def test_a_put_is_repeated_when_the_store_asks_for_it(
+async def test_a_put_is_retried_when_the_store_asks_for_it(
     store: S3Objects, proxy: LossyProxy, reply: bytes
 ) -> None:
     proxy.faults.append(Fault("PUT ", answer=reply, times=2))
@@ -90,7 +90,7 @@ async def test_a_put_is_repeated_when_the_store_asks_for_it(
 
 
 @pytest.mark.parametrize("reply", [CONFLICT, SLOW_DOWN, INTERNAL])
-async def test_an_error_after_the_write_does_no_harm(
+async def test_an_error_after_the_write_is_retried_and_succeeds(
     store: S3Objects, proxy: LossyProxy, reply: bytes
 ) -> None:
     proxy.faults.append(Fault("PUT ", answer_after=reply))
@@ -108,12 +108,12 @@ async def test_a_put_gives_up_on_a_store_that_keeps_failing(
     with pytest.raises(StoreUnavailable, match="AWS_ENDPOINT_URL"):
         await store.put("a", [b"body"])
 
-    assert proxy.count("PUT ") >= ATTEMPTS_MAX
+    assert proxy.count("PUT ") >= REQUEST_ATTEMPTS_MAX
     with pytest.raises(ObjectMissing):
         await store.get("a")
 
 
-async def test_a_put_gives_up_on_a_store_that_refuses_what_is_not_there(
+async def test_a_put_gives_up_on_a_store_whose_conflict_names_no_object(
     store: S3Objects, proxy: LossyProxy
 ) -> None:
     proxy.faults.append(Fault("PUT ", answer=CONFLICT, times=-1))
@@ -122,7 +122,7 @@ async def test_a_put_gives_up_on_a_store_that_refuses_what_is_not_there(
         await store.put("a", [b"body"])
 
 
-async def test_a_store_that_hangs_is_given_up(
+async def test_a_call_to_a_store_that_hangs_times_out(
     proxy: LossyProxy, bucket: str, aws_environment: None
 ) -> None:
     store = S3Objects(
@@ -135,11 +135,11 @@ async def test_a_store_that_hangs_is_given_up(
     with pytest.raises(StoreUnavailable, match="TimeoutError"):
         await store.get("a")
 
-    assert proxy.count("PUT ") == ATTEMPTS_MAX
+    assert proxy.count("PUT ") == REQUEST_ATTEMPTS_MAX
 
 
 @pytest.mark.parametrize("fault", [{"lose_reply": True}, {"answer": SLOW_DOWN}, {"refuse": True}])
-async def test_reads_and_deletes_are_repeated(
+async def test_reads_and_deletes_are_retried(
     store: S3Objects, proxy: LossyProxy, fault: dict[str, bool]
 ) -> None:
     await store.put("a", [b"hello"])
@@ -154,7 +154,7 @@ async def test_reads_and_deletes_are_repeated(
     assert [batch async for batch in store.list("") if batch] == []
 
 
-async def test_a_reply_cut_in_the_middle_is_never_taken_for_the_object(
+async def test_a_truncated_reply_is_never_returned_as_the_object(
     store: S3Objects, proxy: LossyProxy
 ) -> None:
     await store.put("a", [b"hello"])
@@ -177,7 +177,7 @@ async def test_a_missing_bucket_is_not_a_missing_object(ministack: str) -> None:
 
 
 @pytest.mark.usefixtures("aws_environment")
-async def test_nobody_listening_says_what_to_check() -> None:
+async def test_a_refused_connection_says_what_to_check() -> None:
     [port] = servers.free_ports(1)
     store = S3Objects("bucket", endpoint=f"http://127.0.0.1:{port}", sleep=no_sleep)
 
@@ -185,7 +185,7 @@ async def test_nobody_listening_says_what_to_check() -> None:
         await store.get("a")
 
 
-async def test_the_endpoint_comes_from_the_environment(
+async def test_the_endpoint_is_taken_from_the_environment(
     ministack: str, bucket: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -204,7 +204,7 @@ def seaweed_bucket(seaweed: str) -> str:
     return name
 
 
-async def test_wrong_credentials_are_reported_as_such(
+async def test_wrong_credentials_are_reported(
     seaweed: str, seaweed_bucket: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
@@ -214,7 +214,7 @@ async def test_wrong_credentials_are_reported_as_such(
         await store.put("a", [b"x"])
 
 
-async def test_credentials_may_come_from_a_profile(
+async def test_credentials_can_come_from_a_profile(
     seaweed: str,
     seaweed_bucket: str,
     aws_environment: None,
@@ -236,7 +236,7 @@ async def test_credentials_may_come_from_a_profile(
     assert await store.get("a") == b"x"
 
 
-async def test_no_credentials_at_all_says_where_to_put_them(
+async def test_the_error_without_credentials_says_where_to_set_them(
     aws_environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -263,7 +263,7 @@ async def test_a_presigned_url_needs_no_credentials(
         assert (await client.get(url.partition("?")[0])).status_code == 403
 
 
-async def test_a_url_may_name_another_service_than_the_environment(
+async def test_a_url_can_override_endpoint_region_and_profile(
     ministack: str,
     bucket: str,
     aws_environment: None,
@@ -285,7 +285,7 @@ async def test_a_url_may_name_another_service_than_the_environment(
     await store.close()
 
 
-def test_what_a_url_asks_for_must_exist() -> None:
+def test_unknown_options_and_profiles_in_a_url_are_refused() -> None:
     for query in ("zone=1", "region", "region=a&&"):
         with pytest.raises(InvalidConfig, match="endpoint=…, region=…, profile=…"):
             open_objects(f"s3://bucket/prefix?{query}")

@@ -1,4 +1,4 @@
-"""Large files to S3, in parts, over bad wires: whole or not at all, and the same again is fine."""
+"""Large files to S3 in parts, over a lossy proxy: whole or not at all, and repeatable."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def proxy(ministack: str) -> AsyncIterator[LossyProxy]:
 async def store(
     proxy: LossyProxy, bucket: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> S3Objects:
-    # The smallest parts that S3 takes, and no file that fits one.
+    # The smallest parts that S3 accepts, and no file that fits into one.
     monkeypatch.setattr(s3, "PART_BYTES", 5 * MIB)
     monkeypatch.setattr(s3, "ONE_REQUEST_BYTES_MAX", 5 * MIB)
     return S3Objects(bucket, secrets.token_hex(8), endpoint=proxy.url, sleep=no_sleep)
@@ -52,7 +52,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_file_goes_in_parts(store: S3Objects, proxy: LossyProxy, file: Path) -> None:
+async def test_a_file_is_uploaded_in_parts(store: S3Objects, proxy: LossyProxy, file: Path) -> None:
     await store.put_file("a", file)
 
     assert await store.get("a") == file.read_bytes()
@@ -60,7 +60,7 @@ async def test_a_file_goes_in_parts(store: S3Objects, proxy: LossyProxy, file: P
 
 
 @pytest.mark.parametrize("what", ["partNumber=2", "POST "])
-async def test_a_request_whose_reply_is_lost_does_no_harm(
+async def test_a_file_is_put_although_the_reply_of_any_request_is_lost(
     store: S3Objects, proxy: LossyProxy, file: Path, what: str
 ) -> None:
     proxy.faults.append(Fault(what, lose_reply=True))
@@ -71,7 +71,7 @@ async def test_a_request_whose_reply_is_lost_does_no_harm(
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-async def test_an_error_after_the_parts_were_joined_does_no_harm(
+async def test_a_file_is_put_although_an_error_follows_the_completed_upload(
     store: S3Objects, proxy: LossyProxy, file: Path, skip: int
 ) -> None:
     proxy.faults.append(Fault("POST ", skip=skip, answer_after=INTERNAL))
@@ -82,7 +82,7 @@ async def test_an_error_after_the_parts_were_joined_does_no_harm(
 
 
 @pytest.mark.parametrize("what", ["partNumber=3", "uploadId="])
-async def test_a_file_of_which_a_part_never_arrives_is_no_object(
+async def test_a_file_with_a_missing_part_is_no_object(
     store: S3Objects, proxy: LossyProxy, file: Path, what: str
 ) -> None:
     proxy.faults.append(Fault(what, refuse=True, times=-1))
@@ -97,7 +97,7 @@ async def test_a_file_of_which_a_part_never_arrives_is_no_object(
     assert await store.get("a") == file.read_bytes()
 
 
-async def test_a_lost_reply_does_not_hide_that_another_was_first(
+async def test_after_a_lost_reply_an_earlier_object_is_still_a_conflict(
     store: S3Objects, proxy: LossyProxy, file: Path
 ) -> None:
     await store.put("a", [b"first"])

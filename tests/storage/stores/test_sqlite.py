@@ -1,4 +1,4 @@
-"""SQLite: several processes on one file, crashes, full disks, and callers that go away."""
+"""SQLite: several processes on one file, crashes, full disks, and cancelled callers."""
 
 import asyncio
 import resource
@@ -62,7 +62,7 @@ def open_store(path: Path, busy_s: float = 10) -> SqliteMetadata:
     return SqliteMetadata(path, lambda: f"v{next(versions)}", busy_s=busy_s)
 
 
-async def test_two_processes_that_race_for_a_counter_lose_nothing(path: Path) -> None:
+async def test_two_processes_that_increment_a_counter_lose_no_increment(path: Path) -> None:
     with program(COUNTER, str(path), "100") as one, program(COUNTER, str(path), "100") as two:
         printed = [process.communicate()[0].split() for process in (one, two)]
         assert (one.returncode, two.returncode) == (0, 0)
@@ -70,7 +70,7 @@ async def test_two_processes_that_race_for_a_counter_lose_nothing(path: Path) ->
     assert sorted(int(number) for numbers in printed for number in numbers) == list(range(1, 201))
 
 
-async def test_after_kill_9_every_acknowledged_write_is_there(path: Path) -> None:
+async def test_after_kill_9_every_acknowledged_write_is_stored(path: Path) -> None:
     acknowledged = killed_after(COUNTER, 50, str(path), "100000")
 
     store = open_store(path)
@@ -80,7 +80,7 @@ async def test_after_kill_9_every_acknowledged_write_is_there(path: Path) -> Non
     assert int(item.value) >= int(acknowledged[-1]) >= 50
 
 
-async def test_a_store_opened_again_holds_what_it_held(path: Path) -> None:
+async def test_a_reopened_store_has_its_items(path: Path) -> None:
     first = open_store(path)
     await first.transact([Put("topic/a", b"1", None)])
     await first.close()
@@ -91,7 +91,9 @@ async def test_a_store_opened_again_holds_what_it_held(path: Path) -> None:
     await second.close()
 
 
-async def test_a_file_that_another_holds_is_waited_for(store: SqliteMetadata, path: Path) -> None:
+async def test_a_write_waits_while_another_process_holds_the_file(
+    store: SqliteMetadata, path: Path
+) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.create_task(store.transact([Put("topic/a", b"1", None)]))
@@ -103,7 +105,7 @@ async def test_a_file_that_another_holds_is_waited_for(store: SqliteMetadata, pa
     assert await writing == {"topic/a": "v0"}
 
 
-async def test_a_file_that_another_keeps_is_given_up(path: Path) -> None:
+async def test_a_write_gives_up_when_another_process_keeps_the_file(path: Path) -> None:
     store = open_store(path, busy_s=0.01)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -117,7 +119,7 @@ async def test_a_file_that_another_keeps_is_given_up(path: Path) -> None:
     await store.close()
 
 
-async def test_one_conflict_in_a_group_does_not_spoil_the_others(store: SqliteMetadata) -> None:
+async def test_a_conflict_in_a_group_does_not_fail_the_others(store: SqliteMetadata) -> None:
     await store.transact([Put("topic/taken", b"", None)])
 
     results = await asyncio.gather(
@@ -142,7 +144,9 @@ async def test_a_later_write_of_a_group_sees_the_earlier_ones(store: SqliteMetad
     assert await asyncio.gather(first, second) == [{"topic/a": "v0"}, {"topic/a": "v1"}]
 
 
-async def test_a_value_that_sqlite_cannot_take_fails_alone(store: SqliteMetadata) -> None:
+async def test_a_value_that_sqlite_cannot_store_fails_only_its_own_transaction(
+    store: SqliteMetadata,
+) -> None:
     wrong = store.transact([Put("topic/b", b"", None), Put("topic/c", [], None)])  # type: ignore[arg-type]
     right = store.transact([Put("topic/a", b"1", None)])
 
@@ -153,9 +157,11 @@ async def test_a_value_that_sqlite_cannot_take_fails_alone(store: SqliteMetadata
     assert [key for key, _ in await store.list("topic/")] == ["topic/a"]
 
 
-async def test_a_full_disk_means_that_nothing_was_written(store: SqliteMetadata) -> None:
+async def test_a_full_disk_raises_store_unavailable_and_writes_nothing(
+    store: SqliteMetadata,
+) -> None:
     await store.transact([Put("topic/a", b"1", None)])
-    # The limit of pages is how SQLite lets anyone make a disk look full.
+    # SQLite treats its limit of pages like a full disk.
     store._writer._db.execute("PRAGMA max_page_count = 3")
 
     with pytest.raises(StoreUnavailable, match="full"):
@@ -166,7 +172,7 @@ async def test_a_full_disk_means_that_nothing_was_written(store: SqliteMetadata)
     await store.transact([Put("topic/b", b"x" * 100_000, None)])
 
 
-async def test_a_commit_that_breaks_half_way_is_unknown_to_all_who_shared_it(
+async def test_a_commit_that_fails_half_way_is_unknown_to_every_transaction_in_it(
     store: SqliteMetadata, path: Path
 ) -> None:
     await store.transact([Put("topic/a", b"1", None)])
@@ -185,7 +191,7 @@ async def test_a_commit_that_breaks_half_way_is_unknown_to_all_who_shared_it(
     await store.transact([Put("topic/after", b"works again", None)])
 
 
-async def test_closing_finishes_what_waits(path: Path) -> None:
+async def test_closing_finishes_waiting_transactions(path: Path) -> None:
     store = open_store(path)
     waiting = [
         asyncio.create_task(store.transact([Put(f"topic/{number}", b"", None)]))
@@ -217,10 +223,10 @@ def test_a_loop_that_ended_early_does_not_stop_the_writer(path: Path) -> None:
     asyncio.run(come_back())
 
 
-def test_whoever_else_makes_a_new_file_ready_is_waited_for(tmp_path: Path) -> None:
+def test_connecting_waits_while_another_process_sets_up_the_file(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
-        other.execute("BEGIN IMMEDIATE")  # For this, SQLite itself does not wait.
+        other.execute("BEGIN IMMEDIATE")  # SQLite itself does not wait for this.
         ending = Timer(0.1, other.rollback)
         ending.start()
         with closing(connect(path, 10.0)) as db:
@@ -228,7 +234,7 @@ def test_whoever_else_makes_a_new_file_ready_is_waited_for(tmp_path: Path) -> No
         ending.join()
 
 
-def test_a_file_that_stays_locked_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_connecting_to_a_file_that_stays_locked_gives_up(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("CREATE TABLE t (x)")

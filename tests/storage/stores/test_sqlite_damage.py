@@ -1,4 +1,4 @@
-"""Bits that flip in the SQLite file: no item is taken for another, and none vanishes unnoticed."""
+"""Flipped bits in the SQLite file: no item is mistaken for another, no loss goes unnoticed."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -31,7 +31,7 @@ def opened(path: Path) -> SqliteMetadata:
 async def filled(path: Path) -> None:
     store = opened(path)
     await store.transact([Put(key, f"value of {key}".encode(), None) for key in KEYS])
-    await store.close()  # Which moves everything into the one file.
+    await store.close()  # This moves everything into one file.
     assert not path.with_name(path.name + "-wal").exists()
 
 
@@ -43,7 +43,7 @@ async def problems(store: SqliteMetadata) -> list[str]:
 
 
 async def checks(store: SqliteMetadata) -> None:
-    """Look everything up, in every way: what is found must be what was written."""
+    """Read every item in every way; each found value must be the written one."""
     for key in KEYS:
         with suppress(Corrupt):
             item = await store.get(key)
@@ -54,7 +54,7 @@ async def checks(store: SqliteMetadata) -> None:
 
 
 @pytest.mark.parametrize("part", ["key", "value", "version"])
-async def test_a_bit_that_flips_in_a_row_is_noticed(tmp_path: Path, part: str) -> None:
+async def test_a_flipped_bit_in_a_row_is_detected(tmp_path: Path, part: str) -> None:
     path = tmp_path / "metadata.db"
     await filled(path)
     whole = path.read_bytes()
@@ -72,21 +72,21 @@ async def test_a_bit_that_flips_in_a_row_is_noticed(tmp_path: Path, part: str) -
             await store.close()
 
 
-async def test_a_key_that_flipped_does_not_hide_those_behind_it(tmp_path: Path) -> None:
+async def test_a_flipped_key_does_not_hide_the_keys_after_it(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     await filled(path)
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"head/0123456789abcdef00007", b"iead/0123456789abcdef00007"))
     store = opened(path)
 
-    # A range ends at what does not belong to it, so a list cannot tell.
+    # A range ends at the first key outside it, so a list cannot detect this.
     assert len(await store.list("head/0123456789abcdef/")) < len(KEYS)
     assert len([each async for some in store.every_item() for each in some]) == len(KEYS)
     assert "iead/0123456789abcdef/00007" in await problems(store)
     await store.close()
 
 
-async def test_a_damaged_row_is_not_handed_out_by_a_conflict(tmp_path: Path) -> None:
+async def test_a_conflict_does_not_return_a_damaged_row(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     await filled(path)
     with closing(sqlite3.connect(path)) as db, db:
@@ -96,7 +96,7 @@ async def test_a_damaged_row_is_not_handed_out_by_a_conflict(tmp_path: Path) -> 
     with pytest.raises(MetadataDamaged, match=r"head/0123456789abcdef/00003.*riacho fsck"):
         await store.transact([Put(KEYS[3], b"new", "other"), Put(KEYS[4], b"new", "version-0")])
 
-    # Who knows the version knows what was there, and puts it right.
+    # A writer that knows the version read the item before, and can overwrite it.
     await store.transact([Put(KEYS[3], b"new", "version-0")])
     assert (await store.list("head/0123456789abcdef/"))[3][1].value == b"new"
 
@@ -121,7 +121,7 @@ async def test_a_file_of_an_older_version_is_read_and_gets_checksums(tmp_path: P
     await other.close()
 
 
-async def test_an_older_version_may_use_the_file_as_well(tmp_path: Path) -> None:
+async def test_an_older_version_can_use_the_file_at_the_same_time(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.execute(OLD_TABLE)
@@ -139,7 +139,7 @@ async def test_an_older_version_may_use_the_file_as_well(tmp_path: Path) -> None
         await store.close()
 
 
-async def test_what_is_not_a_database_is_damaged_and_not_just_away(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_damaged_and_not_retryable(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     path.write_bytes(b"no database at all" * 1000)
 
@@ -150,7 +150,7 @@ async def test_what_is_not_a_database_is_damaged_and_not_just_away(tmp_path: Pat
     assert "backup" in str(caught.value)
 
 
-async def test_a_file_that_is_malformed_is_damaged_and_not_just_away(tmp_path: Path) -> None:
+async def test_a_malformed_file_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     store = opened(path)
     for number in range(200):

@@ -1,4 +1,4 @@
-"""SQLite: which writes wait for the disk, and what a power cut leaves of those that do not."""
+"""SQLite: which writes wait for the disk, and the items that survive a power cut."""
 
 import asyncio
 import shutil
@@ -34,7 +34,7 @@ async def store(path: Path) -> AsyncIterator[SqliteMetadata]:
 
 @pytest.fixture
 def levels(store: SqliteMetadata) -> list[int]:
-    """How far each commit waited for the disk."""
+    """The synchronous level of each commit."""
     found: list[int] = []
     db = store._writer._db
 
@@ -48,8 +48,10 @@ def levels(store: SqliteMetadata) -> list[int]:
     return found
 
 
-async def test_only_what_can_wait_does_not_flush(store: SqliteMetadata, levels: list[int]) -> None:
-    for turn in range(20):  # On the writer's thread at first, on ours when that is quick.
+async def test_only_writes_that_can_wait_skip_the_flush(
+    store: SqliteMetadata, levels: list[int]
+) -> None:
+    for turn in range(20):  # On the writer's thread at first, on the loop once that is quick.
         item = Put(f"{ITEM}{turn}", b"records", None, can_wait=True)
         version = (await store.transact([item]))[item.key]
         await store.transact([Put(f"{HEAD}{turn}", b"names it", None)])
@@ -59,7 +61,7 @@ async def test_only_what_can_wait_does_not_flush(store: SqliteMetadata, levels: 
     assert levels == [NORMAL, FULL] * 40
 
 
-async def test_what_cannot_wait_flushes_for_its_whole_transaction(
+async def test_a_write_that_cannot_wait_flushes_its_whole_transaction(
     store: SqliteMetadata, levels: list[int]
 ) -> None:
     await store.transact([Put(ITEM, b"", None, can_wait=True), Put(HEAD, b"", None)])
@@ -67,8 +69,10 @@ async def test_what_cannot_wait_flushes_for_its_whole_transaction(
     assert levels == [FULL]
 
 
-async def test_a_group_flushes_if_one_of_it_must(store: SqliteMetadata, levels: list[int]) -> None:
-    with store._writer._lock:  # So that they wait for each other.
+async def test_a_group_flushes_if_one_of_its_writes_cannot_wait(
+    store: SqliteMetadata, levels: list[int]
+) -> None:
+    with store._writer._lock:  # So that they gather in one group.
         writes = [
             asyncio.ensure_future(store.transact([Put(f"{ITEM}{n}", b"", None, can_wait=n != 3)]))
             for n in range(6)
@@ -82,10 +86,10 @@ async def test_a_group_flushes_if_one_of_it_must(store: SqliteMetadata, levels: 
     assert len(levels) <= 2, "the first may have been taken alone"
 
 
-async def test_after_a_power_cut_nothing_is_named_that_is_not_there(
+async def test_after_a_power_cut_no_head_exists_without_its_batch(
     store: SqliteMetadata, path: Path, tmp_path: Path
 ) -> None:
-    """Whatever part of the log is on the disk: a head is never there without its batch."""
+    """This holds for any part of the write-ahead log that reached the disk."""
     for turn in range(6):
         await store.transact([Put(f"{ITEM}{turn}", b"r" * 3000, None, can_wait=True)])
         await store.transact([Put(f"{HEAD}{turn}", b"h" * 2000, None)])
@@ -105,11 +109,11 @@ async def test_after_a_power_cut_nothing_is_named_that_is_not_there(
 
 
 def what_is_there(path: Path) -> tuple[int, int]:
-    """Return how many batches, and how many heads, beginning with the first."""
+    """Return the number of batches and of heads, counted from the first."""
     with sqlite3.connect(path) as db:
         try:
             rows = db.execute("SELECT collection, rest FROM item").fetchall()
-        except sqlite3.OperationalError:  # Not even the table.
+        except sqlite3.OperationalError:  # The table does not exist yet.
             rows = []
     db.close()
     names = {f"{collection}/{rest}" for collection, rest in rows}

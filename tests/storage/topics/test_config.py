@@ -1,4 +1,4 @@
-"""Topic configuration: every key, what it takes, and what a mistake is called."""
+"""Topic configuration: every key, its valid values, and the errors for others."""
 
 from contextlib import suppress
 
@@ -68,13 +68,13 @@ def test_every_setting_is_in_both_tables_and_its_default_is_valid() -> None:
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_accepts(name: str) -> None:
+def test_valid_values_are_accepted(name: str) -> None:
     for value, stored in ACCEPTED[name].items():
         assert parse_config({name: value}) == {name: stored}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refuses_and_names_the_key(name: str) -> None:
+def test_invalid_values_are_refused_with_the_name_of_the_key(name: str) -> None:
     for value, message in REFUSED[name].items():
         with pytest.raises(InvalidConfig) as refusal:
             parse_config({name: value})
@@ -96,13 +96,13 @@ def test_an_unknown_key_is_refused_with_a_hint() -> None:
 
 @some
 @given(st.sampled_from(sorted(SETTINGS)), st.text() | st.integers() | st.floats())
-def test_any_value_is_stored_so_that_it_parses_again_or_refused(name: str, value: object) -> None:
+def test_any_value_is_refused_or_stored_so_that_it_parses_again(name: str, value: object) -> None:
     with suppress(InvalidConfig):
         parsed = parse_config({name: value})
         assert parse_config(parsed) == parsed
 
 
-def test_what_was_not_given_has_its_default() -> None:
+def test_settings_that_were_not_given_have_their_defaults() -> None:
     config = TopicConfig({"retention.ms": "5", "compression.type": "zstd"})
 
     assert config["retention.ms"] == "5"
@@ -122,7 +122,7 @@ def test_what_was_not_given_has_its_default() -> None:
     assert other.is_compacted
 
 
-def test_what_replication_asks_for() -> None:
+def test_replication_settings_are_parsed() -> None:
     config = TopicConfig(
         parse_config(
             {

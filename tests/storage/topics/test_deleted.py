@@ -1,4 +1,4 @@
-"""Heads that an interrupted create or delete leaves behind are found, and only those."""
+"""Heads left behind by an interrupted create or delete are found, and no others."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ CONFIG = {"lane.partitions": 1}
 
 
 class Breaking(FaultyMetadata):
-    """A table that cannot be reached any more after some transactions."""
+    """A table that becomes unreachable after a number of transactions."""
 
     left = 1000
 
@@ -51,7 +51,9 @@ async def remove(table: MemoryMetadata, gone: GoneTopic, *, is_topic: bool = Fal
 
 
 @pytest.mark.parametrize("lanes", [98, 99, 100, 198, 199, 200, 201, LANES])
-async def test_a_topic_of_many_lanes_leaves_nothing_when_it_is_made_and_deleted(lanes: int) -> None:
+async def test_creating_and_deleting_a_topic_of_many_lanes_leaves_nothing_behind(
+    lanes: int,
+) -> None:
     table = new_metadata()
     topics = topics_of(FaultyMetadata(table))
     topic = await topics.create("t", partitions=lanes, config=CONFIG)
@@ -66,7 +68,7 @@ async def test_a_topic_of_many_lanes_leaves_nothing_when_it_is_made_and_deleted(
 
 
 @pytest.mark.parametrize("transactions", [1, 2, 3])
-async def test_heads_of_a_topic_that_never_came_to_be_are_found(transactions: int) -> None:
+async def test_heads_of_an_interrupted_creation_are_found_and_removed(transactions: int) -> None:
     table = new_metadata()
     metadata = Breaking(table)
     metadata.left = transactions
@@ -82,7 +84,7 @@ async def test_heads_of_a_topic_that_never_came_to_be_are_found(transactions: in
 
 
 @pytest.mark.parametrize("transactions", [1, 2, 3])
-async def test_heads_of_a_topic_whose_deletion_was_cut_off_are_found(transactions: int) -> None:
+async def test_heads_of_an_interrupted_deletion_are_found_and_removed(transactions: int) -> None:
     table = new_metadata()
     metadata = Breaking(table)
     topics = topics_of(metadata)
@@ -98,12 +100,12 @@ async def test_heads_of_a_topic_whose_deletion_was_cut_off_are_found(transaction
     assert await table.list("gone/") == []
 
 
-async def test_who_makes_a_topic_slowly_and_who_removes_it_do_not_both_win() -> None:
+async def test_a_slow_creation_fails_if_a_sweeper_removed_its_heads() -> None:
     table = new_metadata()
     swept: list[int] = []
 
     class Slow(FaultyMetadata):
-        """A table whose user is so slow that the sweeper comes before the last transaction."""
+        """A table on which the sweeper runs before the creator's last transaction."""
 
         async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
             if any(op.key == keys.topic("t") for op in ops):
@@ -121,7 +123,7 @@ async def test_who_makes_a_topic_slowly_and_who_removes_it_do_not_both_win() -> 
     assert topic.partition_count == LANES
 
 
-async def test_a_sweeper_that_is_slower_than_the_maker_takes_no_head_of_the_topic() -> None:
+async def test_a_slow_sweeper_removes_no_head_of_a_created_topic() -> None:
     table = new_metadata()
     about_to_remove, is_made = asyncio.Event(), asyncio.Event()
     sweeping: list[asyncio.Task[int]] = []
@@ -136,7 +138,7 @@ async def test_a_sweeper_that_is_slower_than_the_maker_takes_no_head_of_the_topi
         return await table.transact(ops)
 
     class Slow(FaultyMetadata):
-        """A table whose user finds, at its last transaction, that a sweeper has begun."""
+        """A table on which a sweeper starts before the creator's last transaction."""
 
         async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
             if any(op.key == keys.topic("t") for op in ops) and not sweeping:
@@ -155,7 +157,7 @@ async def test_a_sweeper_that_is_slower_than_the_maker_takes_no_head_of_the_topi
     assert len(await table.get_many(names)) == LANES
 
 
-async def test_what_is_a_topic_after_all_keeps_its_heads() -> None:
+async def test_heads_of_an_existing_topic_are_not_removed() -> None:
     table = new_metadata()
     metadata = Breaking(table)
     metadata.left = 3
@@ -168,7 +170,7 @@ async def test_what_is_a_topic_after_all_keeps_its_heads() -> None:
     assert await remove(table, gone) == 0
 
 
-async def test_two_who_remove_the_same_get_in_each_others_way_and_nothing_else() -> None:
+async def test_two_sweepers_of_the_same_heads_conflict_and_remove_them_once() -> None:
     table = new_metadata()
     metadata = Breaking(table)
     metadata.left = 2

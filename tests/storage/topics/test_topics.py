@@ -1,4 +1,4 @@
-"""Topics: created once, altered and deleted by many, over a table that loses replies."""
+"""Topics: created once, altered and deleted by many processes, while replies are lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,8 +30,8 @@ from storage.stores.memory import MemoryMetadata
 from storage.stores.metadata import MetadataStore, Op, Put, Versioned
 from storage.topics import items as topic_items
 from storage.topics.topics import (
-    CHANGE_ATTEMPTS_MAX,
     PARTITIONS_MAX,
+    TOPIC_ATTEMPTS_MAX,
     Topic,
     Topics,
     parse_topic_name,
@@ -40,7 +40,14 @@ from tests.examples import few, some
 from tests.storage.helpers.damage import check_gives_a_value_or_corrupt, check_notices_damage
 from tests.storage.helpers.faults import Fault, FaultyMetadata, random_faults
 from tests.storage.helpers.logs import run_of
-from tests.storage.helpers.worlds import Clock, new_ids, new_metadata, new_runtime, turns
+from tests.storage.helpers.worlds import (
+    Clock,
+    commit_run,
+    new_ids,
+    new_metadata,
+    new_runtime,
+    turns,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +79,7 @@ async def head_of(metadata: MetadataStore, topic: Topic, lane: int) -> heads.Hea
 
 
 async def widths(metadata: MetadataStore, topic: Topic) -> list[int]:
-    """Return how many partitions the heads of all lanes have."""
+    """Return the number of partitions in the head of each lane."""
     found = await metadata.list(f"head/{topic.topic_id.hex()}/")
     return [heads.decode(item.value).partition_count for _, item in found]
 
@@ -81,12 +88,12 @@ async def widths(metadata: MetadataStore, topic: Topic) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-1", "...", "x" * 249])
-def test_a_name_by_kafkas_rules_is_taken(name: str) -> None:
+def test_a_name_by_kafkas_rules_is_accepted(name: str) -> None:
     assert parse_topic_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "é", "a\n", "٣"])
-def test_another_name_is_refused(name: str) -> None:
+def test_a_name_against_kafkas_rules_is_refused(name: str) -> None:
     with pytest.raises(InvalidTopic):
         parse_topic_name(name)
 
@@ -113,7 +120,7 @@ async def test_a_new_topic_has_its_heads_and_its_item() -> None:
     assert [topic.lane_of(p) for p in (0, 63, 64, 129)] == [(0, 0), (0, 63), (1, 0), (2, 1)]
 
 
-async def test_what_is_wrong_with_a_new_topic_is_said() -> None:
+async def test_the_error_says_what_is_wrong_with_a_new_topic() -> None:
     topics = new_topics(new_metadata())
 
     for partitions in (0, -1, PARTITIONS_MAX + 1):
@@ -131,7 +138,7 @@ async def test_what_is_wrong_with_a_new_topic_is_said() -> None:
     assert await topics.all() == []
 
 
-async def test_a_name_is_given_once() -> None:
+async def test_a_name_can_be_taken_only_once() -> None:
     metadata = new_metadata()
     mine, theirs = (new_topics(FaultyMetadata(metadata), seed=n) for n in range(2))
 
@@ -149,7 +156,7 @@ async def test_a_name_is_given_once() -> None:
 @UNANSWERED
 @pytest.mark.parametrize("lanes", [1, 250])
 @pytest.mark.parametrize("chunk", [0, 1, 2])
-async def test_an_unanswered_creation_is_recognised_or_repeated(
+async def test_an_unanswered_creation_is_recognised_or_retried(
     fault: Fault, lanes: int, chunk: int
 ) -> None:
     metadata = FaultyMetadata(new_metadata())
@@ -163,7 +170,7 @@ async def test_an_unanswered_creation_is_recognised_or_repeated(
     assert await widths(metadata, topic) == [1] * lanes
 
 
-async def test_an_unanswered_creation_that_somebody_else_won_is_refused() -> None:
+async def test_an_unanswered_creation_is_refused_if_another_process_created_the_topic() -> None:
     metadata = FaultyMetadata(new_metadata())
     topics, theirs = new_topics(metadata), new_topics(metadata.inner, seed=1)
     metadata.faults = ["request lost"]
@@ -177,7 +184,7 @@ async def test_an_unanswered_creation_that_somebody_else_won_is_refused() -> Non
     assert (await topics.read("t")).partition_count == 7
 
 
-async def test_a_creation_that_stays_unanswered_is_not_reported_as_undone() -> None:
+async def test_a_creation_that_is_never_answered_has_an_unknown_outcome() -> None:
     metadata = FaultyMetadata(new_metadata(), lambda: "request lost")
     topics = new_topics(metadata)
 
@@ -191,7 +198,7 @@ async def test_a_creation_that_stays_unanswered_is_not_reported_as_undone() -> N
         await topics.create("t")
 
 
-async def test_a_topic_may_have_more_lanes_than_a_transaction_has_places() -> None:
+async def test_a_topic_can_have_more_lanes_than_a_transaction_has_ops() -> None:
     metadata = new_metadata()
     topics = new_topics(metadata)
 
@@ -207,10 +214,10 @@ async def test_a_topic_may_have_more_lanes_than_a_transaction_has_places() -> No
     assert await topics.all() == []
 
 
-# Looking
+# Reading
 
 
-async def test_what_was_read_lately_is_not_read_again() -> None:
+async def test_a_recently_read_topic_is_not_read_again() -> None:
     metadata, clock = FaultyMetadata(new_metadata()), Clock()
     topics, theirs = new_topics(metadata, clock=clock), new_topics(metadata.inner)
     made = await topics.create("t")
@@ -225,7 +232,7 @@ async def test_what_was_read_lately_is_not_read_again() -> None:
     assert metadata.calls["get"] == 2
 
 
-async def test_all_who_ask_at_once_share_one_read_and_go_on_in_their_order() -> None:
+async def test_concurrent_callers_share_one_read_and_continue_in_order() -> None:
     metadata, clock = FaultyMetadata(new_metadata()), Clock()
     await new_topics(metadata).create("t")
     topics = new_topics(metadata, clock=clock)
@@ -246,7 +253,7 @@ async def test_all_who_ask_at_once_share_one_read_and_go_on_in_their_order() -> 
     assert order == list(range(10))
 
 
-async def test_a_failed_look_is_not_remembered() -> None:
+async def test_a_failed_read_is_not_cached() -> None:
     metadata = FaultyMetadata(new_metadata())
     topics = new_topics(metadata)
     with pytest.raises(UnknownTopicOrPartition, match="no topic 't'; create it"):
@@ -259,7 +266,7 @@ async def test_a_failed_look_is_not_remembered() -> None:
     assert (await topics.get("t")).name == "t"
 
 
-async def test_lists_all_topics_by_name_over_any_number_of_pages() -> None:
+async def test_all_topics_are_listed_by_name_over_any_number_of_pages() -> None:
     topics = new_topics(new_metadata())
     names = [f"topic-{number:04d}" for number in range(1001)]
     for name in reversed(names):
@@ -279,12 +286,12 @@ async def test_a_partition_outside_the_topic_is_unknown() -> None:
 # Altering
 
 
-async def test_partitions_are_added_behind_the_others() -> None:
+async def test_partitions_are_added_after_the_others() -> None:
     metadata = new_metadata()
     topics = new_topics(metadata)
     topic = await topics.create("t", partitions=3, config={"lane.partitions": 4})
     lane = Lane(topic.topic_id, 0, new_runtime(metadata))
-    await lane.commit([run_of(bytes(16), {2: 5})], 1000.0)
+    await commit_run(lane, run_of(bytes(16), {2: 5}))
 
     for count, expected in [(4, [4]), (4, [4]), (5, [4, 1]), (13, [4, 4, 4, 1])]:
         topic = await topics.alter("t", partitions=count)
@@ -316,7 +323,7 @@ async def test_settings_change_and_return_to_their_defaults() -> None:
         await topics.alter("other", partitions=3)
 
 
-async def test_changes_of_several_processes_all_happen() -> None:
+async def test_concurrent_changes_of_several_processes_are_all_applied() -> None:
     metadata = new_metadata()
     names = ["retention.ms", "segment.ms", "delete.retention.ms", "max.message.bytes"]
     several = [new_topics(FaultyMetadata(metadata), seed=n) for n in range(4)]
@@ -340,7 +347,7 @@ async def test_changes_of_several_processes_all_happen() -> None:
 
 
 @UNANSWERED
-async def test_an_unanswered_change_is_repeated(fault: Fault) -> None:
+async def test_an_unanswered_change_is_retried(fault: Fault) -> None:
     metadata = FaultyMetadata(new_metadata())
     topics = new_topics(metadata)
     await topics.create("t")
@@ -353,7 +360,7 @@ async def test_an_unanswered_change_is_repeated(fault: Fault) -> None:
     assert await widths(metadata, topic) == [64, 64, 2]
 
 
-async def test_a_change_that_stays_unanswered_is_not_reported_as_undone() -> None:
+async def test_a_change_that_is_never_answered_has_an_unknown_outcome() -> None:
     metadata = FaultyMetadata(new_metadata())
     topics = new_topics(metadata)
     await topics.create("t")
@@ -363,7 +370,7 @@ async def test_a_change_that_stays_unanswered_is_not_reported_as_undone() -> Non
         await topics.alter("t", partitions=2)
 
 
-async def test_a_change_that_always_comes_second_waits_longer_each_time_and_gives_up() -> None:
+async def test_a_change_that_loses_every_race_backs_off_longer_each_time_and_gives_up() -> None:
     metadata = FaultyMetadata(new_metadata())
     topics, theirs = new_topics(metadata), new_topics(metadata.inner, seed=1)
     await topics.create("t")
@@ -381,13 +388,13 @@ async def test_a_change_that_always_comes_second_waits_longer_each_time_and_give
     with pytest.raises(Contended):
         await new_topics(Hasty(metadata.inner), back_off=back_off).alter("t", partitions=2)
 
-    assert waits == list(range(1, CHANGE_ATTEMPTS_MAX))
+    assert waits == list(range(1, TOPIC_ATTEMPTS_MAX))
 
 
 # Deleting
 
 
-async def test_a_deleted_topic_leaves_nothing_to_commit_to() -> None:
+async def test_a_deleted_topic_has_no_head_to_commit_to() -> None:
     metadata = new_metadata()
     topics = new_topics(metadata)
     made = await topics.create("t", partitions=65)
@@ -401,7 +408,7 @@ async def test_a_deleted_topic_leaves_nothing_to_commit_to() -> None:
     assert await widths(metadata, made) == []
 
 
-async def test_a_topic_made_anew_is_another_topic() -> None:
+async def test_a_recreated_topic_is_another_topic() -> None:
     metadata = new_metadata()
     topics = new_topics(metadata)
     first = await topics.create("t")
@@ -413,12 +420,12 @@ async def test_a_topic_made_anew_is_another_topic() -> None:
 
     assert second.topic_id != first.topic_id
     with pytest.raises(UnknownTopicOrPartition):
-        await lane.commit([run_of(bytes(16), {0: 1})], 1000.0)
+        await commit_run(lane, run_of(bytes(16), {0: 1}))
 
 
 @UNANSWERED
 @pytest.mark.parametrize("lanes", [1, 99, 250])
-async def test_an_unanswered_deletion_takes_every_head_along(fault: Fault, lanes: int) -> None:
+async def test_an_unanswered_deletion_removes_every_head(fault: Fault, lanes: int) -> None:
     metadata = FaultyMetadata(new_metadata())
     topics = new_topics(metadata)
     made = await topics.create("t", partitions=lanes, config={"lane.partitions": 1})
@@ -431,7 +438,7 @@ async def test_an_unanswered_deletion_takes_every_head_along(fault: Fault, lanes
     assert await widths(metadata, made) == []
 
 
-async def test_a_topic_that_somebody_made_meanwhile_is_not_deleted_instead() -> None:
+async def test_a_retried_deletion_does_not_delete_a_recreated_topic() -> None:
     metadata = FaultyMetadata(new_metadata())
     topics, theirs = new_topics(metadata), new_topics(metadata.inner, seed=1)
     made = await topics.create("t")
@@ -446,7 +453,7 @@ async def test_a_topic_that_somebody_made_meanwhile_is_not_deleted_instead() -> 
 
 
 @pytest.mark.parametrize("lanes", [20, 150])
-async def test_a_topic_that_is_written_to_all_the_time_can_be_deleted(lanes: int) -> None:
+async def test_a_topic_under_constant_writes_can_be_deleted(lanes: int) -> None:
     table = new_metadata()
     made = await new_topics(table).create("t", partitions=lanes, config={"lane.partitions": 1})
     busy = Busy(table, made)
@@ -458,7 +465,7 @@ async def test_a_topic_that_is_written_to_all_the_time_can_be_deleted(lanes: int
 
 
 class Busy(FaultyMetadata):
-    """A table in which some head changes whenever heads were read, as long as there are two."""
+    """A table in which a head changes after every read of heads, while there are two."""
 
     def __init__(self, inner: MemoryMetadata, topic: Topic) -> None:
         super().__init__(inner)
@@ -475,7 +482,7 @@ class Busy(FaultyMetadata):
         return found
 
 
-async def test_a_deletion_is_done_though_the_store_goes_away_before_the_heads_are() -> None:
+async def test_a_deletion_succeeds_even_if_its_heads_cannot_be_removed_yet() -> None:
     metadata = FaultyMetadata(new_metadata())
     topics = new_topics(metadata)
     await topics.create("t", partitions=150, config={"lane.partitions": 1})
@@ -485,11 +492,11 @@ async def test_a_deletion_is_done_though_the_store_goes_away_before_the_heads_ar
     assert await topics.all() == []
 
 
-# Chaos, and bytes
+# Random faults, and stored bytes
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_under_random_faults_a_topic_and_its_heads_agree(seed: int) -> None:
+async def test_a_topic_and_its_heads_agree_under_random_faults(seed: int) -> None:
     table = new_metadata()
     several = [
         new_topics(FaultyMetadata(table, random_faults(seed * 7 + n, 0.3)), seed=seed * 7 + n)
@@ -522,7 +529,7 @@ async def test_under_random_faults_a_topic_and_its_heads_agree(seed: int) -> Non
 
 @few
 @given(st.integers(1, 500), st.data())
-def test_the_item_of_a_topic_notices_any_damage(partitions: int, data: st.DataObject) -> None:
+def test_damage_to_the_item_of_a_topic_is_detected(partitions: int, data: st.DataObject) -> None:
     stored = topic_items.StoredTopic(bytes(16), partitions, 1, {"retention.ms": "5"}, 123)
     whole = topic_items.encode(stored)
 
@@ -540,7 +547,7 @@ def test_any_bytes_are_a_topic_or_corrupt(anything: bytes) -> None:
     check_gives_a_value_or_corrupt(lambda b: topic_items.decode("t", Versioned(b, "v")), sealed)
 
 
-def test_a_topic_item_says_which_topic_is_damaged() -> None:
+def test_the_error_for_a_damaged_item_names_the_topic() -> None:
     with pytest.raises(Corrupt, match="topic 'orders'"):
         topic_items.decode("orders", Versioned(frames.seal(b"RTP1", b"\x90"), "v"))
 
@@ -565,7 +572,7 @@ async def test_lanes_are_spread_over_the_zones() -> None:
     assert sorted(name for lane in replicas for name in lane) == [*"aaaabbbbcccc"]
 
 
-async def test_replicas_are_named_anew_and_the_old_ones_stay_until_the_new_ones_are_ready() -> None:
+async def test_new_replicas_come_first_and_old_ones_stay_until_those_are_in_sync() -> None:
     metadata = new_metadata()
     topics = new_topics(metadata, zones="abcd")
     await topics.create("t", partitions=2, replication_factor=4, config={"lane.partitions": 1})
@@ -580,7 +587,7 @@ async def test_replicas_are_named_anew_and_the_old_ones_stay_until_the_new_ones_
     assert await replicas_of(metadata, again) == replicas
 
 
-async def test_more_replicas_are_added_to_those_there_are() -> None:
+async def test_a_higher_replication_factor_adds_replicas_to_the_existing_ones() -> None:
     metadata = new_metadata()
     topics = new_topics(metadata)
     topic = await topics.create("t", config={"lane.partitions": 1}, partitions=3)
@@ -597,7 +604,7 @@ async def test_more_replicas_are_added_to_those_there_are() -> None:
         assert head.isr == 1
 
 
-async def test_what_is_wrong_with_replicas_is_said() -> None:
+async def test_the_error_says_what_is_wrong_with_replicas() -> None:
     topics = new_topics(new_metadata())
     await topics.create("t", replication_factor=2, config={"min.insync.replicas": 2})
 
@@ -613,7 +620,7 @@ async def test_what_is_wrong_with_replicas_is_said() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_replicas_are_named_while_commits_and_lost_replies_come_in_between(seed: int) -> None:
+async def test_replicas_are_changed_despite_random_faults(seed: int) -> None:
     metadata = FaultyMetadata(new_metadata())
     topics = new_topics(metadata)
     topic = await topics.create("t", partitions=3, config={"lane.partitions": 1})

@@ -1,4 +1,4 @@
-"""States of a zone: what probes make of it."""
+"""The state of a zone, as results of probes change it."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ def after(*probes: Probe, item: ZoneItem = START) -> ZoneItem:
     return item
 
 
-def test_some_failures_in_a_row_take_a_zone_offline_and_some_good_probes_bring_it_back() -> None:
+def test_two_failed_probes_take_a_zone_offline_and_two_good_ones_bring_it_back() -> None:
     assert after(BAD, GOOD, BAD, GOOD).state == "online"
     offline = after(GOOD, BAD, BAD)
     assert (offline.state, offline.since_ms, offline.reason) == (
@@ -35,19 +35,19 @@ def test_some_failures_in_a_row_take_a_zone_offline_and_some_good_probes_bring_i
     assert (back.state, back.reason, back.is_whole) == ("online", "", True)
 
 
-def test_a_zone_without_its_marker_has_lost_everything_at_once() -> None:
+def test_a_zone_without_its_marker_is_wiped_at_once() -> None:
     for before in ((), (BAD, BAD), (GOOD, BAD)):
         wiped = after(*before, WIPED)
         assert (wiped.state, wiped.is_whole, wiped.marker) == ("wiped", False, "")
         assert after(GOOD, GOOD, item=wiped).state == "wiped"
         online = left_every_isr(wiped, 9000)
         assert (online.state, online.is_whole, online.since_ms) == ("online", False, 9000)
-        # Until it has everything back, to fail means to begin anew.
+        # Until its objects are restored, a zone that fails counts as wiped again.
         assert after(BAD, BAD, GOOD, GOOD, item=online).state == "wiped"
         assert after(BAD, BAD, GOOD, GOOD, item=restored(online)).state == "online"
 
 
-def test_what_was_lost_stays_told() -> None:
+def test_the_count_of_lost_objects_survives_a_restore() -> None:
     behind = ZoneItem(name="a", is_whole=False, resync=ResyncStatus(lanes_behind=3, error="slow"))
     assert restored(behind).resync is None
     lost = ZoneItem(name="a", resync=ResyncStatus(lanes_behind=3, lost=2, error="slow"))
@@ -56,7 +56,7 @@ def test_what_was_lost_stays_told() -> None:
 
 
 @given(st.lists(st.sampled_from([GOOD, BAD, WIPED]), max_size=12), st.data())
-def test_any_item_survives_storage_and_damage_is_noticed(
+def test_any_item_is_stored_and_read_back_and_damage_is_detected(
     probes: list[Probe], data: st.DataObject
 ) -> None:
     item = after(*probes)

@@ -1,4 +1,4 @@
-"""Zones: a copy in each, and a read from whichever gives it."""
+"""Zones: puts write a copy to each, reads are answered by any."""
 
 import pytest
 
@@ -17,28 +17,35 @@ def two_zones() -> tuple[TestObjects, TestObjects, Zones]:
     return a, b, Zones({"a": a, "b": b})
 
 
-async def test_puts_a_copy_in_every_named_zone() -> None:
+async def test_a_put_writes_a_copy_to_every_named_zone() -> None:
     a, b, zones = two_zones()
 
-    await zones.put("x", [b"12", b"3"], ["a", "b"])
+    assert await zones.put_widely("x", [b"12", b"3"], ["a", "b"]) == ["a", "b"]
 
     assert await a.get("x") == await b.get("x") == b"123"
 
 
-@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["b", "a"]])
-async def test_a_zone_that_fails_a_put_fails_it_with_its_own_error(names: list[str]) -> None:
+@pytest.mark.parametrize("hopeful", [[], ["b"]])
+async def test_a_put_fails_with_the_error_of_a_required_zone(hopeful: list[str]) -> None:
     a, _, zones = two_zones()
     a.failing_puts = 1
 
     with pytest.raises(StoreUnavailable, match="rocks"):
-        await zones.put("x", [b"123"], names)
+        await zones.put_widely("x", [b"123"], ["a"], hopeful)
 
 
-async def test_reads_from_the_next_zone_if_one_has_lost_it_or_is_away() -> None:
+async def test_a_put_succeeds_if_one_required_zone_holds_it() -> None:
+    a, _, zones = two_zones()
+    a.failing_puts = 1
+
+    assert await zones.put_widely("x", [b"123"], ["a", "b"]) == ["b"]
+
+
+async def test_a_read_tries_the_next_zone_if_one_lost_the_object_or_fails() -> None:
     a, b, zones = two_zones()
     await b.put("x", [b"123"])
 
-    assert await zones.get("x", ["a", "b"]) == b"123"
+    assert await zones.get_as("x", ["a", "b"], bytes) == b"123"
     b.failing_reads, a.failing_reads = 0, 1
     assert await zones.get_ranges("x", [(1, 2)], ["a", "b"]) == [b"2"]
 
@@ -47,33 +54,33 @@ async def test_an_object_is_missing_only_if_every_zone_says_so() -> None:
     a, b, zones = two_zones()
 
     with pytest.raises(ObjectMissing):
-        await zones.get("x", ["a", "b"])
+        await zones.get_as("x", ["a", "b"], bytes)
     b.failing_reads = 1
     with pytest.raises(StoreUnavailable):
-        await zones.get("x", ["a", "b"])
+        await zones.get_as("x", ["a", "b"], bytes)
     a.failing_reads = 1
     with pytest.raises(StoreUnavailable):
         await zones.get_ranges("x", [(0, 1)], ["a", "b"])
 
 
-async def test_a_zone_that_is_not_configured_counts_as_away() -> None:
+async def test_a_zone_that_is_not_configured_counts_as_unavailable() -> None:
     a, _, zones = two_zones()
     await a.put("x", [b"123"])
 
-    assert await zones.get("x", ["c", "a"]) == b"123"
+    assert await zones.get_as("x", ["c", "a"], bytes) == b"123"
     with pytest.raises(StoreUnavailable, match="'c' is not configured"):
-        await zones.get("x", ["c"])
+        await zones.get_as("x", ["c"], bytes)
     with pytest.raises(StoreUnavailable, match="no zone"):
-        await zones.get("x", [])
+        await zones.get_as("x", [], bytes)
     assert zones.names == ("a", "b")
 
 
-def test_there_must_be_a_zone() -> None:
+def test_zones_cannot_be_empty() -> None:
     with pytest.raises(InvalidConfig):
         Zones({})
 
 
-async def test_every_zone_has_a_result_of_its_own() -> None:
+async def test_every_zone_has_its_own_result() -> None:
     zones = FailingZones()
     zones["b"].mode = "denied"
     zones["c"].mode = "hanging"
@@ -92,7 +99,7 @@ async def test_every_zone_has_a_result_of_its_own() -> None:
     assert await zones["a"].keys() == {"x"}
 
 
-async def test_a_straggler_goes_on_when_nobody_waits_any_more() -> None:
+async def test_a_slow_put_continues_after_its_caller_stopped_waiting() -> None:
     _, b, zones = two_zones()
     b.hold_puts = True
     puts = zones.start("x", [b"123"], ["a", "b"])
@@ -107,7 +114,7 @@ async def test_a_straggler_goes_on_when_nobody_waits_any_more() -> None:
     assert await b.get("x") == b"123"
 
 
-async def test_what_is_left_behind_is_bounded_and_the_oldest_is_given_up() -> None:
+async def test_bytes_of_slow_puts_are_bounded_and_the_oldest_is_cancelled() -> None:
     a, b, _ = two_zones()
     zones = Zones({"a": a, "b": b}, left_behind_bytes_max=20)
     b.hold_puts = True
@@ -123,21 +130,20 @@ async def test_what_is_left_behind_is_bounded_and_the_oldest_is_given_up() -> No
     assert not any(puts.running for puts in flights)
 
 
-async def test_a_put_that_fails_in_one_zone_does_not_wait_for_the_others() -> None:
-    zones = FailingZones("ab")
-    zones["a"].mode, zones["b"].mode = "hanging", "full"
-
-    with pytest.raises(StoreUnavailable, match="no space"):
-        await zones.put("x", [b"123"], ["a", "b"])
-
-
-async def test_a_put_into_a_zone_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.zones.zones.PUT_S_MAX", 0.01)
+async def test_a_put_does_not_wait_for_a_hopeful_zone() -> None:
     zones = FailingZones("ab")
     zones["b"].mode = "hanging"
 
-    with pytest.raises(StoreUnavailable, match="zone b took more than"):
-        await zones.put("x", [b"123"], ["a", "b"])
+    assert await zones.put_widely("x", [b"123"], ["a"], ["b"]) == ["a"]
+
+
+async def test_a_put_into_a_zone_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.zones.zones.STRAGGLER_S_MAX", 0.01)
+    zones = FailingZones("ab")
+    zones["a"].mode, zones["b"].mode = "hanging", "hanging"
+
+    with pytest.raises(StoreUnavailable, match="no zone took it within"):
+        await zones.put_widely("x", [b"123"], ["a", "b"])
 
 
 def no_sevens(body: bytes) -> bytes:
@@ -162,7 +168,7 @@ async def test_a_damaged_copy_is_read_from_the_next_zone() -> None:
         await zones.get_as("x", ["a"], no_sevens)
 
 
-async def test_what_was_damaged_on_its_way_is_read_again() -> None:
+async def test_bytes_damaged_in_transit_are_read_again() -> None:
     a, _, zones = two_zones()
     await a.put("x", [b"ABC"])
     arrives = iter([b"A7C", b"ABC"])
@@ -174,7 +180,7 @@ async def test_what_was_damaged_on_its_way_is_read_again() -> None:
     assert zones.health["a"].damaged == 0
 
 
-async def test_what_was_seen_that_says_the_most_is_raised() -> None:
+async def test_the_most_telling_error_of_all_zones_is_raised() -> None:
     zones = FailingZones()
     await zones["a"].put("x", [b"7"])
 
@@ -186,50 +192,50 @@ async def test_what_was_seen_that_says_the_most_is_raised() -> None:
     assert (zones.health["c"].missing, zones.health["b"].failures) == (2, 1)
 
 
-async def test_a_read_that_takes_too_long_is_also_sent_to_another_zone() -> None:
+async def test_a_slow_read_is_also_sent_to_another_zone() -> None:
     zones = FailingZones()
     for name in "abc":
         await zones[name].put("x", [b"123"])
     zones["a"].mode = "hanging"
     zones["b"].mode = "denied"
 
-    assert await zones.get("x", ["a", "b", "c"]) == b"123"
+    assert await zones.get_as("x", ["a", "b", "c"], bytes) == b"123"
     assert "too long" in zones.health["a"].last_error
 
 
-async def test_a_zone_that_failed_often_is_asked_last_until_it_is_tried_again() -> None:
+async def test_a_zone_that_failed_often_is_asked_last_for_a_while() -> None:
     zones = FailingZones("ab")
     for name in "ab":
         await zones[name].put("x", [b"123"])
     zones["a"].mode = "denied"
     for _ in range(FAILURES_MAX):
-        assert await zones.get("x", ["a", "b"]) == b"123"
+        assert await zones.get_as("x", ["a", "b"], bytes) == b"123"
     assert zones.is_avoided("a")
     zones["a"].reads.clear()
 
-    assert await zones.get("x", ["a", "b"]) == b"123"
+    assert await zones.get_as("x", ["a", "b"], bytes) == b"123"
     assert zones["a"].reads == []
 
     zones["a"].mode = "ok"
     zones.health["a"].failed_s -= AVOIDED_S
-    assert await zones.get("x", ["a", "b"]) == b"123"
+    assert await zones.get_as("x", ["a", "b"], bytes) == b"123"
     assert zones["a"].reads == ["x"]
     assert not zones.is_avoided("a")
     assert zones.is_avoided("not configured")
 
 
-async def test_reads_that_hang_everywhere_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_that_hang_in_every_zone_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.zones.zones.READ_S_MAX", 0.15)
     zones = FailingZones("ab")
     zones["a"].mode = zones["b"].mode = "hanging"
 
     with pytest.raises(StoreUnavailable, match="no zone gave x"):
-        await zones.get("x", ["a", "b"])
+        await zones.get_as("x", ["a", "b"], bytes)
 
 
-async def test_a_mistake_of_ours_is_not_taken_for_a_zone_that_fails() -> None:
+async def test_a_bug_in_our_decoder_does_not_count_as_a_failed_zone() -> None:
     _, _, zones = two_zones()
-    await zones.put("x", [b"1"], ["a", "b"])
+    await zones.put_widely("x", [b"1"], ["a", "b"])
 
     def wrong(_: bytes) -> bytes:
         raise TypeError("a bug")

@@ -1,4 +1,4 @@
-"""A whole deployment in a process, whose topics are written, compacted and read for real."""
+"""A whole deployment in one process; its topics are really written, compacted and read."""
 
 import asyncio
 import itertools
@@ -12,15 +12,16 @@ import msgspec
 import pyarrow as pa
 
 from storage import keys
+from storage.cas import Transact
 from storage.formats.records import record_batch
 from storage.head import head as heads
-from storage.head.changes import Transact, change_head
+from storage.head.changes import change_head
 from storage.head.head import Head
 from storage.head.replication import mask_of
 from storage.lanes import building as writer
 from storage.lanes.building import LanePart
 from storage.maintenance.compaction import job, tasks
-from storage.maintenance.compaction.plan import MIB, Options
+from storage.maintenance.compaction.plan import MIB, CompactionOptions
 from storage.maintenance.compaction.summary import Summary
 from storage.maintenance.compaction.swap import Swapper
 from storage.reading.catalog import Catalog
@@ -44,7 +45,7 @@ DAY_MS = 86_400_000
 
 
 class TestWorld:
-    """Time that a test moves, and identifiers by chance."""
+    """Time that a test moves, and random identifiers."""
 
     __test__ = False
 
@@ -132,7 +133,7 @@ class Laboratory:
         self.catalog = Catalog(self.zones, self.world.new_id, 1 << 24)
         self.work = LocalWork(TestStores(self.zones, self.world))
         self.appended: dict[tuple[str, int], list[Record]] = defaultdict(list)
-        """By topic and partition: every record there ever was, at its offset."""
+        """By topic and partition: every record that was ever appended, at its offset."""
 
     async def create(
         self, name: str = "t", partitions: int = 1, *, lane_partitions: int = 64, **config: object
@@ -158,7 +159,7 @@ class Laboratory:
     async def append(
         self, topic: Topic, records: Sequence[Record], partition: int = 0, zones: str | None = None
     ) -> None:
-        """Write one object and commit it, as a gateway would."""
+        """Write one object and commit it, as a gateway does."""
         await self.append_all(topic, {partition: records}, zones)
 
     async def append_all(
@@ -186,7 +187,7 @@ class Laboratory:
         built = writer.build(self.world.new_id(), [part])
         key = keys.hot_segment(built.runs[0].object_id)
         names = [name for n, name in enumerate(head.zones) if mask >> n & 1]
-        await self.zones.put(key, built.pieces, names)
+        await self.zones.put_widely(key, built.pieces, names)
         head_key = keys.head(topic.topic_id, lane)
         sent = built.runs[0].object_id
 
@@ -265,8 +266,8 @@ class Laboratory:
             random=self.chance.random,
         )
 
-    def options(self, **given: int) -> Options:
-        return Options(
+    def options(self, **given: int) -> CompactionOptions:
+        return CompactionOptions(
             **{"now_ms": self.world.now, "force": True, "range_bytes_min": MIB, **given}  # type: ignore[arg-type]
         )
 
@@ -282,7 +283,7 @@ class Laboratory:
         )
 
     async def read(self, topic: Topic, partition: int = 0) -> list[Read]:
-        """Return the log of a partition, as a reader finds it that remembers nothing."""
+        """Return the log of a partition as a reader without a cache sees it."""
         lane, number = topic.lane_of(partition)
         head = await self.head(topic, lane)
         catalog = Catalog(self.zones, self.world.new_id, 0)
@@ -299,7 +300,7 @@ class Laboratory:
         return found
 
     def log(self, topic: Topic, partition: int = 0, start: int = 0) -> list[Read]:
-        """Return what was appended, from an offset on."""
+        """Return the appended records from offset `start` on."""
         records = self.appended[topic.name, partition]
         return [(n, *record) for n, record in enumerate(records) if n >= start]
 
@@ -318,7 +319,7 @@ class Laboratory:
 
 
 def last_of_each_key(log: Sequence[Read], end: int, start: int = 0) -> list[Read]:
-    """Return what a compaction of the offsets up to `end` leaves of a log."""
+    """Return the records that a compaction of the offsets up to `end` keeps."""
     last = {key: offset for offset, key, _ in log if start <= offset < end and key is not None}
     return [
         (offset, key, value)

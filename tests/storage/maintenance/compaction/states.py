@@ -1,4 +1,4 @@
-"""Partitions to plan for, made up."""
+"""Made-up states of partitions, as input of a plan."""
 
 from collections.abc import Sequence
 

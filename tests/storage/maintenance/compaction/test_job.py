@@ -1,4 +1,4 @@
-"""The whole of a compaction: what a reader finds afterwards, and what is told of it."""
+"""Whole compactions: the log that a reader finds afterwards, and the summary of the run."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storage import keys
 from storage.maintenance.compaction import job
 from storage.maintenance.compaction.plan import MIB
-from storage.maintenance.compaction.summary import Progress
+from storage.maintenance.compaction.summary import CompactionProgress
 from storage.maintenance.fsck import check_lane
 from storage.stores.sqlite.table import SqliteMetadata
 from storage.topics.config import TopicConfig
@@ -37,7 +37,7 @@ async def filled(lab: Laboratory, topic: Topic, appends: int = 30, rolls: float 
             await lab.roll(topic, topic.lane_of(partition)[0])
 
 
-async def test_a_merge_changes_nothing_that_a_reader_sees() -> None:
+async def test_a_merge_keeps_every_record_that_a_reader_sees() -> None:
     lab = Laboratory()
     topic = await lab.create(partitions=3)
     await filled(lab, topic)
@@ -52,11 +52,11 @@ async def test_a_merge_changes_nothing_that_a_reader_sees() -> None:
         assert await lab.read(topic, partition) == lab.log(topic, partition)
         assert head.sizes[partition] == await lab.size(topic, partition)
     root = await lab.catalog.root(head)
-    assert root.in_order() == []  # Nothing hot is live any more.
+    assert root.in_order() == []  # No hot entry is live.
     assert root.covers == head.next_offsets
 
 
-async def test_appends_behind_a_merge_are_read_and_merged_again() -> None:
+async def test_appends_after_a_merge_are_read_and_merged_later() -> None:
     lab = Laboratory()
     topic = await lab.create(partitions=2)
     for _ in range(12):
@@ -68,7 +68,7 @@ async def test_appends_behind_a_merge_are_read_and_merged_again() -> None:
     assert 1 <= len(listed.segments) <= 6
 
 
-async def test_only_the_last_of_each_key_stays() -> None:
+async def test_compaction_keeps_only_the_last_record_of_each_key() -> None:
     lab = Laboratory()
     topic = await lab.create(partitions=2, cleanup_policy="compact")
     await filled(lab, topic)
@@ -88,7 +88,7 @@ async def test_only_the_last_of_each_key_stays() -> None:
     assert "nothing is new" in again.skipped[0].reason
 
 
-async def test_tombstones_go_when_they_were_long_enough_seen() -> None:
+async def test_tombstones_are_removed_after_delete_retention_ms() -> None:
     lab = Laboratory()
     topic = await lab.create(cleanup_policy="compact", delete_retention_ms=DAY_MS)
     await lab.append(topic, [(b"a", b"1"), (b"b", b"1"), (b"a", None)])
@@ -103,7 +103,7 @@ async def test_tombstones_go_when_they_were_long_enough_seen() -> None:
     assert not (await lab.compact(topic)).compacted
 
 
-async def test_a_log_of_tombstones_may_become_empty() -> None:
+async def test_a_log_of_tombstones_becomes_empty() -> None:
     lab = Laboratory()
     topic = await lab.create(cleanup_policy="compact", delete_retention_ms=0)
     await lab.append(topic, [(b"a", b"1"), (b"a", None)])
@@ -117,7 +117,7 @@ async def test_a_log_of_tombstones_may_become_empty() -> None:
     assert await lab.read(topic) == [(2, b"a", b"2")]
 
 
-async def test_records_without_a_key_stay() -> None:
+async def test_records_without_a_key_are_kept() -> None:
     lab = Laboratory()
     before = await lab.create("t")
     await lab.append(before, [(None, b"1"), (b"a", b"2"), (None, None), (b"a", b"3")])
@@ -132,7 +132,9 @@ def with_config(topic: Topic, config: dict[str, str]) -> Topic:
     return msgspec.structs.replace(topic, config=TopicConfig(config))
 
 
-async def test_what_is_hidden_is_not_rewritten_and_dead_segments_leave_the_list() -> None:
+async def test_records_before_the_log_start_are_not_rewritten_and_dead_segments_are_unlisted() -> (
+    None
+):
     lab = Laboratory()
     topic = await lab.create()
     numbers = itertools.count()
@@ -169,7 +171,7 @@ async def test_segments_end_at_segment_bytes() -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-async def test_a_large_partition_is_cut_and_shared(policy: str) -> None:
+async def test_a_large_partition_is_split_into_ranges(policy: str) -> None:
     lab = Laboratory()
     topic = await lab.create(cleanup_policy=policy, segment_bytes=MIB)
     for _ in range(8):
@@ -187,7 +189,7 @@ async def test_a_large_partition_is_cut_and_shared(policy: str) -> None:
             await lab.append(topic, [(b"%d" % n, b"new") for n in range(5, 20)])
 
 
-async def test_a_segment_of_which_all_stays_is_left_alone() -> None:
+async def test_a_segment_that_loses_no_record_is_not_rewritten() -> None:
     lab = Laboratory()
     topic = await lab.create(cleanup_policy="compact", segment_bytes=MIB)
     await lab.append(topic, [(b"old-%d" % n, lab.chance.randbytes(9000)) for n in range(90)])
@@ -216,12 +218,12 @@ async def test_tiny_partitions_share_tasks_and_reads() -> None:
     assert len(summary.compacted) == 100
     assert len(lab.work.payloads) == 1
     hot = [key for key in lab.zones["a"].reads if key.endswith(".seg")]
-    assert len(hot) == 6  # Each object once, though 64 partitions are in it.
+    assert len(hot) == 6  # Each object is read once, although it holds 64 partitions.
     for partition in (0, 63, 64, 99):
         assert await lab.read(topic, partition) == lab.log(topic, partition)
 
 
-async def test_one_partition_that_cannot_be_read_does_not_stop_the_others() -> None:
+async def test_a_partition_that_cannot_be_read_does_not_stop_the_others() -> None:
     lab = Laboratory()
     topic = await lab.create(partitions=3, lane_partitions=3)
     for partition in range(3):
@@ -239,7 +241,7 @@ async def test_one_partition_that_cannot_be_read_does_not_stop_the_others() -> N
         assert await lab.read(topic, partition) == lab.log(topic, partition)
 
 
-async def test_what_would_be_done_can_be_looked_at() -> None:
+async def test_a_dry_run_lists_the_rewrites_and_changes_nothing() -> None:
     lab = Laboratory()
     topic = await lab.create(partitions=2)
     await filled(lab, topic)
@@ -255,10 +257,10 @@ async def test_what_would_be_done_can_be_looked_at() -> None:
     assert len(summary.skipped) == 2
 
 
-async def test_progress_is_told() -> None:
+async def test_progress_is_reported() -> None:
     told: list[tuple[str, int, int]] = []
 
-    class Told(Progress):
+    class RecordedProgress(CompactionProgress):
         def planned(self, partitions: int, size_bytes: int) -> None:
             told.append(("planned", partitions, size_bytes))
 
@@ -278,7 +280,7 @@ async def test_progress_is_told() -> None:
         lab.work,
         lab.options(),
         monotonic_s=lambda: next(times),
-        progress=Told(),
+        progress=RecordedProgress(),
     )
     assert summary.seconds == 2.5
     assert summary.ratio == summary.bytes_in / summary.bytes_out
@@ -291,7 +293,7 @@ async def test_progress_is_told() -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-async def test_on_real_files_and_a_real_table(tmp_path: Path, policy: str) -> None:
+async def test_compaction_works_on_real_files_and_a_real_table(tmp_path: Path, policy: str) -> None:
     versions = itertools.count()
     metadata = SqliteMetadata(tmp_path / "table", lambda: f"v{next(versions)}")
     lab = Laboratory(zones="ab", root=tmp_path / "zones", metadata=metadata)
@@ -327,7 +329,9 @@ HISTORY = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(HISTORY, st.integers(0, 2**32))
 @example([("append", 3), ("roll", 0), ("append", 3), ("hide", 100)], 0)
-def test_any_history_against_a_dictionary(history: list[tuple[str, int]], seed: int) -> None:
+def test_a_log_after_any_history_agrees_with_a_dictionary(
+    history: list[tuple[str, int]], seed: int
+) -> None:
     asyncio.run(against_a_dictionary(history, seed))
 
 
@@ -368,10 +372,10 @@ async def agrees(
     start: int,
 ) -> None:
     found = await lab.read(topic)
-    # One offset, one value, for ever; and in order.
+    # An offset keeps its value for ever, and offsets are in order.
     assert set(found) <= set(lab.log(topic, start=start))
     assert found == sorted(found, key=lambda each: each[0])
-    # The last value of each key is there, unless it is a tombstone or hidden.
+    # The last value of each key is found, unless it is a tombstone or before the log start.
     last = {key: (offset, value) for offset, key, value in found}
     for key, (offset, value) in latest.items():
         if offset < start or (value is None and key not in last):

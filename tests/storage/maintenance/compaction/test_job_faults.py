@@ -1,7 +1,7 @@
-"""Compaction beside appends, other compactors, failing stores and crashes.
+"""Compaction next to appends, other compactors, failing stores and crashes.
 
-Whatever happens: every reader finds the log as it was, or as a whole compaction leaves it; nothing
-that is referred to is missing; and the next compaction finishes what this one did not.
+In every case a reader finds the log either as before or as after a complete compaction; no object
+that is referred to is missing; and the next compaction finishes the work of one that failed.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from storage.head.replication import Held, mask_of, with_zone, without_zones
+from storage.head.replication import VerifiedObjects, mask_of, with_zone, without_zones
 from storage.leases import Lease, LeaseLost
 from storage.maintenance.compaction import job
 from storage.maintenance.fsck import check_lane
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.anyio
 
 
 class Crashed(BaseException):
-    """The process is gone: nobody may catch this."""
+    """The process has crashed; no product code may catch this."""
 
 
 class Fuse:
-    """Lets so many calls to stores happen, and no more: then the process is gone."""
+    """Allows `calls` calls to stores, then crashes the process."""
 
     def __init__(self, calls: int) -> None:
         self.left = calls
@@ -49,7 +49,7 @@ class Fuse:
 
 
 class Fused:
-    """A store behind a fuse; a call dies before it is made, or after, by turns."""
+    """A store behind a fuse, which may blow before or after each call."""
 
     def __init__(self, inner: Any, fuse: Fuse) -> None:
         self._inner = inner
@@ -70,7 +70,7 @@ class Fused:
 
 
 async def scene(policy: str, *, zones: str = "a", seed: int = 0) -> tuple[Laboratory, Topic]:
-    """Return a lane with something compacted, something rolled and something inline."""
+    """Return a lane with compacted, rolled and inline entries."""
     lab = Laboratory(zones=zones, seed=seed)
     topic = await lab.create(partitions=2, cleanup_policy=policy, delete_retention_ms=1)
     for _ in range(3):
@@ -94,7 +94,7 @@ async def logs(lab: Laboratory, topic: Topic) -> list[list[Read]]:
 
 
 async def is_whole(lab: Laboratory, topic: Topic) -> None:
-    """Check that all that a head refers to is there, and that sizes are right."""
+    """Check that everything a head refers to exists, and that sizes are right."""
     head = await lab.head(topic)
     report = await check_lane(lab.zones, head)
     assert not report.problems, report.findings
@@ -103,7 +103,9 @@ async def is_whole(lab: Laboratory, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-async def test_a_crash_at_any_call_leaves_the_log_as_it_was_or_as_it_shall_be(policy: str) -> None:
+async def test_a_crash_at_any_call_leaves_the_log_as_before_or_as_after_a_compaction(
+    policy: str,
+) -> None:
     lab, topic = await scene(policy)
     before = await logs(lab, topic)
     await lab.compact(topic)
@@ -125,7 +127,7 @@ async def test_a_crash_at_any_call_leaves_the_log_as_it_was_or_as_it_shall_be(po
         assert found in (before, after)
         seen.append(found == after)
         await is_whole(lab, topic)
-        # Somebody else finishes it.
+        # The next compaction finishes it.
         assert not (await lab.compact(topic)).failed
         assert await logs(lab, topic) == after
         await is_whole(lab, topic)
@@ -138,7 +140,7 @@ async def test_a_crash_at_any_call_leaves_the_log_as_it_was_or_as_it_shall_be(po
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("seed", range(4))
-async def test_appends_and_rolls_go_on_meanwhile(policy: str, seed: int) -> None:
+async def test_appends_rolls_and_reads_go_on_during_a_compaction(policy: str, seed: int) -> None:
     lab, topic = await scene(policy, seed=seed)
     stop = asyncio.Event()
 
@@ -156,7 +158,7 @@ async def test_appends_and_rolls_go_on_meanwhile(policy: str, seed: int) -> None
                 found = await lab.read(topic, partition)
                 log = lab.log(topic, partition)
                 assert set(found) <= set(log)
-                # Who reads after an append sees it, or the record of its key that followed.
+                # A read after an append sees that record, or a later one of the same key.
                 last = {key: offset for offset, key, _ in found}
                 assert all(
                     last.get(key, -1) >= offset or value is None
@@ -179,7 +181,7 @@ async def test_appends_and_rolls_go_on_meanwhile(policy: str, seed: int) -> None
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-async def test_of_two_compactors_one_is_overtaken(policy: str) -> None:
+async def test_the_slower_of_two_compactors_skips_what_the_other_compacted(policy: str) -> None:
     lab, topic = await scene(policy)
     other = LocalWork(lab.work.stores)
 
@@ -202,7 +204,7 @@ async def test_of_two_compactors_one_is_overtaken(policy: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_many_compactors_at_once_do_no_harm(seed: int) -> None:
+async def test_concurrent_compactors_lose_no_record(seed: int) -> None:
     lab, topic = await scene("compact", seed=seed)
     ends = (await lab.head(topic)).next_offsets
     before = zip(await logs(lab, topic), ends, strict=True)
@@ -226,7 +228,7 @@ async def test_many_compactors_at_once_do_no_harm(seed: int) -> None:
 
 @pytest.mark.parametrize("fault", ["request lost", "reply lost", "late", "refused"])
 @pytest.mark.parametrize("position", [0, 1])
-async def test_an_answer_that_is_lost_is_recognised(fault: Fault, position: int) -> None:
+async def test_a_swap_whose_reply_is_lost_is_recognised(fault: Fault, position: int) -> None:
     lab, topic = await scene("compact")
     faulty = FaultyMetadata(lab.metadata)
     faulty.faults = ["none"] * position + [fault]  # type: ignore[list-item]
@@ -247,7 +249,7 @@ async def test_an_answer_that_is_lost_is_recognised(fault: Fault, position: int)
 
 
 @pytest.mark.parametrize("fault", ["request lost", "reply lost"])
-async def test_also_if_the_lane_was_rolled_in_between(fault: Fault) -> None:
+async def test_a_swap_whose_reply_is_lost_is_recognised_after_a_roll(fault: Fault) -> None:
     lab, topic = await scene("delete")
     faulty = FaultyMetadata(lab.metadata)
     faulty.faults = ["none", fault]
@@ -265,7 +267,7 @@ async def test_also_if_the_lane_was_rolled_in_between(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_under_random_faults_nothing_is_lost(seed: int) -> None:
+async def test_random_faults_lose_no_record(seed: int) -> None:
     lab, topic = await scene("compact", seed=seed)
     faulty = FaultyMetadata(lab.metadata, random_faults(seed, 0.4))
     for _ in range(6):
@@ -283,7 +285,7 @@ async def test_under_random_faults_nothing_is_lost(seed: int) -> None:
     await is_whole(lab, topic)
 
 
-async def test_a_zone_that_comes_in_sync_meanwhile_gets_the_segments_first() -> None:
+async def test_a_zone_that_returns_to_the_isr_gets_the_segments_before_the_swap() -> None:
     lab, topic = await scene("delete", zones="ab")
     await lab.change(topic, lambda head: without_zones(head, mask_of(head, "b")))
 
@@ -314,7 +316,7 @@ async def test_a_zone_that_enters_the_isr_between_two_attempts_gets_the_segments
     attempts = 0
 
     async def lose_the_first(ops: Sequence[Op]) -> Mapping[str, str]:
-        """Let b into the ISR when the new root is written, also to b, and not yet committed."""
+        """Let b into the ISR once the new root is written, also to b, but not yet committed."""
         nonlocal attempts
         lists = await lab.stored(".segments", "b")
         if len(lists) > before and not attempts:
@@ -331,8 +333,8 @@ async def test_a_zone_that_enters_the_isr_between_two_attempts_gets_the_segments
     await is_whole(lab, topic)
 
 
-async def test_a_zone_that_lost_the_segments_before_the_swap_gets_them_again() -> None:
-    """It was wiped, left the ISR, was filled with what the head names, and is in sync again."""
+async def test_a_zone_that_was_wiped_before_the_swap_gets_the_segments_again() -> None:
+    """It was wiped, left the ISR, got what the head refers to, and is in sync again."""
     lab, topic = await scene("delete", zones="abc")
 
     async def wiped_and_filled() -> None:
@@ -360,7 +362,7 @@ async def brought_in_sync(lab: Laboratory, topic: Topic, name: str) -> None:
         if not key.endswith(".parquet") or key not in await lab.zones[name].keys():
             body = await lab.zones["a"].inner.get(key)
             await lab.zones[name].inner.put(key, [body])
-    # What the compaction has written is not part of the lane, so nobody would have copied it.
+    # New files of the compaction are not part of the lane yet, so re-sync would not copy them.
     mine = {
         segment.key(topic.topic_id)
         for partition in range(2)
@@ -373,11 +375,11 @@ async def brought_in_sync(lab: Laboratory, topic: Topic, name: str) -> None:
         def __contains__(self, _: object) -> bool:
             return True
 
-    held = Held(indexes=Everything(), objects=Everything())
+    held = VerifiedObjects(indexes=Everything(), objects=Everything())
     await lab.change(topic, lambda head: with_zone(head, head.zones.index(name), held))
 
 
-async def test_a_zone_in_sync_that_fails_is_named_and_nothing_is_swapped() -> None:
+async def test_a_failing_zone_in_sync_is_named_and_nothing_is_swapped() -> None:
     lab, topic = await scene("delete", zones="ab")
     before = await logs(lab, topic)
     await lab.roll(topic)
@@ -393,7 +395,7 @@ async def test_a_zone_in_sync_that_fails_is_named_and_nothing_is_swapped() -> No
     assert await logs(lab, topic) == before
 
 
-async def test_what_one_zone_lost_is_read_from_another() -> None:
+async def test_objects_lost_in_one_zone_are_read_from_another() -> None:
     lab, topic = await scene("delete", zones="ab")
     before = await logs(lab, topic)
     hot = sorted(await lab.stored(".seg")) + sorted(await lab.stored(".parquet"))
@@ -407,7 +409,7 @@ async def test_what_one_zone_lost_is_read_from_another() -> None:
     assert await logs(lab, topic) == before
 
 
-async def test_who_lost_the_lease_stops_and_changes_nothing() -> None:
+async def test_a_compactor_that_lost_the_lease_stops_and_changes_nothing() -> None:
     lab, topic = await scene("delete")
     leases = [
         Lease(
@@ -434,7 +436,7 @@ async def test_who_lost_the_lease_stops_and_changes_nothing() -> None:
     assert (await lab.catalog.root(after)).covers == (await lab.catalog.root(before)).covers
 
 
-async def test_runs_that_are_on_their_way_to_a_zone_are_left_for_later() -> None:
+async def test_runs_not_yet_copied_to_every_zone_in_sync_are_left_for_later() -> None:
     lab, topic = await scene("delete", zones="ab")
     await lab.append(topic, [(b"a", b"1")], zones="a")
     await append(lab, topic)

@@ -1,4 +1,4 @@
-"""The last of each key, against a dictionary."""
+"""The last offset of each key, compared with a dictionary."""
 
 import random
 from collections import defaultdict
@@ -50,6 +50,13 @@ def cut(batch: pa.RecordBatch, chance: random.Random) -> list[pa.RecordBatch]:
     return pieces
 
 
+def last_offsets(batches: list[pa.RecordBatch]) -> pa.Table:
+    last = LastOffsets()
+    for batch in batches:
+        last.add(batch)
+    return last.table()
+
+
 def expected(rows: list[Row], floor: int = 0) -> list[int]:
     last: dict[bytes, int] = {}
     keyless = []
@@ -75,16 +82,18 @@ def test_the_last_of_each_key_survives(
 
 @given(ROWS, OFFSETS)
 def test_what_is_before_the_log_start_does_not_count(rows: list[Row], floor: int) -> None:
-    table = keyed.last_offsets([keyed.pairs(batch_of(rows), floor)])
+    table = last_offsets([keyed.pairs(batch_of(rows), floor)])
     assert keyed.survivors(table).tolist() == expected(rows, floor)
 
 
 @given(ROWS, st.integers(1, 5), st.randoms(use_true_random=False))
-def test_a_shuffle_finds_the_same(rows: list[Row], buckets: int, chance: random.Random) -> None:
+def test_a_shuffle_finds_the_same_survivors(
+    rows: list[Row], buckets: int, chance: random.Random
+) -> None:
     groups: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     ranges = cut(batch_of(rows), chance)
     for number, batch in enumerate(ranges):
-        table = keyed.last_offsets([keyed.pairs(batch)])
+        table = last_offsets([keyed.pairs(batch)])
         for spread in keyed.spread(table, number, buckets):
             for group in set(spread.column(0).to_pylist()):
                 mask = pa.array([each == group for each in spread.column(0).to_pylist()])
@@ -136,7 +145,7 @@ def test_a_bucket_depends_on_the_key_alone(keys: list[bytes | None], skipped: in
     assert all(0 <= each < 7 for each in buckets)
 
 
-def test_keys_spread_evenly() -> None:
+def test_keys_are_spread_evenly_over_buckets() -> None:
     keys = pa.array([b"user-%d" % n for n in range(70_000)], pa.binary())
     counts = np.bincount(keyed.bucket_of(keys, 7), minlength=7)
     assert counts.min() > 9_000
@@ -144,7 +153,7 @@ def test_keys_spread_evenly() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    assert keyed.survivors(keyed.last_offsets([])).tolist() == []
-    assert keyed.last_offsets([]).schema == PAIRS
-    assert [each.num_rows for each in keyed.spread(keyed.last_offsets([]), 0, 4)] == [1]
+    assert keyed.survivors(last_offsets([])).tolist() == []
+    assert last_offsets([]).schema == PAIRS
+    assert [each.num_rows for each in keyed.spread(last_offsets([]), 0, 4)] == [1]
     assert keyed.bucket_of(pa.array([], pa.binary()), 4).tolist() == []

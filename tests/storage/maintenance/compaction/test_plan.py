@@ -1,4 +1,4 @@
-"""What is compacted, and how it is shared: for every state there is."""
+"""Which offsets of a partition are compacted, and how the work is divided, in every state."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from storage.formats.segment_list import Cleaned
 from storage.maintenance.compaction import plan
 from storage.maintenance.compaction.hot import Hot
-from storage.maintenance.compaction.plan import FANOUT, MIB, Options, Rewrite, Skip, State
+from storage.maintenance.compaction.plan import FANOUT, MIB, CompactionOptions, Rewrite, Skip, State
 from storage.topics.config import TopicConfig
 from tests.storage.maintenance.compaction.states import NOW_MS, entry, segment, state
 
 DELETE = TopicConfig({})
 COMPACT = TopicConfig({"cleanup.policy": "compact"})
-NOW = Options(now_ms=NOW_MS)
-FORCE = Options(now_ms=NOW_MS, force=True)
+NOW = CompactionOptions(now_ms=NOW_MS)
+FORCE = CompactionOptions(now_ms=NOW_MS, force=True)
 DAY_MS = 86_400_000
 
 
@@ -47,7 +47,7 @@ def test_slices_are_merged_when_they_are_old() -> None:
     assert rewrite(plan.decide(DELETE, old, NOW)).end_offset == 11
 
 
-def test_nothing_new_is_nothing_to_do() -> None:
+def test_a_partition_without_new_records_is_skipped() -> None:
     done = state([segment(0, 10, 100)])
     assert "nothing is new" in reason(plan.decide(DELETE, done, FORCE))
     assert "nothing is new" in reason(
@@ -59,7 +59,7 @@ def replace_cleaned(given: State, end: int, at_ms: int = NOW_MS) -> "plan.Segmen
     return plan.SegmentList(given.listed.segments, (Cleaned(end, at_ms),))
 
 
-def test_segments_before_the_log_start_leave_the_list() -> None:
+def test_segments_before_the_log_start_are_unlisted() -> None:
     partly = state([segment(0, 10, 100), segment(10, 20, 100)], log_start=10)
     made = rewrite(plan.decide(DELETE, partly, NOW))
     assert made.kind == "trim"
@@ -91,13 +91,13 @@ def test_a_byte_is_rewritten_a_logarithmic_number_of_times(flushes: list[int]) -
         segments = [*segments[: len(segments) - count], merged]
         written += merged
         small = [each for each in segments if each < full]
-        # Each is a third larger than those behind it allow at least: see `tail`.
+        # Each is larger than a third of the sum of those after it: see `tail`.
         assert len(small) <= 40
     # A byte that is rewritten is in a segment FANOUT times as large; 64 bytes are one write.
     assert written <= sum(flushes) * (2 + full.bit_length() / (FANOUT.bit_length() - 1))
 
 
-def test_compaction_waits_until_enough_is_dirty() -> None:
+def test_compaction_waits_for_the_minimum_dirty_ratio() -> None:
     clean = segment(0, 90, 900)
     little = state([clean], [entry(100, 10, 100)], cleaned=[Cleaned(90, NOW_MS)])
     assert reason(plan.decide(COMPACT, little, NOW)) == (
@@ -111,7 +111,7 @@ def test_compaction_waits_until_enough_is_dirty() -> None:
     assert rewrite(plan.decide(COMPACT, much, NOW)).covers == 190
 
 
-def test_compaction_waits_no_longer_than_max_compaction_lag() -> None:
+def test_compaction_waits_at_most_max_compaction_lag() -> None:
     config = TopicConfig({"cleanup.policy": "compact", "max.compaction.lag.ms": "5000"})
     for age_ms, is_due in ((4999, False), (5000, True)):
         given = state(
@@ -123,7 +123,7 @@ def test_compaction_waits_no_longer_than_max_compaction_lag() -> None:
 
 
 @pytest.mark.parametrize("options", [NOW, FORCE])
-def test_compaction_never_takes_what_is_too_young(options: Options) -> None:
+def test_compaction_never_takes_what_is_too_young(options: CompactionOptions) -> None:
     config = TopicConfig({"cleanup.policy": "compact", "min.compaction.lag.ms": "5000"})
     old, young = NOW_MS - 5000, NOW_MS - 4999
     given = state(
@@ -136,7 +136,7 @@ def test_compaction_never_takes_what_is_too_young(options: Options) -> None:
     assert "too young" in reason(plan.decide(config, all_young, options))
 
 
-def test_young_parquet_stays_behind_what_is_compacted() -> None:
+def test_segments_younger_than_min_compaction_lag_are_kept_after_the_rewrite() -> None:
     config = TopicConfig({"cleanup.policy": "compact", "min.compaction.lag.ms": "5000"})
     old, young = segment(0, 10, 9, max_ms=NOW_MS - 9000), segment(10, 20, 9, max_ms=NOW_MS)
     given = state([old, young], [entry(30, 10, 9, ms=NOW_MS - 9000)])
@@ -146,7 +146,7 @@ def test_young_parquet_stays_behind_what_is_compacted() -> None:
     assert made.cleaned == (Cleaned(10, NOW_MS),)
 
 
-def test_tombstones_are_reason_enough_once_they_may_go() -> None:
+def test_tombstones_past_their_retention_are_a_reason_to_compact() -> None:
     config = TopicConfig({"cleanup.policy": "compact", "delete.retention.ms": "1000"})
     held = segment(0, 10, 100, tombstones=1)
     for at_ms, horizon in ((NOW_MS - 999, None), (NOW_MS - 1000, 10)):
@@ -159,14 +159,14 @@ def test_tombstones_are_reason_enough_once_they_may_go() -> None:
             assert rewrite(decided).cleaned == (Cleaned(10, at_ms),)
 
 
-def test_a_milestone_serves_once() -> None:
+def test_a_cleaned_offset_is_a_horizon_only_once() -> None:
     config = TopicConfig({"cleanup.policy": "compact", "delete.retention.ms": "1000"})
     held = segment(0, 20, 100, tombstones=1)
     given = state([held], cleaned=[Cleaned(10, 5), Cleaned(20, NOW_MS)])
     made = rewrite(plan.decide(config, given, NOW))
     assert made.horizon == 10
     after = replace(given, listed=plan.applied(made, [held], 0))
-    # The tombstone was behind the horizon, and the next one has not come yet.
+    # The tombstone was after the horizon, and the next horizon is not due yet.
     assert isinstance(plan.decide(config, after, NOW), Skip)
 
 
@@ -175,7 +175,7 @@ SEGMENTS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_siz
 
 
 @given(SEGMENTS, SLICES, st.integers(1, 20_000), st.integers(0, 3000))
-def test_ranges_tile_the_rewrite_and_are_about_equal(
+def test_ranges_cover_the_rewrite_without_overlap_and_are_about_equal(
     segments: list[tuple[int, int]], slices: list[tuple[int, int]], size: int, log_start: int
 ) -> None:
     given = built(segments, slices, log_start)
@@ -204,7 +204,7 @@ def built(segments: list[tuple[int, int]], slices: list[tuple[int, int]], log_st
 
 
 @given(SEGMENTS, SLICES, st.integers(0, 3000), st.booleans())
-def test_whatever_is_decided_the_list_covers_what_is_live(
+def test_after_any_decision_the_segment_list_covers_all_live_offsets(
     segments: list[tuple[int, int]], slices: list[tuple[int, int]], log_start: int, keyed: bool
 ) -> None:
     given = built(segments, slices, log_start)
@@ -223,7 +223,7 @@ def test_whatever_is_decided_the_list_covers_what_is_live(
 
 
 @given(st.lists(st.integers(0, 40 * MIB), max_size=600), st.integers(1, 64))
-def test_packs_hold_everything_once_in_order_and_none_is_too_large(
+def test_packs_hold_every_unit_once_in_order_and_stay_within_their_limits(
     sizes: list[int], parallelism: int
 ) -> None:
     packed = plan.packs(sizes, parallelism, 256 * MIB)
@@ -247,6 +247,6 @@ def test_one_huge_partition_keeps_every_core_busy() -> None:
 
 
 @given(SLICES)
-def test_slices_travel(slices: list[tuple[int, int]]) -> None:
+def test_hot_slices_are_encoded_and_decoded(slices: list[tuple[int, int]]) -> None:
     hot = built([], slices, 0).hot
     assert Hot.decode(hot.encode()).rows() == hot.rows()

@@ -1,4 +1,4 @@
-"""A file in several zones, some of which do not take it."""
+"""Putting a file into several zones, some of which fail."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ async def test_every_zone_gets_the_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["denied", "full", "hanging"])
-async def test_a_zone_that_does_not_take_it_is_told_apart(path: Path, mode: Mode) -> None:
+async def test_a_zone_that_fails_the_put_is_reported_separately(path: Path, mode: Mode) -> None:
     zones = FailingZones("ab")
     zones["b"].mode = mode
     held, [error] = await put_file(zones, "k", path, ["a", "b"], size_bytes=5, patience_s=0.01)
@@ -33,7 +33,7 @@ async def test_a_zone_that_does_not_take_it_is_told_apart(path: Path, mode: Mode
     assert error.retryable
 
 
-async def test_a_zone_that_is_not_configured_here_has_failed(path: Path) -> None:
+async def test_a_zone_that_is_not_configured_counts_as_failed(path: Path) -> None:
     held, [error] = await put_file(FailingZones("a"), "k", path, ["a", "elsewhere"], size_bytes=5)
     assert held == ["a"]
     assert "RIACHO_ZONES" in str(error)

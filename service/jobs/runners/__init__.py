@@ -1,0 +1,1 @@
+"""Where the tasks of a job run: threads of this process, or workers of Spark."""

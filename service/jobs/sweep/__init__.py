@@ -1,0 +1,1 @@
+"""Sweep of a deployment: the job, its tasks for many workers, the table, the report."""

@@ -1,0 +1,126 @@
+"""The OpenAPI document, from the table of routes.
+
+FastAPI describes what it validates: the models in the annotations of handlers. Everything else
+comes from the rows, and the schemas of their types from msgspec.
+"""
+
+from collections import defaultdict
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from service.http import problems
+from service.http.problems import UNKNOWN, Problem, status_of
+from service.routes.route import Answer, Errors, RequestBody, Route
+from service.routes.table import PATH_PARAMETERS, ROUTES
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+
+_ABOUT: Final = {
+    400: "The request is wrong; the detail says where and why",
+    404: "There is no such topic, partition, group, member, producer or transaction",
+    406: "None of the accepted media types can be given",
+    409: "Someone else was first, or it does not follow what was before",
+    413: "The request, or a record, is too large",
+    415: "This content type or encoding is not read here",
+    416: "The offset is outside the log",
+    422: "The Idempotency-Key was used for another request",
+    500: "A fault of the gateway, or damaged data",
+    501: "Not available here",
+    503: "Nothing was written; send the same request after Retry-After",
+    504: "The outcome is unknown; it may have been applied",
+}
+
+_RETRY_AFTER: Final = {
+    "Retry-After": {
+        "description": "seconds to wait before the same request is sent again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    }
+}
+
+
+def described(document: dict[str, Any]) -> dict[str, Any]:
+    """Return FastAPI's document with everything that the table says."""
+    schemas = document["components"]["schemas"]
+    # Of errors that FastAPI assumes; the table knows all there are.
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name)
+    describer = _Describer(schemas)
+    for route in ROUTES:
+        describer.complete(document["paths"][route.path][route.method.lower()], route)
+    return document
+
+
+class _Describer:
+    """Describes routes, and adds the schemas that it refers to."""
+
+    def __init__(self, schemas: dict[str, Any]) -> None:
+        self._schemas = schemas
+        self._problem = self._schema(Problem)
+
+    def complete(self, operation: dict[str, Any], route: Route) -> None:
+        """Add what the table says of a route to what FastAPI says."""
+        found = operation["responses"]
+        if parameters := self._parameters(route):
+            operation["parameters"] = [*operation.get("parameters", ()), *parameters]
+        if route.body is not None:
+            content = self._content(route.body)
+            operation["requestBody"] = {"required": route.body.is_required, "content": content}
+        operation["responses"] = {
+            str(status): self._answer(answer, found.get(str(status), {}))
+            for status, answer in route.answers.items()
+        } | self._errors(route.errors)
+
+    def _schema(self, kind: Any) -> dict[str, Any]:
+        [schema], schemas = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
+        for name, each in schemas.items():
+            assert self._schemas.setdefault(name, each) == each, f"two types are named {name}"
+        return schema
+
+    def _parameters(self, route: Route) -> list[dict[str, Any]]:
+        in_path = [each for each in PATH_PARAMETERS if f"{{{each.name}}}" in route.path]
+        return [
+            {
+                "name": each.name,
+                "in": each.place,
+                "required": each.is_required or each.place == "path",
+                "schema": self._schema(each.type),
+                "description": each.about,
+            }
+            # FastAPI describes those in the path if a handler asks for them.
+            for each in [*([] if route.by_fastapi else in_path), *route.parameters]
+        ]
+
+    def _content(self, described: Answer | RequestBody) -> dict[str, Any]:
+        first, *others = described.media_types
+        return {first: {"schema": self._schema(described.type)}, **{name: {} for name in others}}
+
+    def _answer(self, answer: Answer, found: dict[str, Any]) -> dict[str, Any]:
+        described = {**found, "description": answer.about}
+        if answer.type is not None:
+            described["content"] = self._content(answer)
+        if answer.headers:
+            described["headers"] = answer.headers
+        return described
+
+    def _errors(self, errors: Errors) -> dict[str, dict[str, Any]]:
+        """Return the descriptions of errors by status: which codes come with it."""
+        codes: dict[int, list[str]] = defaultdict(list)
+        for kind in errors:
+            codes[int(status_of(kind))].append(kind.code)
+        if errors:
+            codes[int(HTTPStatus.INTERNAL_SERVER_ERROR)].append(UNKNOWN)
+        return {str(status): self._error(status, sorted(codes[status])) for status in sorted(codes)}
+
+    def _error(self, status: int, codes: list[str]) -> dict[str, Any]:
+        these = {"status": {"const": status}, "code": {"enum": codes}}
+        schema = {"allOf": [self._problem, {"properties": these}]}
+        described: dict[str, Any] = {
+            "description": _ABOUT[status],
+            "content": {problems.MEDIA_TYPE: {"schema": schema}},
+        }
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            described["headers"] = _RETRY_AFTER
+        return described

@@ -1,1 +1,0 @@
-"""OpenAPI descriptions of the routes."""

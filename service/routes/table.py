@@ -1,0 +1,508 @@
+"""Every route of a gateway, one row each: the only list of them.
+
+Routing, FastAPI, the OpenAPI document and the tests of documented errors are all made from it. It
+can be imported without FastAPI, which a cold start does not need.
+
+Every error that a row lists is reachable, and no other is returned: `tests/fuzz` provokes each one
+and looks for others. An operation that lists any may also return an unexpected error
+(`UNKNOWN_SERVER_ERROR`).
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from service.http.bodies.arrow_fetch import OffsetsForm
+from service.http.bodies.fields import (
+    Acks,
+    Count,
+    Epoch,
+    GroupId,
+    Offset,
+    PartitionNumber,
+    ProducerId,
+    TopicName,
+)
+from service.http.bodies.json import ProduceBody
+from service.http.bodies.json_fetch import ValueFormat
+from service.http.requests import ARROW, JSON, NDJSON, SSE
+from service.routes import group_bodies as group
+from service.routes import transaction_bodies as transaction
+from service.routes.multi_fetch import FetchBody, FetchedPartitions, FetchedRecords
+from service.routes.produce import ProduceAnswer
+from service.routes.route import Answer, Parameter, RequestBody, Route
+from service.routes.segments import RANGES, RANGES_MAX, StoredRanges
+from service.routes.transactions import KEY_CHARS_MAX, REPLAYED
+from storage import errors
+from storage.head.producers import SEQUENCES
+
+# Errors that come together.
+
+_BODY: Final = (errors.InvalidRequest, errors.UnsupportedMediaType, errors.RequestTooLarge)
+_HOT_BODY: Final = (*_BODY, errors.Overloaded)
+_READS: Final = (errors.StoreUnavailable, errors.Corrupt, errors.MetadataDamaged)
+_WRITES: Final = (*_READS, errors.Contended, errors.OutcomeUnknown, errors.StoreLocked)
+_TOPIC: Final = (errors.InvalidTopic, errors.UnknownTopicOrPartition)
+_LOG: Final = (*_TOPIC, errors.HeadMissing)
+_MEMBER: Final = (errors.IllegalGeneration, errors.UnknownMember)
+_INSTANCE: Final = (errors.InvalidProducerEpoch, errors.InvalidTransactionState)
+_RECORDS: Final = (errors.InvalidRecord, errors.RecordTooLarge, errors.NotEnoughReplicas)
+_SEQUENCE: Final = (errors.DuplicateSequence, errors.OutOfOrderSequence, errors.UnknownProducer)
+_DELETE: Final = (*_WRITES, *_LOG, errors.OffsetOutOfRange, errors.PolicyViolation)
+_PRODUCE: Final = (*_HOT_BODY, *_WRITES, *_LOG, *_INSTANCE, *_RECORDS, *_SEQUENCE)
+_PRODUCE_NOW: Final = (
+    *_PRODUCE,
+    errors.InvalidAcks,
+    errors.ShuttingDown,
+    errors.UnknownTransaction,
+)
+_SETTINGS: Final = (
+    errors.InvalidConfig,
+    errors.InvalidPartitions,
+    errors.InvalidReplicationFactor,
+)
+
+# Parameters.
+
+PATH_PARAMETERS: Final = (
+    Parameter("topic", TopicName, place="path"),
+    Parameter("partition", PartitionNumber, place="path"),
+    Parameter("group", GroupId, place="path"),
+    Parameter("member", str, place="path"),
+    Parameter("transaction", str, "as POST /v1/transactions named it", place="path"),
+)
+"""They mean the same in every path."""
+
+_MOMENT: Final = Annotated[str, Meta(pattern="^(earliest|latest|[0-9]{1,18})$")]
+_BEFORE: Final = Annotated[str, Meta(pattern="^(latest|-1|[0-9]{1,18})$")]
+_RANGE_COUNT: Final = Annotated[
+    int, Meta(ge=1, le=RANGES_MAX, extra_json_schema={"default": RANGES})
+]
+_ACKS: Final = Parameter(
+    "acks",
+    Annotated[Acks, Meta(extra_json_schema={"default": "all"})],
+    "answered when the records are committed and 1: in the zone that leads, all: in every zone in"
+    " sync; 0: before anything is written",
+)
+_PRODUCER_ID: Final = Parameter("Riacho-Producer-Id", ProducerId, "of POST /v1/producers", "header")
+_PRODUCER_EPOCH: Final = Parameter(
+    "Riacho-Producer-Epoch", Epoch, "with Riacho-Producer-Id", "header"
+)
+_SEQUENCE_HEADER: Final = Parameter(
+    "Riacho-Sequence",
+    Annotated[
+        str, Meta(pattern="^([0-9]{1,10}|[0-9]{1,4}=[0-9]{1,10}(,[0-9]{1,4}=[0-9]{1,10}){0,999})$")
+    ],
+    "number of the first record, or one for each partition: 0=17,2=4",
+    "header",
+)
+_TRANSACTION: Final = Parameter(
+    "Riacho-Transaction",
+    Annotated[str, Meta(pattern="^[!-~]{1,300}$")],
+    "stage the records in this transaction; its commit makes them visible",
+    "header",
+)
+_PRODUCE_PARAMETERS: Final = (_ACKS, _PRODUCER_ID, _PRODUCER_EPOCH, _SEQUENCE_HEADER, _TRANSACTION)
+_PRODUCE_ANSWERS: Final = {
+    200: Answer(
+        ProduceAnswer, "Durable and committed; with Riacho-Transaction, durable and staged"
+    ),
+    202: Answer(ProduceAnswer, "acks=0: on its way"),
+}
+_FETCH_PARAMETERS: Final = (
+    Parameter("offset", Offset, "first offset to return"),
+    Parameter("at", _MOMENT, "instead: earliest (default), latest, or a timestamp in ms"),
+    Parameter("max_records", Count),
+    Parameter("max_bytes", Count, "one record is returned even if it is larger"),
+    Parameter("min_bytes", Offset, "wait for so much"),
+    Parameter("max_wait_ms", Annotated[int, Meta(ge=0, le=60_000)], "and so long"),
+    Parameter("value_format", Annotated[ValueFormat, Meta(extra_json_schema={"default": "text"})]),
+    Parameter(
+        "offsets",
+        Annotated[OffsetsForm, Meta(extra_json_schema={"default": "base"})],
+        "how an Arrow stream says offsets where compaction left gaps: base cuts batches there,"
+        " column adds a column offset to all, either adds it only if there are gaps",
+    ),
+)
+_ATOMIC_PARAMETERS: Final = (
+    Parameter(
+        "Riacho-Producer-Id",
+        ProducerId,
+        "of a transactional id: one whole transaction; else with Riacho-Sequence",
+        "header",
+    ),
+    _PRODUCER_EPOCH,
+    Parameter(
+        "Riacho-Sequence",
+        Annotated[int, Meta(ge=0, le=SEQUENCES - 1)],
+        "number of the first record, counted over all atomic calls of the producer",
+        "header",
+    ),
+    Parameter(
+        "Idempotency-Key",
+        Annotated[str, Meta(pattern=f"^[!-~]{{1,{KEY_CHARS_MAX}}}$")],
+        "instead: a repeated call with the same key and body gets the first answer, for a day",
+        "header",
+    ),
+)
+_ATOMIC_HEADERS: Final = {
+    REPLAYED.title(): {
+        "schema": {"const": "true"},
+        "description": "there if the call was made before, and this is its answer",
+    }
+}
+
+_NO_CONTENT: Final = {204: Answer()}
+
+BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
+    "records": (
+        Route(
+            "POST /v1/topics/{topic}/records",
+            lambda to: to.produce.to_topic,
+            "Produce records to a topic",
+            parameters=_PRODUCE_PARAMETERS,
+            body=RequestBody(ProduceBody, (JSON, NDJSON, ARROW)),
+            answers=_PRODUCE_ANSWERS,
+            errors=(*_PRODUCE_NOW, errors.TransactionTooLarge),
+        ),
+        Route(
+            "POST /v1/topics/{topic}/partitions/{partition}/records",
+            lambda to: to.produce.to_partition,
+            "Produce records to one partition",
+            parameters=_PRODUCE_PARAMETERS,
+            body=RequestBody(ProduceBody, (JSON, NDJSON, ARROW)),
+            answers=_PRODUCE_ANSWERS,
+            errors=_PRODUCE_NOW,
+        ),
+        Route(
+            "GET /v1/topics/{topic}/partitions/{partition}/records",
+            lambda to: to.fetch.one,
+            "Fetch records, or tail them as server-sent events",
+            parameters=_FETCH_PARAMETERS,
+            answers={200: Answer(FetchedRecords, "Records", (JSON, NDJSON, ARROW, SSE))},
+            errors=(
+                *_READS,
+                *_LOG,
+                errors.InvalidRequest,
+                errors.NotAcceptable,
+                errors.ObjectMissing,
+                errors.OffsetOutOfRange,
+                errors.RecordTooLarge,
+            ),
+        ),
+        Route(
+            "POST /v1/fetch",
+            lambda to: to.fetch.many,
+            "Fetch from several partitions with one wait and one budget",
+            body=RequestBody(FetchBody),
+            answers={200: Answer(FetchedPartitions, "Records by partition")},
+            errors=(*_HOT_BODY, errors.OutcomeUnknown),
+        ),
+        Route(
+            "DELETE /v1/topics/{topic}/partitions/{partition}/records",
+            lambda to: to.delete.delete_records_of_partition,
+            "Delete records of one partition",
+            parameters=(
+                Parameter("before_offset", _BEFORE, "the first offset to keep", is_required=True),
+            ),
+            errors=(*_DELETE, errors.InvalidRequest),
+            by_fastapi=True,
+        ),
+        Route(
+            "POST /v1/topics/{topic}/delete-records",
+            lambda to: to.delete.delete_records_of_partitions,
+            "Delete records of several partitions",
+            errors=(*_DELETE, *_BODY),
+            by_fastapi=True,
+        ),
+    ),
+    "groups": (
+        Route(
+            "GET /v1/groups",
+            lambda to: to.groups.list_groups,
+            "List groups",
+            answers={200: Answer(group.GroupList)},
+            errors=(*_READS, errors.InvalidRequest),
+        ),
+        Route(
+            "GET /v1/groups/{group}",
+            lambda to: to.groups.describe,
+            "Describe a group and its members",
+            answers={200: Answer(group.GroupInfo)},
+            errors=(*_READS, errors.InvalidRequest, errors.UnknownGroup),
+        ),
+        Route(
+            "DELETE /v1/groups/{group}",
+            lambda to: to.groups.delete,
+            "Delete a group without members",
+            answers=_NO_CONTENT,
+            errors=(*_WRITES, errors.GroupNotEmpty, errors.InvalidRequest, errors.UnknownGroup),
+        ),
+        Route(
+            "POST /v1/groups/{group}/members",
+            lambda to: to.groups.join,
+            "Join a group",
+            body=RequestBody(group.JoinBody),
+            answers={200: Answer(group.JoinAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, errors.InconsistentGroup),
+        ),
+        Route(
+            "DELETE /v1/groups/{group}/members/{member}",
+            lambda to: to.groups.leave,
+            "Leave a group",
+            answers=_NO_CONTENT,
+            errors=(*_WRITES, errors.InvalidRequest, errors.UnknownMember),
+        ),
+        Route(
+            "POST /v1/groups/{group}/members/{member}/heartbeat",
+            lambda to: to.groups.heartbeat,
+            "Keep a session, and learn what to read",
+            body=RequestBody(group.BeatBody),
+            answers={200: Answer(group.BeatAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, *_MEMBER),
+        ),
+        Route(
+            "POST /v1/groups/{group}/members/{member}/poll",
+            lambda to: to.groups.poll,
+            "Heartbeat, and fetch what is assigned",
+            body=RequestBody(group.PollBody),
+            answers={200: Answer(group.PollAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, *_MEMBER),
+        ),
+        Route(
+            "GET /v1/groups/{group}/offsets",
+            lambda to: to.groups.committed,
+            "Read committed offsets",
+            parameters=(Parameter("topic", str, "only of this topic"),),
+            answers={200: Answer(group.CommittedOffsets)},
+            errors=(*_READS, errors.InvalidRequest),
+        ),
+        Route(
+            "POST /v1/groups/{group}/offsets",
+            lambda to: to.groups.commit,
+            "Commit offsets",
+            body=RequestBody(group.OffsetsBody),
+            answers={200: Answer(group.CommitAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, *_TOPIC, *_MEMBER),
+        ),
+        Route(
+            "GET /v1/groups/{group}/lag",
+            lambda to: to.groups.lag,
+            "Show how far behind a group is",
+            answers={200: Answer(group.GroupLag)},
+            errors=(
+                *_READS,
+                errors.HeadMissing,
+                errors.InvalidRequest,
+                errors.ObjectMissing,
+                errors.UnknownGroup,
+            ),
+        ),
+        Route(
+            "POST /v1/groups/{group}/reset",
+            lambda to: to.groups.reset,
+            "Move committed offsets",
+            body=RequestBody(group.ResetBody),
+            answers={200: Answer(group.ResetAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, *_LOG, errors.GroupNotEmpty),
+        ),
+    ),
+    "transactions": (
+        Route(
+            "POST /v1/producers",
+            lambda to: to.transactions.init_producer,
+            "Get a producer id",
+            body=RequestBody(transaction.ProducerBody, is_required=False),
+            answers={200: Answer(transaction.ProducerAnswer)},
+            errors=(*_HOT_BODY, *_WRITES),
+        ),
+        Route(
+            "GET /v1/transactions",
+            lambda to: to.transactions.list_transactions,
+            "List transactions",
+            answers={200: Answer(transaction.TransactionList)},
+            errors=(*_READS, errors.InvalidRequest),
+        ),
+        Route(
+            "POST /v1/transactions",
+            lambda to: to.transactions.begin,
+            "Begin a transaction",
+            body=RequestBody(transaction.BeginBody),
+            answers={200: Answer(transaction.BeginAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, *_INSTANCE, errors.InvalidTransactionTimeout),
+        ),
+        Route(
+            "GET /v1/transactions/{transaction}",
+            lambda to: to.transactions.describe,
+            "Describe a transaction",
+            answers={200: Answer(transaction.TransactionInfo)},
+            errors=(
+                *_WRITES,
+                errors.InvalidProducerEpoch,
+                errors.InvalidRequest,
+                errors.UnknownTransaction,
+            ),
+        ),
+        Route(
+            "POST /v1/transactions/{transaction}/commit",
+            lambda to: to.transactions.commit,
+            "Commit a transaction",
+            body=RequestBody(transaction.CommitBody, is_required=False),
+            answers={200: Answer(transaction.EndAnswer)},
+            errors=(
+                *_HOT_BODY,
+                *_WRITES,
+                *_LOG,
+                *_MEMBER,
+                *_INSTANCE,
+                errors.NotEnoughReplicas,
+                errors.TransactionTooLarge,
+                errors.UnknownTransaction,
+            ),
+        ),
+        Route(
+            "POST /v1/transactions/{transaction}/abort",
+            lambda to: to.transactions.abort,
+            "Abort a transaction",
+            body=RequestBody(transaction.AbortBody, is_required=False),
+            answers={200: Answer(transaction.EndAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, *_INSTANCE, errors.UnknownTransaction),
+        ),
+        Route(
+            "POST /v1/atomic",
+            lambda to: to.transactions.atomic,
+            "Produce to many partitions and commit group offsets, all or nothing",
+            parameters=_ATOMIC_PARAMETERS,
+            body=RequestBody(transaction.AtomicBody),
+            answers={200: Answer(transaction.AtomicAnswer, headers=_ATOMIC_HEADERS)},
+            errors=(*_MEMBER, *_PRODUCE, errors.IdempotencyKeyReused, errors.TransactionTooLarge),
+        ),
+    ),
+    "topics": (
+        Route(
+            "GET /v1/topics",
+            lambda to: to.topics.list_topics,
+            "List topics",
+            errors=(*_READS, errors.InvalidRequest),
+            by_fastapi=True,
+        ),
+        Route(
+            "POST /v1/topics",
+            lambda to: to.topics.create_topic,
+            "Create a topic",
+            answers={201: Answer(about="Created")},
+            errors=(
+                *_BODY,
+                *_SETTINGS,
+                errors.Contended,
+                errors.InvalidTopic,
+                errors.MetadataDamaged,
+                errors.OutcomeUnknown,
+                errors.StoreLocked,
+                errors.StoreUnavailable,
+                errors.TopicExists,
+            ),
+            by_fastapi=True,
+        ),
+        Route(
+            "GET /v1/topics/{topic}",
+            lambda to: to.topics.describe_topic,
+            "Describe a topic",
+            errors=(*_READS, *_TOPIC, errors.InvalidRequest),
+            by_fastapi=True,
+        ),
+        Route(
+            "PATCH /v1/topics/{topic}",
+            lambda to: to.topics.alter_topic,
+            "Alter a topic",
+            errors=(*_BODY, *_WRITES, *_LOG, *_SETTINGS),
+            by_fastapi=True,
+        ),
+        Route(
+            "DELETE /v1/topics/{topic}",
+            lambda to: to.topics.delete_topic,
+            "Delete a topic",
+            answers=_NO_CONTENT,
+            errors=(*_WRITES, *_TOPIC, errors.InvalidRequest),
+            by_fastapi=True,
+        ),
+        Route(
+            "GET /v1/topics/{topic}/partitions",
+            lambda to: to.topics.list_partitions,
+            "List partitions",
+            errors=(*_READS, *_LOG, errors.InvalidRequest),
+            by_fastapi=True,
+        ),
+        Route(
+            "GET /v1/topics/{topic}/partitions/{partition}/offsets",
+            lambda to: to.topics.find_offset,
+            "Find an offset by time",
+            parameters=(
+                Parameter(
+                    "at", _MOMENT, "earliest, latest, or a timestamp in ms", is_required=True
+                ),
+            ),
+            errors=(*_READS, *_LOG, errors.InvalidRequest, errors.ObjectMissing),
+            by_fastapi=True,
+        ),
+        Route(
+            "GET /v1/topics/{topic}/partitions/{partition}/segments",
+            lambda to: to.topics.locate_records,
+            "Locate records in their store",
+            parameters=(
+                Parameter("offset", Offset, "first offset; default: the log start"),
+                Parameter("end", Offset, "offset to stop before"),
+                Parameter(
+                    "limit",
+                    _RANGE_COUNT,
+                    "as many ranges at most; next_offset says where to ask on",
+                ),
+            ),
+            answers={200: Answer(StoredRanges)},
+            errors=(
+                *_READS,
+                *_LOG,
+                errors.InvalidRequest,
+                errors.NotSupported,
+                errors.OffsetOutOfRange,
+            ),
+            by_fastapi=True,
+        ),
+    ),
+    "cluster": (
+        Route(
+            "GET /v1/cluster",
+            lambda to: to.cluster.describe_cluster,
+            "Describe gateways, zones and partitions",
+            errors=(*_READS, errors.InvalidRequest),
+            by_fastapi=True,
+        ),
+        Route(
+            "GET /healthy",
+            lambda to: to.cluster.healthy,
+            "Does the process run?",
+            errors=(),
+            by_fastapi=True,
+        ),
+        Route(
+            "GET /ready",
+            lambda to: to.cluster.ready,
+            "Can the stores be used?",
+            errors=(errors.ShuttingDown, errors.StoreUnavailable),
+            by_fastapi=True,
+        ),
+        Route(
+            "GET /metrics",
+            lambda to: to.cluster.show_metrics,
+            "Show metrics",
+            answers={200: Answer(str, "Counters", ("text/plain",))},
+            errors=(),
+            by_fastapi=True,
+        ),
+    ),
+}
+
+ROUTES: Final = tuple(route for routes in BY_TAG.values() for route in routes)
+
+PAGES: Final = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
+"""What FastAPI adds by itself: the document, and pages that show it."""
