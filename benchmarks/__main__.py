@@ -35,7 +35,7 @@ def main(names: list[str]) -> int:
             return 2
         about = importlib.import_module(f"benchmarks.{name}").__doc__ or name
         print(f"\n== {name}: {about.strip().splitlines()[0]}", flush=True)
-        # Each in a process of its own: what one leaves behind may not slow the next.
+        # Each in a separate process, so that one does not slow the next.
         if subprocess.call([sys.executable, "-m", f"benchmarks.{name}"]) != 0:
             return 1
     return 0

@@ -1,4 +1,4 @@
-"""What a deployment of functions costs while nobody sends anything.
+"""The cost of an idle deployment of functions.
 
     python -m benchmarks.at_rest
 
@@ -36,7 +36,7 @@ EMR_S = 120
 
 @dataclass(frozen=True)
 class Tick:
-    """What one call of the controller takes, on average."""
+    """Requests and time of one call of the controller, on average."""
 
     puts: float
     gets: float

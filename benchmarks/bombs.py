@@ -2,10 +2,10 @@
 
     python -m benchmarks.bombs [--rounds 3] [kind ...]
 
-A process of its own sends the bodies, each over its own connection and all at once, while this one
+A separate process sends the bodies, each over its own connection and all at once, while this one
 asks for `/healthy` every two milliseconds. A bomb is about 2 MB of gzip or zstd that inflates to
-gigabytes; the other bodies are as large as a request may be, in the shapes that are dearest to
-decode. `mix` sends bodies of 16 MiB, bombs and large fetches together. Memory is that of the
+gigabytes; the other bodies are as large as a request may be, in the shapes that are most expensive
+to decode. `mix` sends bodies of 16 MiB, bombs and large fetches together. Memory is that of the
 gateway process: at most, and afterwards.
 """
 
@@ -130,7 +130,7 @@ class Found:
 
 
 def send_all(port: int, kind: str, pipe: "multiprocessing.connection.Connection") -> None:
-    """Send one body over each of many connections at the same time, as often as told to."""
+    """Send one body over each of many connections at the same time, on every request to do so."""
     requests = KINDS[kind]()
     pipe.send(len(requests))
     while pipe.recv():

@@ -3,7 +3,7 @@
     python -m benchmarks.compaction [--records 1000000,5000000] [--spark]
 
 A gateway writes records of 100 B to a directory, 4 partitions. Then `riacho compact` runs as users
-run it, a process of its own on two cores; its own clock counts from the plan to the last swap, so
+run it, a separate process on two cores; its own clock counts from the plan to the last swap, so
 starting Python (or Spark) is left out. `merge` keeps every record; `keyed` is a compacted topic in
 which each key was written ten times; `keyed, all stay` one in which no key comes twice. The ratio
 is to the first row: what grows linearly stays at 1. In the end random fetches of one record are

@@ -3,7 +3,7 @@
     python -m benchmarks.compaction_cost
 
 A gateway writes as in `benchmarks.cost_model`; then everything is compacted, once by merging and
-once by key, as the job does it with two workers. What is counted is scaled to a GiB.
+once by key, as the job does it with two workers. Counts are scaled to a GiB.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from benchmarks.cost_model import (
 from benchmarks.harness import show
 from service.clock import World, real_world
 from storage.maintenance.compaction import job, tasks
-from storage.maintenance.compaction.plan import Options
+from storage.maintenance.compaction.plan import CompactionOptions
 from storage.maintenance.compaction.summary import Summary
 from storage.maintenance.compaction.swap import Swapper
 from storage.reading.catalog import Catalog
@@ -78,7 +78,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Compaction:
-    """What compacting so much asked for."""
+    """The requests of compacting `size_bytes`."""
 
     size_bytes: int
     gets: int
@@ -96,7 +96,7 @@ class Compaction:
 
 
 async def compacted(object_bytes: int, partitions: int, *, policy: str = "delete") -> Compaction:
-    """Return what it costs to compact what flushes of `object_bytes` have written."""
+    """Return the cost of compacting flushes of `object_bytes`."""
     deployment = Deployment(keep=True)
     bucket = deployment.objects = Bucket(keep=True)
     deployment.gateway = deployment.new_gateway()
@@ -141,7 +141,7 @@ async def compact(deployment: Deployment, topic: Topic) -> Summary:
     async def work_for(_: int) -> _Work:
         return _Work(_Stores(zones, world))
 
-    options = Options(now_ms=world.now_ms(), force=True)
+    options = CompactionOptions(now_ms=world.now_ms(), force=True)
     return await job.compact(
         swapper,
         [topic],

@@ -149,7 +149,7 @@ def counted_functions() -> dict[tuple[int, bool], Usage]:
 
 
 def counted_containers(linger_min_ms: float) -> dict[int, tuple[int, Usage]]:
-    """Return, for each rate, how many containers it needs, and what they take."""
+    """Return, for each rate, the number of containers and their requests."""
     found = {}
     for rate in RATES:
         load, count = container_load(rate), tasks(rate)

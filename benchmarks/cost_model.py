@@ -45,7 +45,7 @@ PRODUCED_MAX = 128 * MIB
 
 
 class CountedObjects(MemoryObjects):
-    """Counts requests. Segments can be forgotten at once, since nobody reads them here."""
+    """Counts requests. Segments need not be kept, since they are not read here."""
 
     def __init__(self, *, keep: bool) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def records(size_bytes: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class PerFlush:
-    """What one flush asked for, on average."""
+    """The requests of one flush, on average."""
 
     segment_puts: float
     index_puts: float
@@ -206,7 +206,7 @@ async def produce_table() -> None:
 
 
 async def inline_table() -> None:
-    """Print what a flush costs besides its own PUT, by how much a head holds before it rolls."""
+    """Print the cost of a flush without its own PUT, by the size at which a head rolls."""
     rows = []
     kept = heads.INLINE_BYTES_MAX
     for limit in (1024, 2048, 4096, 8192):
@@ -351,7 +351,7 @@ async def _read_partition(gateway: Gateway, partition: int) -> tuple[int, int]:
 
 
 async def idle_table() -> None:
-    """Print what is paid for though nothing is sent, per month."""
+    """Print the monthly cost without traffic."""
     settings = Settings()
     looks = MONTH_S * 1000 / settings.head_poll_ms
     deployment = Deployment()

@@ -4,7 +4,7 @@
         before = gateway.note()
 
 The gateway is the real one, with a counter before each zone that /metrics shows. On S3 (ministack)
-there is a proxy of its own before the server, too.
+there is also a proxy before the server.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PREFIX = "bench_reads_"
 
 
 class CountedObjects:
-    """Counts reads by what is read; see `_kind`."""
+    """Counts reads by kind of object; see `_kind`."""
 
     def __init__(self, inner: ObjectStore, counts: Counter[str]) -> None:
         self._inner = inner
@@ -87,7 +87,7 @@ def create_app() -> App:
 
 @dataclass
 class Counted:
-    """A gateway, and who counts what it asks of S3, if that is what it has."""
+    """A gateway, and the counter of its requests to S3, if it uses S3."""
 
     server: Server
     wire: Counter[str] | None
@@ -121,7 +121,7 @@ class Deployment:
 
     @contextlib.contextmanager
     def gateway(self, **more: str) -> Iterator[Counted]:
-        """Run a gateway; stores are what is left of others on the same deployment."""
+        """Run a gateway on the stores of earlier ones of the same deployment."""
         with contextlib.ExitStack() as stack:
             env, wire = dict(self.env), None
             if self.s3:

@@ -2,19 +2,19 @@
 
     python -m benchmarks.cpu [--seconds 2] [--rounds 5]
 
-The codec is what no server could do without: a body is decoded, checked, and encoded as slices,
+The codec is the least that any server must do: a body is decoded, checked, and encoded as slices,
 in this process, by the functions that the gateway calls. It and the gateway take turns, some
-rounds, and each ratio is of one round; what is shown is the median, and the least and the most.
+rounds, and each ratio is of one round; shown are the median, the least and the most.
 MB are those of keys and values. CPU is user and system time of the process, all its threads.
 
-Where the rest goes, each measured by itself in the same round:
+Where the rest goes, each measured separately in the same round:
 
-- `write`: the slices into a new file, and a flush of it: what storing them takes by itself. On a
+- `write`: the slices into a new file, and a flush of it: the time to store them. On a
   virtual machine that gives free memory back to its host, new pages make this most of it.
 - `log`: decoding and `Gateway.produce` on a directory and SQLite, without HTTP, less the codec. As
   many calls at a time as there are connections, so that they share flushes as over HTTP.
 - `HTTP`: bodies of that size which are refused for their first byte: receiving, routing, answering.
-- `rest`: what is left of the gateway. Less than nothing is noise, or what is shared.
+- `rest`: the remainder of the gateway. Negative values are noise, or shared work.
 """
 
 import argparse
@@ -137,7 +137,7 @@ def arrow_of(keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[bytes, str
 BODIES = {"JSON": json_of, "NDJSON": ndjson_of, "Arrow": arrow_of}
 
 
-# What is measured; each returns seconds of CPU for each MB.
+# The measurements; each returns seconds of CPU for each MB.
 
 
 def codec_alone(case: Case, world: World, seconds: float) -> Cpu:

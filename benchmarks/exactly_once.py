@@ -132,7 +132,7 @@ def idempotent_sender(server: Server, body: bytes, records: int) -> Next:
 
 
 def run(server: Server, senders: list[Next], seconds: float) -> float:
-    """Return calls a second, each sender over a connection of its own."""
+    """Return calls a second, each sender over its own connection."""
     began = time.perf_counter()
 
     def work(sender: Next) -> int:
@@ -151,7 +151,7 @@ def run(server: Server, senders: list[Next], seconds: float) -> float:
 
 
 async def producers(number: int) -> list[str]:
-    """Append round robin for so many producers."""
+    """Append round robin for this many producers."""
     world = real_world()
     objects, metadata = CountingObjects(), CountingMetadata(world.new_version)
     gateway = Gateway(Settings(), Zones({"a": objects}), metadata, world)
@@ -188,7 +188,7 @@ async def producers(number: int) -> list[str]:
 
 
 async def transactions() -> list[list[str]]:
-    """Count what one transaction asks of the stores: in one call, and in several."""
+    """Count the requests of one transaction to the stores: in one call, and in several."""
     world = real_world()
     objects, metadata = CountingObjects(), CountingMetadata(world.new_version)
     gateway = Gateway(Settings(), Zones({"a": objects}), metadata, world)
@@ -226,7 +226,7 @@ async def transactions() -> list[list[str]]:
 
         rows = []
         for name, work in (("POST /v1/atomic", at_once), ("begin, produce, commit", in_steps)):
-            await work()  # Once before, so that what is read once per process is known.
+            await work()  # A warm-up, for reads that happen once per process.
             before = objects.puts, metadata.writes, metadata.reads
             await work()
             after = objects.puts, metadata.writes, metadata.reads

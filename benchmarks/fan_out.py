@@ -2,8 +2,8 @@
 
     python -m benchmarks.fan_out [--consumers 50] [--rate 20] [--seconds 4] [--stores embedded,s3]
 
-A producer writes a slice of 100 records, 100 B each, `--rate` times a second; everybody else
-follows, by long polls (JSON, Arrow) or server-sent events. With two gateways it writes to the
+A producer writes a slice of 100 records, 100 B each, `--rate` times a second; the
+others follow, by long polls (JSON, Arrow) or server-sent events. With two gateways it writes to the
 first, and half of the consumers follow at each. Then a gateway that has just started, and so has
 nothing in its caches, is asked by all of them at once for everything from the beginning.
 
@@ -37,7 +37,7 @@ WAIT_MS = 5000
 EVENT = b"\nid: "  # No value of ours has a colon.
 
 
-# Who follows.
+# The followers.
 
 
 class Follower(Connection):
@@ -91,7 +91,7 @@ def _number(head: bytes, name: bytes) -> int:
     return int(head[head.index(name) + len(name) :].split(b"\r\n", 1)[0])
 
 
-# What is measured.
+# The measurements.
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _wire(before: Note, after: Note, slices: int) -> str:
 def tail(
     gateways: Sequence[Counted], what: str, topic: str, accept: str, given: argparse.Namespace
 ) -> Outcome:
-    """Let everybody follow while a producer writes."""
+    """Let all readers follow while a producer writes."""
     make(gateways[0], topic)
     slices = int(given.rate * given.seconds)
 
@@ -143,7 +143,7 @@ def tail(
 
 
 def warm_up(gateway: Counted) -> None:
-    """Let a gateway import and connect what it does when it is first asked."""
+    """Let a gateway do the imports and connections of its first request."""
     topic = f"warm-up-{gateway.server.port}"
     make(gateway, topic)
     produce(gateway, topic, 1, 1.0)
@@ -154,7 +154,7 @@ def warm_up(gateway: Counted) -> None:
 def catch_up(
     gateway: Counted, what: str, accept: str, consumers: int, bytes_max: int = FETCH_BYTES
 ) -> Outcome:
-    """Let everybody read what is there already."""
+    """Let all readers read the existing records."""
     return measure([gateway], what, HISTORY, accept, consumers, HISTORY_SLICES, nothing, bytes_max)
 
 

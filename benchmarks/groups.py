@@ -29,7 +29,7 @@ MEMBER = Member(topics=("t",), session_timeout_ms=45_000)
 
 
 class Table(CountingMetadata):
-    """A table in memory that counts reads too, and takes its time if told to."""
+    """A table in memory that also counts reads, with an optional delay."""
 
     reads = lists = read_bytes = 0
     call_s = 0.0

@@ -142,7 +142,9 @@ class History:
         piece = RunSlice(0, RECORDS_PER_SLICE, len(data), 0, span_ms, crc32c(data))
         object_id = self.chance.randbytes(8) + self.count.to_bytes(8, "big")
         self.count += 1
-        await self.lane.commit([Run(object_id, 8, first_ms, (piece,), 1)], time.monotonic())
+        ticket = self.lane.enqueue()
+        ticket.ready(Run(object_id, 8, first_ms, (piece,), 1))
+        await ticket.committed
         await asyncio.sleep(0)  # The roll runs beside the commits, as it does over real stores.
 
     async def grow(self, count: int) -> None:
@@ -150,7 +152,7 @@ class History:
             await self.append()
 
     async def appends(self, count: int) -> Point:
-        """Append `count` slices, and return what each took."""
+        """Append `count` slices, and return the time and requests of each."""
         requests, parts = self.requests, []
         for _ in range(PARTS):
             began = time.process_time()
@@ -221,7 +223,7 @@ def powers(first: int, most: int) -> list[int]:
 async def compactions(most: int) -> list[Point]:
     points = []
     for kind in KINDS[:2]:
-        await compaction(kind, 1000)  # A warm-up: Arrow imports with its first array what it can.
+        await compaction(kind, 1000)  # A warm-up: Arrow's first array imports other modules.
         points += [await compaction(kind, records) for records in powers(4, most)]
     return points
 
@@ -261,7 +263,7 @@ async def fill(deployment: Deployment, kind: Kind, records: int) -> None:
         await deployment.gateway.produce("t", batch, batch.nbytes, partition)
 
 
-# What is told.
+# The output.
 
 
 def exponent(points: Sequence[Point], value: Callable[[Point], float]) -> float:

@@ -43,7 +43,7 @@ class Server:
 
 @contextmanager
 def gateway(**env: str) -> Iterator[Server]:
-    """Run a gateway of its own on an empty directory."""
+    """Run a separate gateway on an empty directory."""
     with tempfile.TemporaryDirectory(prefix="riacho-bench-") as folder:
         port = free_port()
         process = subprocess.Popen(

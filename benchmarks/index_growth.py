@@ -95,7 +95,9 @@ class Bench:
     async def append(self, count: int) -> None:
         for number in range(count):
             piece = RunSlice(0, RECORDS_PER_SLICE, 1000 + number % 7, 0, 1, 12345)
-            await self.lane.commit([Run(self.new_id(), 8, number, (piece,), 1)], time.monotonic())
+            ticket = self.lane.enqueue()
+            ticket.ready(Run(self.new_id(), 8, number, (piece,), 1))
+            await ticket.committed
             await asyncio.sleep(0)  # The roll runs beside the commits, as it does over real stores.
 
     async def fetch(self, *, cold: bool) -> tuple[float, float, float]:

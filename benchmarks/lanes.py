@@ -95,7 +95,7 @@ async def race(gateways: int) -> tuple[float, float]:
             done += 1
         return done
 
-    # Four requests at a time for each gateway, so that flushes have something to gather.
+    # Four requests at a time for each gateway, so that flushes can batch them.
     done = await asyncio.gather(*(produce(g, topic) for g in crowd for _ in range(4)))
     view = await crowd[0].lanes.lane(topic.topic_id, 0).view(0)
     assert view.head.next_offsets[0] == sum(done), "a record was lost or doubled"

@@ -1,7 +1,7 @@
-"""List prices in us-east-1, each with its date and where it was found, and what services cost.
+"""List prices in us-east-1, each with its date and source, and the cost of services.
 
-None of the vendors' own pages was open to us; most prices were read in what others quote of them.
-Whoever decides by these figures should look them up.
+None of the vendors' own pages was reachable; most prices come from quotations of them. Check them
+before relying on these figures.
 """
 
 import math
@@ -91,7 +91,7 @@ def gib_per_month(mb_per_s: float) -> float:
 
 
 def gib_kept(mb_per_s: float) -> float:
-    """Return what is there when records are kept for a day."""
+    """Return the stored GiB when records are kept for a day."""
     return mb_per_s * MB * DAY_S / GIB
 
 

@@ -1,10 +1,10 @@
 """The whole gateway under a constant rate, as functions or as containers, on a virtual clock.
 
-Calls arrive by chance at a rate that does not change. A function answers one at a time: a call
-takes the one that was used last and is free, or a new one; so every call is a flush of its own,
-and what its answer waits for is billed. A container takes whatever comes, and gathers it. Readers
-follow, a fetch for each partition and second. All of it is the real application, driven as ASGI;
-stores are in memory, count requests, and take as long as those of AWS.
+Calls arrive at random times with a constant rate. A function answers one at a time: a call takes
+the most recently used one that is free, or a new one; so every call is a separate flush, and the
+time that its answer waits is billed. A container batches concurrent calls. Readers follow, with a
+fetch for each partition and second. All of it is the real application, driven as ASGI; stores are
+in memory, count requests, and take as long as those of AWS.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Load:
 
 @dataclass
 class Usage:
-    """What it took, of which AWS makes a bill."""
+    """The requests and times that AWS bills."""
 
     produced_bytes: float = 0
     produces: float = 0
@@ -284,9 +284,7 @@ def _body(size_bytes: int) -> tuple[bytes, int]:
 
 def functions(load: Load, *, table_batch_bytes_max: int) -> Usage:
     """Return what `load` takes as functions."""
-    # What a call begins is waited for here, and not by all tasks of the process.
-    changed = {"freezes": False, "answer_s_max": 0, "log_format": "text"}
-    given = {**GATEWAY, **changed, "table_batch_bytes_max": table_batch_bytes_max}
+    given = {**GATEWAY, "table_batch_bytes_max": table_batch_bytes_max}
     return _simulated(load, lambda: Simulation(Settings(**given), functions=True))
 
 

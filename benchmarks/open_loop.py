@@ -15,7 +15,7 @@ CONNECTIONS_MAX = 900
 """More wait on our side: many systems give a process no more than 1,024 open files."""
 ANSWER_S_MAX = 120.0
 TRIES = 3
-"""So often in a row a load must be too much."""
+"""A load is too much after this many failures in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether it was told to come again later, and when."""
+        """Whether it was refused with a valid `Retry-After`."""
         return self.status in {429, 503} and self.retry_after.isdigit()
 
 
@@ -128,9 +128,9 @@ async def find_knee(
 ) -> list[Step]:
     """Raise the load until latency or refusals bend; the last step but one is the knee.
 
-    They bend when one in a hundred is refused, when less than nine in ten of what is offered
-    gets done in time, or when the median is ten times that of the first step. A step that bends
-    is tried again. `offer` sends so many a second for so long.
+    They bend when one in a hundred is refused, when less than nine in ten requests are answered
+    in time, or when the median is ten times that of the first step. A step that bends is tried
+    again. `offer` takes the requests per second, and for how many seconds to send them.
     """
     steps: list[Step] = []
     rate, bent = first_rate, 0

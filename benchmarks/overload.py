@@ -1,4 +1,4 @@
-"""What a gateway does at three times of what it can do, and how soon it has forgotten it.
+"""A gateway at three times its capacity, and how soon it recovers.
 
     python -m benchmarks.overload [--seconds 10] [--workers 1]
 

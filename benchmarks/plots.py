@@ -38,14 +38,14 @@ COLOURS = {
     "Redis Streams": "#cc79a7",
     "RabbitMQ streams": "#7f3c8d",
 }
-"""Told apart also by those who see red and green alike."""
+"""Distinguishable also with red-green colour blindness."""
 OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7f3c8d", "#56b4e9", "#8c564b")
 FLOOR_COLOUR = "#999999"
 DECADES_MIN = 2
-"""Of a cost: what hardly changes shall look like it."""
+"""For costs: small changes must look small."""
 MARKERS = "osD^v<>pPX*h"
 DASHED = {"page cache": "--", "memory": ":"}
-"""What a power cut may take is not drawn like what it may not."""
+"""Peers that may lose records in a power cut are drawn differently."""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "riacho",
@@ -98,7 +98,7 @@ def draw_all(lines: Sequence[Line], into: Path) -> list[Path]:
                 figure = draw(chosen)
                 path = into / f"{name}.svg"
                 figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-            # A line that ends with a blank is a change to those who compare.
+            # Trailing blanks would show up as changes in a diff.
             text = path.read_text()
             path.write_text("\n".join(row.rstrip() for row in text.splitlines()) + "\n")
             paths.append(path)

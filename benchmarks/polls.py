@@ -2,11 +2,11 @@
 
     python -m benchmarks.polls [--polls 200,2000] [--seconds 6] [--rounds 1] [--pause-ms 20]
 
-A gateway of its own serves one topic of 64 partitions, which are one lane. Readers wait by long
-polls and ask again as soon as they are answered; they are connections of another process. One
-producer sends a record of 100 B to partition 0, waits for the acknowledgement, pauses, and goes on.
+A separate gateway serves one topic of 64 partitions, which are one lane. Readers wait by long polls
+and ask again as soon as they are answered; they are connections of another process. One producer
+sends a record of 100 B to partition 0, waits for the acknowledgement, pauses, and repeats.
 
-    none         nobody waits
+    none         no reader waits
     other        every reader waits on another partition of the lane: none is ever answered
     same         every reader waits on the partition that is produced to: all are answered
     mixed        half of them each
@@ -36,7 +36,7 @@ CONNECTED_AT_ONCE = 100
 
 
 class Poll:
-    """One reader on a connection of its own."""
+    """One reader on its own connection."""
 
     def __init__(self, port: int, partition: int, offset: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -51,7 +51,7 @@ class Poll:
         self.socket.send(request("GET", path + query, accept=JSON))
 
     def is_answered(self) -> bool:
-        """Read what has come; return whether it is a whole answer, and go on behind it."""
+        """Read available bytes; return whether an answer is complete, and skip it."""
         self._data += self.socket.recv(65536)
         assert self._data, "the gateway hung up"
         split = self._data.find(b"\r\n\r\n")
@@ -71,7 +71,7 @@ def _number(head: bytes, name: bytes) -> int:
 
 
 def readers(port: int, places: list[tuple[int, int]], pipe: Pipe) -> None:
-    """Poll for ever, in a process of its own; tell how many were answered when asked to stop."""
+    """Poll for ever, in a separate process; when stopped, report the number of answers."""
     selector = selectors.DefaultSelector()
     polls = []
     for number, (partition, offset) in enumerate(places):
@@ -165,9 +165,9 @@ def places_of(what: str, count: int, end: int) -> list[tuple[int, int]]:
 
 
 def compared(what: str, count: int, seconds: float, pause_s: float) -> tuple[Figures, Figures]:
-    """Return what is measured without and with readers, in a gateway of its own.
+    """Return the measurements without and with readers, in a separate gateway.
 
-    Those of an earlier case would go on waiting: a gateway does not notice who hangs up.
+    Readers of an earlier case would keep waiting: a gateway does not notice a disconnect.
     """
     with gateway() as server:
         connection = Connection(server.port)

@@ -81,7 +81,7 @@ def profiled(name: str, seconds: float, into: Path) -> Path:
             loading.join()
         finally:
             stop_gateway(process)
-    # The picture shall tell what it shows, and not how and where it was made.
+    # The title must say what the picture shows, not how and where it was made.
     text = path.read_text()
     path.write_text(_TITLE.sub(rf"\g<1>a gateway, {name}", text, count=1))
     return path

@@ -6,9 +6,9 @@ One caller sends a batch at a time to one partition, as a function does that ans
 at a time. The real gateway runs on memory stores in virtual time: a PUT takes 60 ms and a call to
 the table 5. Everything is counted until heads have rolled several times, moves and removals
 included, and multiplied by list prices. A second gateway, which has written nothing, follows the
-log; what it pays to read each batch once is a column of its own.
+log; its cost to read each batch once is a separate column.
 
-The last table is for a gateway that many call at once, and that writes what came together.
+The last table is for a gateway with many concurrent callers, whose requests share flushes.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ EVERYTHING = Budget(records_max=10**6, bytes_max=10**9)
 
 
 class FollowedObjects(CountedObjects):
-    """The same bucket, with a meter of its own for whoever follows the log."""
+    """The same bucket, with a separate meter for the consumer that follows the log."""
 
     def __init__(self, shared: MemoryObjects) -> None:
         super().__init__(keep=True)
@@ -62,7 +62,7 @@ class FollowedObjects(CountedObjects):
 
 
 class FollowedBatches(TableBatches):
-    """The same table, with a meter of its own for batches; heads cost the same either way."""
+    """The same table, with a separate meter for batches; heads cost the same either way."""
 
     units = 0
 
@@ -141,7 +141,7 @@ async def measure(size_bytes: int, zone_count: int, *, in_table: bool) -> Cost:
 
 
 async def measure_crowd(callers: int, *, in_table: bool) -> list[str]:
-    """Return what a call costs if so many send 200 bytes again and again to one gateway."""
+    """Return the cost of a call of 200 bytes if this many callers use one gateway."""
     world = virtual_time.world(7)
     objects, table = SlowObjects(keep=True), SlowTable(world.new_version)
     settings = Settings(table_batch_bytes_max=64 * KIB if in_table else 0)

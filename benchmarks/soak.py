@@ -2,16 +2,16 @@
 
     python -m benchmarks.soak [--minutes 30] [--rate 100]
 
-Produce, fetches, tails, a group whose members come and go, transactions, topics and producers
-that are made and forgotten, and maintenance (retention, compaction, sweep) every two minutes, all
-at a steady pace. `--rate` is produce requests per second; `benchmarks.overload` tells the knee, of
-which about half is right on a machine of one's own.
+Produce, fetches, tails, a group whose members join and leave, transactions, topics and producers
+that are created and dropped, and maintenance (retention, compaction, sweep) every two minutes, all
+at a steady pace. `--rate` is produce requests per second; `benchmarks.overload` measures the knee,
+of which about half is right on an otherwise idle machine.
 
-Samples are compared by quarters: the first is for caches to fill, the second is what it should
-stay at. A moment after everybody has left, the gateway must be as it was a minute after they came
-first and had left again: what is open then belongs to nobody. Ends with 1 if memory grew by more
-than 5 % from the second quarter to the last, or if there are more open files, threads or tasks at
-rest than there were; else with 0.
+Samples are compared by quarters: the first is for caches to fill, the second is the reference. A
+moment after all actors have stopped, the gateway must have no more open files and tasks than after
+a first minute of the same: those belong to no client. Ends with 1 if memory grew by more than 5 %
+from the second quarter to the last, or if there are more open files, threads or tasks at rest than
+there were; else with 0.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from benchmarks.soak_actors import Crew
 SAMPLE_S = 5.0
 RSS_GROWTH_MAX = 1.05
 SPARE_MAX = 2
-"""So many more at rest are chance: something the gateway does by itself was under way."""
+"""Tolerated difference at rest, caused by background work of the gateway."""
 
 WARM_S = 60.0
 REST_S = 8.0
-"""Connections that nobody uses are closed after 5 seconds."""
+"""Idle connections are closed after 5 seconds."""
 
 MIB = 1024 * 1024
 ENV = {
@@ -103,7 +103,7 @@ def main(minutes: float, rate: float) -> int:
 
 
 def watch(server: Server, crew: Crew, seconds: float) -> list[Sample]:
-    """Let everybody work for so long, and look at the gateway meanwhile."""
+    """Run all actors for this long, and sample the gateway meanwhile."""
     samples = []
     with crew.working() as stop:
         end_s = time.monotonic() + seconds
@@ -127,7 +127,7 @@ def growth(before: list[Sample], after: list[Sample]) -> list[str]:
 
 
 def left(early: Sample, late: Sample) -> list[str]:
-    """Return what is left of those who have left."""
+    """Return the files and tasks that remain after the actors have stopped."""
     return [
         f"at rest there are {getattr(late, name)} {name}, and were {getattr(early, name)}"
         for name in ("files", "threads", "tasks")

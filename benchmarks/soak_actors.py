@@ -1,7 +1,7 @@
-"""Everybody who uses a gateway during a soak, each at a steady pace in a thread of its own.
+"""The users of a gateway during a soak, each at a steady pace in its own thread.
 
 An actor is a function that is called again and again, and returns when it has done one thing.
-What it does not expect ends the soak, and is told at the end.
+An unexpected answer ends the soak, and is reported at the end.
 """
 
 import base64
@@ -61,7 +61,7 @@ class Crew:
 
     @contextmanager
     def working(self) -> Iterator[threading.Event]:
-        """All of them work until the block ends; what is yielded is set if somebody cannot."""
+        """Run all actors until the block ends; yield an event that is set if one fails."""
         self._stop = threading.Event()
         self.took.clear()
         producers = 4
@@ -88,7 +88,7 @@ class Crew:
     def _repeat(self, act: Act, pace_s: float) -> None:
         due_s = time.monotonic() + random.random() * pace_s
         while not self._stop.wait(max(0.0, due_s - time.monotonic())):
-            # Who is late does not catch up: a pause of the machine shall not become a burst.
+            # A late actor does not catch up: a pause of the machine must not cause a burst.
             due_s = max(due_s + pace_s, time.monotonic())
             try:
                 act()

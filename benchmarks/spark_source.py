@@ -149,7 +149,7 @@ def best_cpu_s(run: Callable[[], int], count: int) -> float:
 def in_spark(server: Server, count: int) -> list[Rate]:
     """Return rates of a session with two cores, by the clock, for each core."""
     from riacho.spark import RiachoDataSource
-    from service.jobs.spark import session
+    from service.jobs.runners.spark_session import session
 
     with session("local[2]", computes=True) as spark:
         spark.dataSource.register(RiachoDataSource)

@@ -1,4 +1,4 @@
-"""An event loop whose clock moves only when everybody waits.
+"""An event loop whose clock moves only when all tasks wait.
 
 A simulated minute takes as long as its computing, and a busy machine changes nothing: a call that
 waits for a PUT of 60 ms takes 60 ms, and its computing takes none. How much computing there was,
@@ -35,7 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - Whoever waits for it gets it.
+        except Exception as error:  # noqa: BLE001 - Raised where the task is awaited.
             future.set_exception(error)
         return future
 

@@ -1,11 +1,10 @@
-"""Many writers on one head, each a process of its own, as functions in Lambda are.
+"""Many writers on one head, each a separate process, as functions in Lambda are.
 
     python -m benchmarks.writers
 
-In virtual time: a call of the table takes 2.5 to 7.5 ms, a PUT 30 to 90. What is written to one
-item is decided in the order in which it arrives there, as in DynamoDB; who comes too late is told
-so, with the item as it is now. Every writer sends one record of 1 KB, waits for the answer, and
-goes on.
+In virtual time: a call of the table takes 2.5 to 7.5 ms, a PUT 30 to 90. Writes to one item are
+decided in the order in which they arrive, as in DynamoDB; a late one is refused, with the current
+item. Every writer sends one record of 1 KB, waits for the answer, and sends the next.
 """
 
 import asyncio
@@ -115,7 +114,7 @@ def records(chance: random.Random) -> pa.RecordBatch:
 async def measured(writers: int, table_batch_bytes_max: int, seed: int = 1) -> Outcome:
     """Let writers write for a while; return what became of it."""
     stores = Stores(random.Random(seed))
-    settings = Settings(freezes=True, table_batch_bytes_max=table_batch_bytes_max)
+    settings = Settings(table_batch_bytes_max=table_batch_bytes_max)
     objects = FarObjects(stores)
     gateways = [
         Gateway(
@@ -123,6 +122,7 @@ async def measured(writers: int, table_batch_bytes_max: int, seed: int = 1) -> O
             Zones({"a": objects}),
             FarTable(stores),
             virtual_time.world(seed * 1000 + number),
+            news_s=0.0,
         )
         for number in range(writers)
     ]

@@ -30,12 +30,12 @@ VARIABLE: Final = "RIACHO_BENCH_BRIDGE"
 JSON_RECORDS: Final = "application/vnd.kafka.json.v2+json"
 JSON: Final = "application/vnd.kafka.v2+json"
 POLL_RECORDS: Final = 500
-"""What a Kafka consumer in Java gives at once, unless told otherwise."""
+"""Default of records per poll of a Kafka consumer in Java."""
 POLL_MS: Final = 1000
 READ_S_MAX: Final = 120.0
 WARM_S: Final = 3.0
 STEADY_ROUNDS_MAX: Final = 8
-"""So often it may get a tenth quicker in `WARM_S / 2`, before we stop waiting for more."""
+"""Maximum number of warm-up rounds, each a tenth faster than the last."""
 LINGERS_MS: Final = (0, 2)
 OPTIONS: Final = (
     # With two cores there would be a new thread for each request instead of a pool.
@@ -267,7 +267,7 @@ class Reader:
             raise RuntimeError(f"{method} {path} was answered with {answer.status}: {text!r}")
 
     def read(self, records: int) -> Iterator[list[bytes]]:
-        """Yield so many values, at least; raise if they do not come."""
+        """Yield at least this many values; raise if they do not arrive."""
         path = f"{self._path}/records?timeout={POLL_MS}"
         wanted = request("GET", path, accept=JSON_RECORDS)
         late_s = time.monotonic() + READ_S_MAX

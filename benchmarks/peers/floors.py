@@ -1,4 +1,4 @@
-"""What nobody can beat here: the same bytes, with nothing of a stream around them.
+"""Lower bounds of this machine: the same bytes, without a stream around them.
 
 They have the shape of peers, so that they take their turns between them, but they are no servers:
 they run in this process, and `cpu_s` counts this process while they are measured. They only write.
@@ -28,7 +28,7 @@ from storage.formats import slices
 from storage.stores.directory import DirectoryObjects
 
 MEMORY = "memory"
-"""Not given to anybody: a process that ends loses it."""
+"""Durability of bytes that never leave the process: lost when it ends."""
 
 
 class Floor:

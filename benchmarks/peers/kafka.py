@@ -39,7 +39,7 @@ TRIAL_S: Final = 0.4
 TRIALS: Final = 2
 LINGERS_MS: Final = (0.0, 0.5, 1.0, 5.0)
 BATCH_BYTES: Final = 1_000_000
-"""What librdkafka sends at once, unless told otherwise."""
+"""librdkafka's default of `batch.size`."""
 RING_RECORDS_MAX: Final = 200_000
 NUMBER_DIGITS: Final = 12
 SWITCH_S: Final = 0.0005
@@ -61,7 +61,7 @@ _CONSUMER: Final[dict[str, Any]] = {
     "fetch.message.max.bytes": 4_000_000,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 100_000,
-    # A second by default, which it would do nothing whenever it is ahead of us.
+    # A second by default, in which it would fetch nothing whenever it is ahead of us.
     "fetch.queue.backoff.ms": 1,
 }
 
@@ -112,7 +112,7 @@ class Kafka:
         )
 
     def tunings(self) -> dict[Kind, Tuning]:
-        """Return what was chosen so far."""
+        """Return the choices so far."""
         return dict(self._tuned)
 
     def start(self, folder: Path) -> None:
@@ -180,7 +180,7 @@ class Kafka:
         return rate
 
     def _tune(self, kind: Kind, values: Sequence[bytes]) -> Tuning:
-        """Return what is quickest, in the best of several short trials."""
+        """Return the fastest choice, by the best of several short trials."""
         topic = f"trial-{next(self._numbers)}"
         self.make(topic, kind.partitions)
         rates = dict.fromkeys(kind.candidates(), 0.0)
@@ -345,7 +345,7 @@ def ring(values: Sequence[bytes], batch: int) -> list[list[bytes]]:
 
 
 def read(consumer: Consumer, records: int, batch: int) -> Iterator[list[bytes]]:
-    """Yield the values of so many records; raise if they do not come."""
+    """Yield the values of this many records; raise if they do not arrive."""
     left = records
     late_s = time.monotonic() + ANSWER_S_MAX
     while left:

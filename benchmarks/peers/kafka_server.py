@@ -1,4 +1,4 @@
-"""A Java server in a process group of its own, and the one KRaft node that is a whole Kafka."""
+"""A Java server in its own process group, and a Kafka of a single KRaft node."""
 
 import contextlib
 import os
@@ -62,7 +62,7 @@ class JavaServer:
         raise RuntimeError(f"{self.process.args!r} did not start:\n{self.log.read_text()[-3000:]}")
 
     def kill(self) -> None:
-        """End it at once: nobody wants what it has stored."""
+        """Kill it at once: its data is not needed."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

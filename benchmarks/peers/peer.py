@@ -2,17 +2,21 @@
 
 A peer is a server in processes of its own, on an empty folder, and a client in this process: the
 client that its makers give to Python. Everything it acknowledges must be as durable as it says in
-`durability`; whoever reads a table compares only what promises the same.
+`durability`; compare only peers with the same durability.
 """
 
+import asyncio
 import os
 import random
+import selectors
 import string
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
 
 SYNCED: Final = "synced"
 """On the disk (`fsync`) before it is acknowledged."""
@@ -21,7 +25,7 @@ CACHED: Final = "page cache"
 
 
 WORDS: Final = 1000
-"""So many different ones are in values, the common ones far more often than the others."""
+"""Number of different words in values; the common ones are far more frequent."""
 
 
 class NotHere(Exception):
@@ -30,7 +34,7 @@ class NotHere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What was acknowledged, or read, in how long."""
+    """Records that were acknowledged, or read, and the time taken."""
 
     records: int
     seconds: float
@@ -62,12 +66,12 @@ class Peer(Protocol):
         """Return the processor time of the server's processes so far."""
 
     def make(self, topic: str, partitions: int = 1) -> None:
-        """Create a topic, or what is nearest to one."""
+        """Create a topic, or its nearest equivalent."""
 
     def produce(
         self, topic: str, values: Sequence[bytes], batch: int, in_flight: int, seconds: float
     ) -> Rate:
-        """Write `values`, round and round, for about `seconds`; count what is acknowledged.
+        """Write `values`, round and round, for about `seconds`; count acknowledged records.
 
         `batch` records are given to the client at once and acknowledged together, as one request
         where the protocol has such; at most `in_flight` batches wait for theirs. Records go to
@@ -112,3 +116,12 @@ def cpu_s(processes: Sequence[subprocess.Popen[bytes]]) -> float:
         ticks += int(fields[11]) + int(fields[12])
         waiting += map(int, children)
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` returns, in an event loop that keeps time to less than a millisecond."""
+    # `select`, because `epoll` would round what is due up to a millisecond.
+    with asyncio.Runner(
+        loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())
+    ) as runner:
+        return runner.run(work)

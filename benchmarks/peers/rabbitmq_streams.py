@@ -1,6 +1,6 @@
 """RabbitMQ streams: one node, and rstream.
 
-A partition is a stream of its own. Streams are never synced: a confirmed record is in the page
+Each partition is a stream. Streams are never synced: a confirmed record is in the page
 cache of the node.
 
 - A batch is one publish frame for each partition that it has records for.
@@ -11,15 +11,13 @@ cache of the node.
 """
 
 import asyncio
-import selectors
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
 
 from rstream import (
     ConfirmationStatus,
@@ -34,11 +32,9 @@ from benchmarks.harness import free_port
 from benchmarks.peers import peer, servers
 from benchmarks.peers.peer import CACHED, NotHere, Rate
 
-T = TypeVar("T")
-
 NUMBER_DIGITS = 10
 LAST_S_MAX = 60.0
-"""So long after the last was sent, all must be confirmed or there."""
+"""Maximum time from the last send until all are confirmed or received."""
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """The default, 1 MiB, is less than 10,000 records."""
 STREAMS_MAX = 150
@@ -59,7 +55,7 @@ class RabbitStreams:
         self._version = ""
         self._partitions: dict[str, int] = {}
         self.fetched: list[bytes] = []
-        """What the last fetch read, for whoever doubts it."""
+        """Values that the last fetch read, for checks."""
 
     def about(self) -> str:
         return (
@@ -86,7 +82,7 @@ class RabbitStreams:
             node = servers.start([program], log, env)
             self._processes.append(node)
             servers.wait_port(self._port, node, log)
-            self._version = _run(self._ask_version())
+            self._version = peer.run(self._ask_version())
         except BaseException:
             self.stop()
             raise
@@ -105,7 +101,7 @@ class RabbitStreams:
 
     def make(self, topic: str, partitions: int = 1) -> None:
         self._partitions[topic] = partitions
-        _run(self._make(self._streams(topic)))
+        peer.run(self._make(self._streams(topic)))
 
     async def _make(self, streams: list[str]) -> None:
         async def work(some: list[str]) -> None:
@@ -120,7 +116,7 @@ class RabbitStreams:
     def produce(
         self, topic: str, values: Sequence[bytes], batch: int, in_flight: int, seconds: float
     ) -> Rate:
-        return _run(self._produce(topic, values, batch, in_flight, seconds))
+        return peer.run(self._produce(topic, values, batch, in_flight, seconds))
 
     async def _produce(
         self, topic: str, values: Sequence[bytes], batch: int, in_flight: int, seconds: float
@@ -149,7 +145,7 @@ class RabbitStreams:
         return Rate(confirms.confirmed, took_s)
 
     def fetch(self, topic: str, records: int, batch: int) -> Rate:
-        return _run(self._fetch(topic, records))
+        return peer.run(self._fetch(topic, records))
 
     async def _fetch(self, topic: str, records: int) -> Rate:
         values: list[bytes] = []
@@ -176,7 +172,7 @@ class RabbitStreams:
         return Rate(len(values), took_s)
 
     def delays(self, topic: str, value: bytes, rate: float, seconds: float) -> list[float]:
-        return _run(self._delays(topic, value, rate, seconds))
+        return peer.run(self._delays(topic, value, rate, seconds))
 
     async def _delays(self, topic: str, value: bytes, rate: float, seconds: float) -> list[float]:
         count = max(10, int(rate * seconds))
@@ -239,7 +235,7 @@ class RabbitStreams:
 
 
 class Confirms:
-    """What was sent, and what the server has confirmed of it."""
+    """Records sent, and those the server has confirmed."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -257,7 +253,7 @@ class Confirms:
             self._news.set()
 
     async def until(self, missing_max: int) -> None:
-        """Return when at most so many records are sent and not confirmed."""
+        """Wait until at most this many records are sent and not confirmed."""
         self._allowed = missing_max
         while self.sent - self.confirmed > missing_max:
             self._news.clear()
@@ -267,12 +263,12 @@ class Confirms:
 
 
 def _shares(streams: list[str]) -> list[list[str]]:
-    """Return what one instance of the client after the other has to care for."""
+    """Return the partitions of each instance of the client."""
     return [streams[first : first + STREAMS_MAX] for first in range(0, len(streams), STREAMS_MAX)]
 
 
 def _environment(folder: Path, port: int, names_port: int) -> dict[str, str]:
-    """Write what the node reads, and return what tells it to."""
+    """Write the configuration of the node, and return its environment."""
     (folder / "rabbitmq.conf").write_text(
         "listeners.tcp = none\n"
         f"stream.listeners.tcp.1 = 127.0.0.1:{port}\n"
@@ -307,14 +303,6 @@ def _program() -> str:
     if found is None:
         raise NotHere("rabbitmq-server is missing: apt-get install rabbitmq-server")
     return found
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    # `select`, because `epoll` would round what is due up to a millisecond.
-    with asyncio.Runner(
-        loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())
-    ) as runner:
-        return runner.run(work)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Redis Streams: one server whose append-only file is synced before answers, and redis-py.
 
-A partition is a stream of its own.
+Each partition is a stream.
 
 - A batch is a pipeline of XADD. The server syncs once for all that arrived meanwhile.
 - A fetch is XRANGE, partition by partition, with one connection.
@@ -28,7 +28,7 @@ from benchmarks.peers.peer import SYNCED, NotHere, Rate
 NUMBER_DIGITS = 10
 FIELD = b"v"
 LAST_S_MAX = 60.0
-"""So long after the last was due, all must be there."""
+"""Maximum time from the last due record until all are received."""
 
 
 class RedisStreams:
@@ -40,7 +40,7 @@ class RedisStreams:
         self._port = 0
         self._partitions: dict[str, int] = {}
         self.fetched: list[bytes] = []
-        """What the last fetch read, for whoever doubts it."""
+        """Values that the last fetch read, for checks."""
 
     def about(self) -> str:
         program = subprocess.run([_program(), "--version"], capture_output=True, check=True)
@@ -62,7 +62,7 @@ class RedisStreams:
             "dir": str(folder),
             "appendonly": "yes",
             "appendfsync": "always",
-            # Rewriting the file would be a burst of work at times that nobody chose.
+            # Rewriting the file would be a burst of work at unpredictable times.
             "auto-aof-rewrite-percentage": "0",
             "save": "",
         }
@@ -181,7 +181,7 @@ class OpenLoop:
 
     def run(self, values: list[bytes], rate: float) -> tuple[float, dict[int, float]]:
         """Return when the first was due, and when each was there."""
-        # From the end on: the id of the last record, for `$` would miss what comes between calls.
+        # From the end on: the id of the last record, for `$` would miss records between calls.
         self._reading.send_command("XREVRANGE", self._key, "+", "-", "COUNT", 1)
         last = self._reading.read_response()
         self._wait_for_news(last[0][0] if last else b"0-0")

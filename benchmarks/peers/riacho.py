@@ -9,7 +9,7 @@ connections and answers read whole.
   is what a client of Kafka does too.
 - A fetch has one connection, on which a thread asks for what comes next while the answer before
   is decoded. As JSON it asks for a batch each time, as callers of HTTP do. As Arrow it asks for
-  `FETCH_BYTES_MAX` and hands out what came in batches, as every client of Kafka does.
+  `FETCH_BYTES_MAX` and returns the records in batches, as every client of Kafka does.
 """
 
 import json
@@ -61,7 +61,7 @@ class Riacho:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self.refused = 0
-        """Requests that were told to come again later, and did."""
+        """Requests that were refused with `Retry-After`, and retried."""
 
     def about(self) -> str:
         return f"one gateway, files and SQLite, acks=all, pyarrow {pa.__version__}"
@@ -71,7 +71,7 @@ class Riacho:
         self._process = start_gateway(folder, self._port)
 
     def join(self, process: subprocess.Popen[bytes], port: int) -> None:
-        """Use a gateway that somebody else has started, and will stop."""
+        """Use a running gateway, which the caller stops."""
         self._process, self._port = process, port
 
     def stop(self) -> None:
@@ -161,7 +161,7 @@ class Riacho:
                     return
                 prefetched.put(answer)
             prefetched.put(None)
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the answers.
+        except BaseException as error:  # noqa: BLE001 - raised where the answers are awaited.
             prefetched.put(error)
 
     def _answers(self, topic: str, batch: int) -> Iterator[pa.Buffer]:
@@ -193,7 +193,7 @@ class Riacho:
         raise NotImplementedError
 
     def delays(self, topic: str, value: bytes, rate: float, seconds: float) -> list[float]:
-        # One record in a request is JSON for whoever sends it, so it is for both.
+        # A client that sends one record in a request uses JSON, so both peers do.
         return OpenLoop(self._port, topic, value).run(rate, seconds)
 
     def _call(self, call: bytes, expected: int = 200) -> bytes:

@@ -20,7 +20,7 @@ from benchmarks.harness import request
 
 CONNECTIONS_MAX = 500
 LAST_S_MAX = 60.0
-"""So long after the last was due, all must be there."""
+"""Maximum time from the last due record until all are received."""
 NUMBER_DIGITS = 10
 
 _VALUE = re.compile(rb'"value":"(\d{10})')
@@ -131,13 +131,13 @@ class OpenLoop:
 
 
 class Chunks:
-    """The body of an answer whose length nobody knew (`transfer-encoding: chunked`)."""
+    """The body of an answer of unknown length (`transfer-encoding: chunked`)."""
 
     def __init__(self) -> None:
         self._left = b""
 
     def fed(self, data: bytes) -> bytes:
-        """Return what is whole now."""
+        """Return the complete bytes."""
         data = self._left + data
         parts, position = [], 0
         while (line := data.find(b"\r\n", position)) >= 0:

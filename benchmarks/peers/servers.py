@@ -38,7 +38,7 @@ def _die_with_parent() -> None:
 
 
 def wait_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Return when somebody listens on `port`; raise if `process` ends or takes too long."""
+    """Wait until a server listens on `port`; raise if `process` ends or takes too long."""
     give_up_s = time.monotonic() + START_S_MAX
     while time.monotonic() < give_up_s and process.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):

@@ -1,8 +1,8 @@
 """Fifty tails of one partition: how often is each slice read from the store?
 
 Producer and readers use two gateways on the same data, or one; the other gateway has written
-nothing itself, so what it sends it must have read. Every batch is a slice, and no two share one,
-because each is sent when the one before is acknowledged.
+nothing itself, so it must have read everything it sends. Every batch is a slice, and no two share
+one, because each is sent when the one before is acknowledged.
 """
 
 import json

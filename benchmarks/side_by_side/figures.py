@@ -54,7 +54,7 @@ class Workload:
 
 @dataclass
 class Results:
-    """What was measured: for a workload, a peer, and a measure, a number for each round."""
+    """The measurements: for a workload, a peer and a measure, a number for each round."""
 
     measured: dict[tuple[Workload, str], dict[str, dict[int, float]]] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Results:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest of `values` that so many percent of them do not exceed."""
+    """Return the smallest of `values` that `percent` % of them do not exceed."""
     ordered = sorted(values)
     # Rounded, because 99.9 % of 1,000 is a little more than 999 to a computer.
     rank = math.ceil(round(len(ordered) * percent / 100, 9))

@@ -1,9 +1,9 @@
-"""From due to there: single records, at loads that are part of what each can do.
+"""Delay from due to received: single records, at a fraction of each peer's capacity.
 
-What a peer can do is what it acknowledges with 32 single records in flight and nobody reading, so
-90 % of it may be too much for one that also serves a reader: then the delay grows as long as the
-turn lasts, and the table shows it. At `same` all get half of what we can do. `p99.9` is of the
-records of all rounds together, and not told where these are fewer than a thousand.
+The capacity of a peer is the rate it acknowledges with 32 single records in flight and no reader,
+so 90 % of it may be too much for one that also serves a reader: then the delay grows as long as the
+turn lasts, and the table shows it. At `same` all get half of our capacity. `p99.9` is of the
+records of all rounds together, and left out where these are fewer than a thousand.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def workload_of(load: str) -> Workload:
 
 
 def latency(run: Run, loads: Sequence[str] = LOADS, entries: Sequence[Entry] | None = None) -> None:
-    # A single record is JSON for whoever sends one, so there is but one of us.
+    # A client that sends single records uses JSON, so Riacho takes part once.
     taking_part = [
         entry for entry in without_floors(entries or run.entries) if entry.key != "riacho-arrow"
     ]
@@ -60,7 +60,7 @@ def measure_capacities(run: Run, standing: Stand) -> dict[str, float]:
 
 
 def rates_of(load: str, capacities: dict[str, float]) -> dict[str, float]:
-    """Return what each is given, without those for whom `same` is more than they can do."""
+    """Return the rate of each peer, without those that `same` would overload."""
     if load != SAME:
         return {name: per_s * SHARES[load] for name, per_s in capacities.items()}
     rate = capacities.get(JSON_PEER, 0.0) / 2

@@ -1,4 +1,4 @@
-"""Who takes part, and how their servers are kept while they take turns."""
+"""The peers that take part, and their servers while they take turns."""
 
 import importlib
 import os
@@ -80,7 +80,7 @@ class Stand:
     def __init__(self, absent: dict[str, str]) -> None:
         self.absent = absent
         self.idle: dict[str, float] = {}
-        """Processor seconds a second of servers that nobody asks for anything."""
+        """Processor seconds a second of idle servers."""
         self._running: list[tuple[Peer, Path]] = []
         self._keys: dict[str, str] = {}
 
@@ -92,7 +92,7 @@ class Stand:
         return self._keys[peer.name]
 
     def turns(self, number: int) -> list[Peer]:
-        """Return who takes part in round `number`, in the order of their turns."""
+        """Return the peers of round `number`, in the order of their turns."""
         return rotated(self.peers, number)
 
     def start(self, entry: Entry) -> None:
@@ -155,7 +155,7 @@ class Stand:
 
 @contextmanager
 def stand(entries: Sequence[Entry], absent: dict[str, str], seconds: float) -> Iterator[Stand]:
-    """Start everybody, warm them up, and stop them at the end, also when interrupted."""
+    """Start all servers, warm them up, and stop them at the end, also when interrupted."""
     standing = Stand(absent)
     try:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""One run: what was asked for, what has been measured so far, and where it is told."""
+"""One run: its options, its measurements so far, and its output."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from benchmarks.side_by_side.figures import CPU, RATE, Results, Spread, Workload
 from benchmarks.side_by_side.lineup import ARROW_PEER, JSON_PEER, Entry, Stand
 
 IN_FLIGHT = {1: 32, 100: 8, 1000: 4, 10_000: 2}
-"""Batches that may wait for their acknowledgement, alike for everybody."""
+"""Maximum unacknowledged batches, the same for all peers."""
 IDLE_TOLD = 0.02
 """Processor seconds a second, from which on an idle server is mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a table says of a peer besides figures."""
+    """The description of a peer in a table."""
 
     name: str
     durability: str
@@ -40,7 +40,7 @@ class Run:
     facts: dict[str, Facts] = field(default_factory=dict)
 
     def meet(self, peers: Sequence[Peer]) -> list[str]:
-        """Note who is there, and return their names."""
+        """Note the peers that take part, and return their names."""
         for peer in peers:
             self.facts[peer.name] = Facts(peer.name, peer.durability, peer.about())
         return [peer.name for peer in peers]
@@ -129,7 +129,7 @@ def told(ratio: Spread | None) -> str:
 
 
 def show_who(run: Run, stand: Stand) -> None:
-    """Tell who they are, who is missing, and who does not rest when idle."""
+    """Print the peers, the missing ones, and those that use the processor while idle."""
     for peer in stand.peers:
         idle = stand.idle.get(peer.name, 0.0)
         resting = f"; {idle * 100:.0f} % of a core while idle" if idle >= IDLE_TOLD else ""

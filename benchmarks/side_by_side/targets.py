@@ -1,4 +1,4 @@
-"""What we set out to reach, and whether it is reached. A miss is told like everything else."""
+"""The targets, and whether they are met. A missed one is reported like the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def of_batches(section: str) -> list[tuple[str, Workload]]:
 
 
 def targets(run: Run) -> None:
-    """Measure what is not measured yet, and show all."""
+    """Measure targets that are not measured yet, and show all."""
     here = {entry.key for entry in run.entries}
 
     def among(*keys: str) -> list[Entry]:
@@ -125,7 +125,7 @@ def measure_fan_out(run: Run) -> dict[str, Spread]:
         try:
             rounds = [fan_out.reads_per_slice(apart=apart) for _ in range(run.rounds)]
             reads[where] = Spread(tuple(rounds))
-        except Exception as error:  # noqa: BLE001 - told with the targets, which are shown anyway.
+        except Exception as error:  # noqa: BLE001 - shown with the targets, which are printed anyway.
             run.absent[f"fan-out {where}"] = reason(error)
     return reads
 

@@ -16,15 +16,15 @@ FLOOR_SHARE = 0.25
 """Floors do the same all the time, so a part of a turn is enough for them."""
 FILL_BATCH = 1000
 FILL_TURNS = 1.5
-"""So many turns long a log is filled that is then read."""
+"""The log to read is filled for this many turns."""
 FETCH_SHARE = 0.5
-"""Of a turn: reading waits for no disk, so it varies less."""
+"""Fraction of a turn: reading waits for no disk, so it varies less."""
 FIRST_READ = 100
 FIRST_READ_SHARE = 0.1
-"""Of a turn: so long at least a read takes from which the others are planned. A shorter one says
-more of how long it takes to begin."""
+"""Fraction of a turn: minimum length of the read that the others are planned from. A shorter one
+would mostly measure the start."""
 FETCH_LEFT_SHARE = 0.2
-"""Of a turn: with less left, nobody begins to read once more."""
+"""Fraction of a turn: with less left, no further read is started."""
 
 
 def produce(
@@ -137,7 +137,7 @@ class FetchTurn:
     seconds: float
 
     def take(self, peer: Peer) -> dict[str, float]:
-        # How fast it is must be known before so much can be asked for that fills the time.
+        # The speed must be known before the number of records that fills the time.
         first = min(self.filled, FIRST_READ)
         rate = peer.fetch(self.topic, first, self.workload.batch)
         while rate.seconds < self.seconds * FIRST_READ_SHARE and first < self.filled:
