@@ -9,7 +9,7 @@ FROM python:${PYTHON}-slim-bookworm AS build
 WORKDIR /build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/riacho
-# What is imported changes seldom, so it has a layer of its own.
+# Dependencies change rarely, so they have a separate layer.
 COPY pyproject.toml ./
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
         > requirements.txt \

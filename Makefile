@@ -1,10 +1,10 @@
-# Everything a newcomer types. Each target sets up what it needs.
+# The commands of this repository. Each target installs its own dependencies.
 
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-# Installing with uv takes seconds where pip takes minutes; where uv cannot be had, pip does it.
+# uv installs in seconds where pip takes minutes; pip is the fallback if uv cannot be installed.
 install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	{ $(BIN)/python -m pip install --quiet --disable-pip-version-check uv && \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || \
@@ -16,10 +16,11 @@ help:
 	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
 	@echo "make aws     the same on a local S3 and DynamoDB (ON=localstack, ON=minio: in docker)"
 	@echo "make test    the whole suite          make lint    format, style, types"
-	@echo "make quick   what needs neither servers nor Spark, for the inner loop"
+	@echo "make quick   tests that need neither servers nor Spark, for the inner loop"
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200, MINUTES=60)"
-	@echo "make proof   full disks, flipped bits, power cuts, crowds (PART=torture,trials,fuzz,properties,sim)"
+	@echo "make proof   full disks, flipped bits, power cuts, crowds, drivers of Spark that die"
+	@echo "             (PART=torture,trials,spark,tidying,fuzz,properties,sim)"
 	@echo "make mutants do the tests notice what is wrong? (ARGS='storage/head/head.py ...')"
 	@echo "make synth   what AWS would run, into cdk.out (SET='zones=a,b,c ...'); make deploy"
 	@echo "make setup   .venv with everything    make clean   remove what was made"
@@ -53,8 +54,12 @@ serve: $(VENV)/.base
 aws: $(VENV)/.dev
 	localstack/run $(ARGS)
 
+# A file stays with one worker, and those that take longest come first (tests/conftest.py).
+# More than the two cores that CI has: half of the tests wait for processes or for time to pass.
+JOBS ?= 3
+
 test: $(VENV)/.all
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10 $(ARGS)
 
 # For the inner loop: neither servers nor Spark.
 QUICK := tests/storage tests/checker tests/test_tidy.py \
@@ -65,7 +70,7 @@ quick: $(VENV)/.all
 
 # RIACHO_TEST_AWS=seaweedfs+ministack make e2e: on another local AWS; localstack/README.md has all.
 e2e: $(VENV)/.all
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'aws and not slow' $(ARGS) \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'aws and not slow' $(ARGS) \
 		$(addprefix tests/integration/test_,http_contract.py two_gateways.py transactions.py groups.py)
 
 lint: $(VENV)/.all
@@ -80,7 +85,8 @@ sim: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(FIRST),--first $(FIRST)) $(ARGS)
 
-# PART=torture,trials,fuzz,properties,sim (default: all, some two hours); MINUTES is for sim.
+# PART=torture,trials,spark,tidying,fuzz,properties,sim (default: all, some three hours).
+# MINUTES is for sim.
 proof: $(VENV)/.all
 	$(BIN)/python -m tests.torture --part '$(PART)' --minutes $(or $(MINUTES),30) $(ARGS)
 

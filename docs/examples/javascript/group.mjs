@@ -1,4 +1,4 @@
-// Shares the topic "payments" with everyone else who runs this, in whatever language: each record is
+// Shares the topic "payments" with all running copies of this program, in any language: each record is
 // printed by one member of the group. Node 18+, no packages. Ctrl-C leaves the group.
 //   node group.mjs [name of the group] [session timeout in ms]
 const url = process.env.RIACHO_URL ?? "http://localhost:8080";
@@ -25,8 +25,8 @@ let leaving = false;
 
 const owned = () => [...positions.values()].map(({ topic, partition }) => ({ topic, partition }));
 
-// What is not assigned to us any more is forgotten; the next call leaves it out of `owned`, and then
-// its new owner gets it. What is new has no position yet, so the gateway begins where the group is.
+// Drop partitions that are no longer assigned to us; the next call omits them from `owned`, and then
+// the new owner gets them. A new one has no position yet: the gateway begins at the committed offset.
 function adopt(told) {
   generation = told.generation;
   const assigned = new Set(told.assignment.map(name));
@@ -63,7 +63,7 @@ async function commit(offsets) {
 }
 
 async function step() {
-  // One call to be heard, to learn what is ours, and to fetch it. Work that takes longer than the
+  // One call to keep the session, get the assignment, and fetch. Work that takes longer than the
   // session would need heartbeats beside it.
   const told = await call("POST", `${group}/members/${member}/poll`, {
     generation,

@@ -19,12 +19,12 @@ async function call(path, body, headers = {}) {
 
 const FORGOTTEN = ["OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "UNKNOWN_PRODUCER_ID"];
 
-let id; // Who we are, asked for when it is needed.
+let id; // Our producer id, requested when it is needed.
 let epoch = 0;
 let next = 0; // The number of the next record.
 
 async function send(records, attempts = 10) {
-  let inDoubt = false; // Whether a try may have been written though nobody told us.
+  let inDoubt = false; // Whether an attempt without an answer may have been written.
   for (let attempt = 1; ; attempt++) {
     try {
       id ??= (await call("/v1/producers", {})).producer_id;
@@ -38,11 +38,11 @@ async function send(records, attempts = 10) {
     } catch (error) {
       if (error.code === "DUPLICATE_SEQUENCE_NUMBER") {
         next = (next + records.length) % 2 ** 31;
-        return -1; // It is written, and nobody remembers where.
+        return -1; // It is written, but its offset is no longer known.
       }
       inDoubt ||= error.status === undefined || error.may_have_applied;
       const isForgotten = FORGOTTEN.includes(error.code) && !inDoubt;
-      if (isForgotten) [id, epoch, next] = [undefined, 0, 0]; // As somebody new.
+      if (isForgotten) [id, epoch, next] = [undefined, 0, 0]; // As a new producer.
       const again = isForgotten || error.status === undefined || error.retryable || error.may_have_applied;
       if (!again || attempt === attempts) {
         // Its number is not used again: it may still be on its way, and the next epoch shuts it out.

@@ -21,7 +21,7 @@ async function callOnce(path, body, attempts = 5) {
     try {
       return await call(path, body, headers);
     } catch (error) {
-      // Without a status nobody answered: it may have been done, and to ask again tells.
+      // Without a status there was no answer: it may have been written, and a retry finds out.
       const again = error.status === undefined || error.retryable || error.may_have_applied;
       if (!again || attempt === attempts) throw error;
       await new Promise((resolve) => setTimeout(resolve, 100 * 2 ** attempt));

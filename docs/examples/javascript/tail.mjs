@@ -1,6 +1,6 @@
 // Follows one partition of "payments" as server-sent events, and resumes after a lost connection.
 // Node 18+, no packages.
-//   node tail.mjs [partition] [stop after so many records]
+//   node tail.mjs [partition] [stop after N records]
 const url = process.env.RIACHO_URL ?? "http://localhost:8080";
 const partition = process.argv[2] ?? "0";
 const most = Number(process.argv[3] ?? Infinity);

@@ -8,7 +8,10 @@ from riacho import AsyncConsumer
 async def main() -> None:
     async with AsyncConsumer(auto_offset_reset="latest") as consumer:
         consumer.subscribe("payments")
-        await consumer.poll()  # Finds the partitions and their ends.
+        while not consumer.assignment():
+            await consumer.poll(100)  # Finds the partitions,
+        for topic, partition in consumer.assignment():
+            await consumer.position(topic, partition)  # and their ends.
         print("ready", flush=True)
         left = 10
         async for record in consumer:

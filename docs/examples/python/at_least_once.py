@@ -1,6 +1,6 @@
 """At least once: first the work, then the commit. A crash repeats work, and loses none.
 
-at_least_once.py [die after so many records]
+at_least_once.py [die after N records]
 """
 
 import os
@@ -21,7 +21,7 @@ with (
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     ) as consumer,
-    # It does not double what it sends, but after a crash it is told to send it again.
+    # Idempotent: it does not write a batch twice. But a restarted program sends records again.
     Producer() as producer,
 ):
     consumer.subscribe("payments")

@@ -1,6 +1,6 @@
 """At most once: first the commit, then the work. A crash loses work, and repeats none.
 
-at_most_once.py [die after so many records]
+at_most_once.py [die after N records]
 """
 
 import os

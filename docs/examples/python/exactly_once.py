@@ -1,9 +1,9 @@
 """Exactly once: reads "payments", converts them, and writes "exactly-once".
 
-exactly_once.py [die after so many records [name of this copier]]
+exactly_once.py [die after N records [name of this copier]]
 
 Start it several times, each with a name of its own: they share the partitions of "payments".
-Kill any of them at any time: what it has not committed is done by others, or after a restart.
+Kill any of them at any time: other copiers, or a restart, redo what it has not committed.
 """
 
 import os
@@ -25,7 +25,7 @@ with (
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     ) as consumer,
-    Producer(transactional_id=name) as producer,  # … and shuts out what is left of the old one.
+    Producer(transactional_id=name) as producer,  # … and fences the old one.
 ):
     consumer.subscribe("payments")
     while records := consumer.poll(timeout_ms=3000, max_records=10):
@@ -40,8 +40,8 @@ with (
                         os._exit(1)
                 producer.send_offsets(consumer)
         except InvalidProducerEpoch:
-            raise  # A newer copier has our name: stop, and leave the rest to it.
+            raise  # A newer copier has our name: stop.
         except RiachoError as error:
-            # All of it happened or nothing. Where the group has come to says which.
+            # All of it happened or nothing. The committed offsets of the group say which.
             print("again from where the group is:", error, file=sys.stderr)
             consumer.seek_to_committed()

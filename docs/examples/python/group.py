@@ -1,4 +1,4 @@
-"""Shares "payments" with everyone else who runs this: each record is printed by one of them.
+"""Shares "payments" with all running copies of this program: each record is printed by one.
 
 group.py [name of the group]
 """

@@ -18,7 +18,7 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 spark.sparkContext.setLogLevel("ERROR")
 spark.dataSource.register(RiachoDataSource)
 
-# A table: all that is there now, with the columns of Spark's Kafka source.
+# A table: all current records, with the columns of Spark's Kafka source.
 orders = spark.read.format("riacho").option("url", URL).option("subscribe", "orders").load()
 print(", ".join(orders.columns))
 amount = get_json_object(col("value").cast("string"), "$.amount").cast("int")
@@ -28,10 +28,10 @@ for row in dear.orderBy("key").collect():
 
 
 def copy() -> None:
-    """Copy what came since the last time, which the checkpoint knows, to "dear-orders"."""
+    """Copy records since the last run, as noted in the checkpoint, to "dear-orders"."""
     stream = spark.readStream.format("riacho").option("url", URL).option("subscribe", "orders")
-    # Tasks may fail, and batches run twice. Each order is in the topic once all the same, and a
-    # micro-batch is there whole or not at all.
+    # Tasks may fail, and batches run twice. Each order is in the topic once nevertheless, and a
+    # micro-batch is written completely or not at all.
     (
         stream.option("startingOffsets", "earliest")
         .load()
