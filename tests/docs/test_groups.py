@@ -50,7 +50,7 @@ class Member:
     def end(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
         for thread in self._threads:
-            thread.join(20)
+            thread.join(120)
         assert self.process.wait(120) == (-9 if number == signal.SIGKILL else 0), self._errors
 
     def _listen(self) -> None:
@@ -76,7 +76,7 @@ def write(gateway: GatewayProcess, each: int) -> set[tuple[int, int]]:
             for partition in range(PARTITIONS)
             for _ in range(each)
         ]
-    return {(s.result(10).partition, s.result(10).offset) for s in sent}
+    return {(s.result(120).partition, s.result(120).offset) for s in sent}
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 40) -> None:

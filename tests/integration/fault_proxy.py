@@ -327,9 +327,9 @@ def behind_faults(aws: LocalAws, weather: Weather) -> Iterator[LocalAws]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="faults")
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     try:
         yield LocalAws(*where)
     finally:
         loops[0].call_soon_threadsafe(stop.set)
-        thread.join(30)
+        thread.join(120)

@@ -79,10 +79,11 @@ def test_a_controller_that_was_asleep_changes_nothing(pair: Pair) -> None:
             before = epochs(api, topic)
             os.kill(asleep, signal.SIGCONT)
             # What it had decided is refused, and it notices that it is not the controller.
-            time.sleep(1.5)
+            successor = (awake, epoch + 1)
+            until(lambda: pair.controller(asleep) == successor, "it notices")  # noqa: B023
             assert epochs(api, topic) == before
             assert in_sync(api, topic) == {ZONES}
-        assert pair.controller(asleep) == pair.controller(awake) == (awake, epoch + 1)
+        assert pair.controller(awake) == successor
     check_table(zoned.faults / "table.log", set(pair.gateways), ROUNDS)
     code, said = zoned.fsck()
     assert code == 0, said[-3000:]
@@ -90,7 +91,7 @@ def test_a_controller_that_was_asleep_changes_nothing(pair: Pair) -> None:
 
 def taken_over(pair: Pair, asleep: int, awake: int, epoch: int) -> None:
     """Return when the other one is the controller."""
-    give_up_s = time.monotonic() + 120
+    give_up_s = time.monotonic() + 600
     while True:
         look_again_s = time.monotonic() + TAKEN_OVER_S
         while time.monotonic() < look_again_s:

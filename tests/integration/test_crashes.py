@@ -113,7 +113,7 @@ def test_those_who_wait_do_not_hold_up_a_gateway_that_is_told_to_stop(
             tails = [pool.submit(tail) for _ in range(4)]
             until(lambda: calls_taken(gateway.port) >= 8, "all wait")
             os.kill(gateway.process.pid, signal.SIGTERM)
-            assert gateway.process.wait(25) == 0
+            assert gateway.process.wait(50) == 0
             assert [poll.result().status_code for poll in polls] == [200] * 4
             for each in tails:
                 assert "error" not in {event.get("event") for event in each.result()}

@@ -38,7 +38,7 @@ FAILURES: Final[tuple[Failure, ...]] = (
 """In this order, so that a short run has the nastiest."""
 
 
-def until(holds: Callable[[], bool], what: str, timeout_s: float = 2 * TIMEOUT_S) -> None:
+def until(holds: Callable[[], bool], what: str, timeout_s: float = 10 * TIMEOUT_S) -> None:
     """Return as soon as it is so."""
     give_up_s = time.monotonic() + timeout_s
     while not holds():

@@ -126,7 +126,7 @@ class Call:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -151,7 +151,7 @@ async def produce(app: App, *values: str) -> None:
 
 async def ended(call: Call) -> None:
     with suppress(OSError, asyncio.CancelledError):
-        await asyncio.wait_for(call.task, 30)
+        await asyncio.wait_for(call.task, 120)
 
 
 async def test_a_response_holds_its_size_until_it_is_sent() -> None:

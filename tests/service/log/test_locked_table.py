@@ -26,7 +26,7 @@ from tests.storage.helpers.processes import program
 
 pytestmark = pytest.mark.anyio
 
-BUSY_S = 6.0
+BUSY_S = 10.0
 HOLDER = """
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)

@@ -61,7 +61,7 @@ async def test_a_zone_that_takes_records_but_not_the_index_leaves_and_holds_nobo
     else:
         deployment.gated["c"].hold(INDEX)
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         values = await write(gateway, topic, 60)
 
     assert await deployment.isr(topic) == "ab"
@@ -111,7 +111,7 @@ async def test_windows_of_producers_leave_the_head_though_a_zone_does_not_take_t
     else:
         deployment.gated["c"].hold(INDEX)
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         for producer in range(1, 61):
             await append(gateway, topic, b"%d" % producer, claims=numbered(producer, 0))
             await turns()

@@ -134,7 +134,7 @@ async def test_a_commit_that_is_interrupted_ends_with_all_behind_it() -> None:
     [committer] = lane._runtime._tasks
 
     committer.cancel()
-    await asyncio.wait([committer], timeout=10)
+    await asyncio.wait([committer], timeout=120)
 
     assert committer.cancelled()
     with pytest.raises(OutcomeUnknown):
