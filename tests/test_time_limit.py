@@ -71,8 +71,17 @@ def test_why_a_test_failed_is_still_what_is_said(tmp_path: Path) -> None:
     ],
     ids=["sleeps", "delayed by others", "computes beside others", "delayed in every way"],
 )
-def test_time_that_others_took_does_not_count(after: Clocks, counted_s: float) -> None:
+def test_time_that_others_took_does_not_count(
+    after: Clocks, counted_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     assert after.since(Clocks(wall_s=100, cpu_s=5, contended_s=1000)) == counted_s
+
+
+def test_two_processors_may_compute_for_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    after = Clocks(wall_s=190, cpu_s=105, contended_s=1080)
+    assert after.since(Clocks(wall_s=100, cpu_s=5, contended_s=1000)) == 50
 
 
 def test_the_clocks_go_forward() -> None:

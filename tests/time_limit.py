@@ -3,7 +3,8 @@
 A busy machine must not fail a good test, so two things are measured that do not depend on who
 else works on it:
 
-- the processor time of the test, and of the processes that it started and that ended in it;
+- the processor time of the test, and of the processes that it started and that ended in it,
+  divided by the number of processors: that long they would take if they had all of them;
 - the time that passed without the kernel's seeing any process wait for a processor, a disk or
   memory (`/proc/pressure`; where there is none, only processor time counts). Who sleeps for two
   minutes is seen here. What this leaves out is more than what others took, never less.
@@ -45,7 +46,7 @@ class Clocks:
         """Return what is compared with the limit."""
         wall_s = self.wall_s - before.wall_s
         undisturbed_s = wall_s - (self.contended_s - before.contended_s)
-        return max(self.cpu_s - before.cpu_s, undisturbed_s)
+        return max((self.cpu_s - before.cpu_s) / (os.cpu_count() or 1), undisturbed_s)
 
 
 def read_clocks() -> Clocks:

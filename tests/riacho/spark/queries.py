@@ -1,6 +1,7 @@
 """Streaming queries on a machine that may be busy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,17 +15,23 @@ def is_too_busy(error: BaseException | None) -> bool:
     return error is not None and "failed to connect back" in str(error)
 
 
-def ended(start: "Callable[[int], StreamingQuery]") -> "StreamingQuery":
-    """Start a query and wait for its end; start it again where the machine was too busy."""
+@contextmanager
+def suppress_if_too_busy() -> Iterator[None]:
+    """Suppress the error of a query whose worker did not start in time."""
     from pyspark.errors import StreamingQueryException
 
+    try:
+        yield
+    except StreamingQueryException as error:
+        if not is_too_busy(error):
+            raise
+
+
+def ended(start: "Callable[[int], StreamingQuery]") -> "StreamingQuery":
+    """Start a query and wait for its end; start it again where the machine was too busy."""
     for attempt in range(BUSY_MAX):
         query = start(attempt)
-        try:
+        with suppress_if_too_busy():
             query.awaitTermination()
-        except StreamingQueryException as error:
-            if not is_too_busy(error):
-                raise
-        else:
             return query
     raise AssertionError("the machine is too busy for Spark")
