@@ -45,6 +45,7 @@ PURE = {
     "storage.formats.records",
     "storage.formats.segment_list",
     "storage.formats.slices",
+    "storage.formats.zone_sets",
 }
 """What the client may import: modules that compute, and know neither stores nor the service."""
 

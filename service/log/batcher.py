@@ -32,6 +32,7 @@ from service.log.lane_buffers import (
 from service.log.segment_writer import Placed, SegmentWriter, Written
 from service.log.sequences import Sequences, already_written
 from storage.errors import ShuttingDown
+from storage.formats import zone_sets
 from storage.formats.slices import Sent
 from storage.head import replication
 from storage.lanes.atomic import LaneRuns
@@ -242,7 +243,7 @@ class Batcher:
             if (
                 view is not None
                 and widths[number] <= view.head.partition_count
-                and view.head.isr.bit_count() >= in_sync_min
+                and zone_sets.count(view.head.isr) >= in_sync_min
             ):
                 views[number] = view
         unknown = [number for number in lanes if number not in views]
@@ -378,5 +379,5 @@ class Batcher:
         # Zones are only reported for a run that is in the head.
         await asyncio.wait([ticket.committed])
         held, failed = self._writer.late(written, number, placed)
-        if failed or held & ~placed.run.zones:
+        if failed or not zone_sets.is_within(held, placed.run.zones):
             waiting.lane.upkeep.learn(placed.run.object_id, held, failed)

@@ -20,8 +20,10 @@ import pyarrow as pa
 
 from service.log.segment_writer import LaneWrite, Placed
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
+from storage.formats import zone_sets
 from storage.formats.entries import LanePartition
 from storage.formats.slices import Sent
+from storage.formats.zone_sets import ZoneSet
 from storage.head import replication
 from storage.head.head import Head
 from storage.head.producers import SEQUENCES, Claim, Verdict
@@ -176,12 +178,12 @@ class LaneBuffer:
         head = self.view.head
         return LaneWrite(self._part(head), head, self._required(head), self.topic.config.lag_s_max)
 
-    def _required(self, head: Head) -> int:
+    def _required(self, head: Head) -> ZoneSet:
         """Return the zones to wait for: all in sync, or the leaders of its partitions."""
         if self.waits_for_all:
             return head.isr
         leaders = {replication.leader(head, partition) for partition in self.chunks}
-        return sum(1 << number for number in leaders if number is not None) or head.isr
+        return zone_sets.of(number for number in leaders if number is not None) or head.isr
 
     def _part(self, head: Head) -> LanePart:
         if self._claimed:

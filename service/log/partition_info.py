@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from storage.errors import Contended
+from storage.formats import zone_sets
 from storage.formats.entries import LanePartition
 from storage.head import replication
 from storage.head.head import Head
@@ -23,7 +24,7 @@ class PartitionInfo:
 def partition_info(partition: int, local: LanePartition, head: Head) -> PartitionInfo:
     """Return the state of `partition`, which is `local` in its lane."""
     order = replication.turned(head, local)
-    in_sync = [number for number in order if head.isr >> number & 1]
+    in_sync = [number for number in order if zone_sets.has(head.isr, number)]
     return PartitionInfo(
         partition=partition,
         leader=head.zones[in_sync[0]] if in_sync else None,

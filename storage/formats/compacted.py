@@ -47,6 +47,7 @@ from storage.formats.compacted_footer import (
 )
 from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA
 from storage.formats.segment_list import Segment
+from storage.formats.zone_sets import ZoneSet
 from storage.stores.ranges import Range
 
 __all__ = [
@@ -107,7 +108,7 @@ class WrittenSegment:
     min_ms: int
     max_ms: int
 
-    def segment(self, *, object_id: bytes, zones: int, written_ms: int) -> Segment:
+    def segment(self, *, object_id: bytes, zones: ZoneSet, written_ms: int) -> Segment:
         return Segment(
             object_id=object_id,
             partition=self.partition,

@@ -4,6 +4,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, NewType
 
 from storage.formats.segment_list import Segment
+from storage.formats.zone_sets import ZoneSet
 
 LanePartition = NewType("LanePartition", int)
 """A partition by its number within its lane. Elsewhere `int` is its number in the topic."""
@@ -40,7 +41,7 @@ class Entry(NamedTuple):
     min_ms: int
     max_ms: int
     crc: int
-    zones: int
+    zones: ZoneSet
 
     segment: Segment | None = None
     """Only of a row group. This field and those below are not stored in pages."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from storage.formats import segments, slices
 from storage.formats.entries import LanePartition
 from storage.formats.slices import Codec, Sent, Slice
+from storage.formats.zone_sets import ZoneSet
 from storage.head.head import Run, RunSlice
 from storage.stores.objects import Piece
 
@@ -21,7 +22,7 @@ class LanePart:
     first_partition: int
     """The topic's number of the lane's first partition."""
     codec: Codec
-    zones: int
+    zones: ZoneSet
     batches: "Sequence[tuple[LanePartition, Sequence[pa.RecordBatch | Sent], int]]"
     """Partition (within the lane), its record batches in order, and their approximate size."""
 

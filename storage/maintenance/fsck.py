@@ -26,7 +26,7 @@ from storage.errors import Corrupt, ObjectMissing, RiachoError, StoreUnavailable
 from storage.formats import compacted
 from storage.formats.entries import Entry, Kind
 from storage.head.head import Head
-from storage.head.replication import replica_mask, zone_names
+from storage.head.replication import replica_zones, zone_names
 from storage.reading.table_batches import TableBatches
 from storage.resync import inventory
 from storage.resync.inventory import Reference, Shelf
@@ -136,7 +136,7 @@ class _LaneCheck:
         self._has_begun = [False] * head.partition_count
         self._covers: Sequence[int] = (0,) * head.partition_count
         self._in_sync = set(zone_names(head, head.isr))
-        self._replicas = zone_names(head, head.isr | replica_mask(head))
+        self._replicas = zone_names(head, head.isr | replica_zones(head))
         self.report = LaneReport(zones={name: ZoneReport() for name in self._replicas})
 
     def broken(self, key: str, error: Corrupt) -> None:

@@ -14,19 +14,18 @@ them, whatever they list. Memory is bounded by one page or list: some thousands 
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import or_
 from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
 from storage import keys
 from storage.errors import Corrupt
-from storage.formats import index, segment_list
+from storage.formats import index, segment_list, zone_sets
 from storage.formats.compacted_footer import MAGIC
 from storage.formats.entries import Entry, Kind
 from storage.formats.index import Members, Page
 from storage.formats.segment_list import Segment
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.head.replication import read_names
@@ -54,7 +53,7 @@ class Reference:
 
     key: str
     object_id: bytes
-    zones: int
+    zones: ZoneSet
     """Zones that held it when it was committed; the zones in sync now hold it as well."""
     size_bytes: int | None
     """None: unknown, but at least `end`."""
@@ -258,7 +257,7 @@ def _reference(entries: list[Entry]) -> Reference:
         key=keys.hot_segment(entries[0].object_id),
         object_id=entries[0].object_id,
         # Its parts may have been committed separately, with different zones.
-        zones=reduce(or_, (entry.zones for entry in entries)),
+        zones=zone_sets.in_any(entry.zones for entry in entries),
         size_bytes=None,
         stretches=tuple(Stretch(each.position, each.length, each.crc) for each in entries),
         is_segment=True,

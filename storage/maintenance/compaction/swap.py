@@ -28,13 +28,14 @@ from storage.errors import (
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
-from storage.formats import index
+from storage.formats import index, zone_sets
 from storage.formats.compacted_footer import MAGIC
 from storage.formats.index import Members
 from storage.formats.segment_list import Segment
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
-from storage.head.replication import mask_of, read_names, zone_names
+from storage.head.replication import read_names, zone_names, zones_named
 from storage.head.roots import Overtaken, Roll, SavedRoot
 from storage.maintenance.compaction import plan
 from storage.maintenance.compaction.plan import Rewrite
@@ -235,14 +236,14 @@ class Swapper:
                 if segment not in change.rewrite.segments:
                     held = await self._holders(head, segment)
                     segment = msgspec.structs.replace(segment, zones=held)
-                    if head.isr & ~held:
+                    if not zone_sets.is_within(head.isr, held):
                         await self._copy(head, partition, segment)
                         segment = msgspec.structs.replace(segment, zones=held | head.isr)
                 written.append(segment)
             found[partition] = replace(change, written=tuple(written))
         return found
 
-    async def _holders(self, head: Head, segment: Segment) -> int:
+    async def _holders(self, head: Head, segment: Segment) -> ZoneSet:
         """Return the zones that stored the segment, without zones in sync that lack it now."""
         names = zone_names(head, head.isr & segment.zones)
         if len(names) < 2:
@@ -251,7 +252,7 @@ class Swapper:
         key = segment.key(head.topic_id)
         there = await asyncio.gather(*(self._has(name, key) for name in names))
         lacking = [name for name, is_there in zip(names, there, strict=True) if not is_there]
-        return segment.zones & ~mask_of(head, lacking)
+        return zone_sets.without(segment.zones, zones_named(head, lacking))
 
     async def _has(self, name: str, key: str) -> bool:
         try:
@@ -271,9 +272,9 @@ class Swapper:
         with TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "copy.parquet"
             await segment_copies.fetch(self.zones, head.topic_id, segment, names, path)
-            missing = zone_names(head, head.isr & ~segment.zones)
+            missing = zone_names(head, zone_sets.without(head.isr, segment.zones))
             held, _ = await put_file(self.zones, key, path, missing, size_bytes=segment.size_bytes)
-        _check_zones(head, segment.zones | mask_of(head, held), key)
+        _check_zones(head, segment.zones | zones_named(head, held), key)
 
 
 def _decoded(key: str, item: Versioned | None) -> Head:
@@ -293,7 +294,7 @@ def _outcome(head: Head, changes: Mapping[int, Change], applied: frozenset[int])
     return Swapped(head, applied, frozenset(changes) - applied)
 
 
-def _check_zones(head: Head, held: int, what: str) -> None:
-    if head.isr & ~held:
-        names = ", ".join(zone_names(head, head.isr & ~held))
+def _check_zones(head: Head, held: ZoneSet, what: str) -> None:
+    if lacking := zone_sets.without(head.isr, held):
+        names = ", ".join(zone_names(head, lacking))
         raise NotEnoughReplicas(f"zone {names} is in sync, but did not take {what}; try again")
