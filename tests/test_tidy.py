@@ -41,6 +41,7 @@ PURE = {
     "storage.formats.frames",
     "storage.keys",
     "storage.formats.partitioner",
+    "storage.formats.partitions",
     "storage.stores.ranges",
     "storage.formats.records",
     "storage.formats.segment_list",

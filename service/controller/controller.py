@@ -323,5 +323,5 @@ def _tell(topic: Topic, before: Head, after: Head, away: Collection[str]) -> Non
             "unclean election for %s, lane %d: out of reach are at least %s",
             topic.name,
             before.lane,
-            [(topic.lane_partitions * before.lane + p.partition, p.start, p.end) for p in lost],
+            [(topic.partition_of(before.lane, p.partition), p.start, p.end) for p in lost],
         )

@@ -33,6 +33,7 @@ from service.log.segment_writer import Placed, SegmentWriter, Written
 from service.log.sequences import Sequences, already_written
 from storage.errors import ShuttingDown
 from storage.formats import zone_sets
+from storage.formats.partitions import PartitionNumber
 from storage.formats.slices import Sent
 from storage.head import replication
 from storage.lanes.atomic import LaneRuns
@@ -103,13 +104,13 @@ class Batcher:
     async def append(
         self,
         topic: Topic,
-        batches: Mapping[int, pa.RecordBatch],
+        batches: Mapping[PartitionNumber, pa.RecordBatch],
         size_bytes: int,
         claims: Claims = NO_CLAIMS,
         *,
         waits_for_all: bool = True,
         sent: Sequence[Sent] = (),
-    ) -> dict[int, int]:
+    ) -> dict[PartitionNumber, int]:
         """Return the first offset given in each partition, once all records are durable.
 
         Durable means stored in all zones in sync, or in the leading zones only if
@@ -140,7 +141,7 @@ class Batcher:
         self,
         append: Append,
         topic: Topic,
-        batches: Mapping[int, pa.RecordBatch],
+        batches: Mapping[PartitionNumber, pa.RecordBatch],
         size_bytes: int,
         views: Mapping[int, LaneView],
         claims: Claims,
@@ -171,7 +172,9 @@ class Batcher:
             self._take_off()
 
     async def stage(
-        self, appends: Sequence[tuple[Topic, Mapping[int, pa.RecordBatch]]], size_bytes: int
+        self,
+        appends: Sequence[tuple[Topic, Mapping[PartitionNumber, pa.RecordBatch]]],
+        size_bytes: int,
     ) -> list[LaneRuns]:
         """Write all records as one object without committing it: no reader can see them yet.
 
@@ -207,7 +210,7 @@ class Batcher:
         ]
 
     async def _views_in_turn(
-        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+        self, topic: Topic, partitions: Iterable[PartitionNumber], *, waits_for_all: bool
     ) -> dict[int, LaneView]:
         """Return what `_views` returns, after all earlier appends to the topic have theirs.
 
@@ -223,7 +226,7 @@ class Batcher:
             arrival.leave()
 
     async def _views(
-        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+        self, topic: Topic, partitions: Iterable[PartitionNumber], *, waits_for_all: bool
     ) -> dict[int, LaneView]:
         """Return the head of every lane of `partitions`, reading those not read recently.
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from storage.errors import Contended
 from storage.formats import zone_sets
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.head import replication
 from storage.head.head import Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    partition: int
+    partition: PartitionNumber
     leader: str | None
     leader_epoch: int
     replicas: list[str]
@@ -21,7 +21,7 @@ class PartitionInfo:
     size_bytes: int
 
 
-def partition_info(partition: int, local: LanePartition, head: Head) -> PartitionInfo:
+def partition_info(partition: PartitionNumber, local: LanePartition, head: Head) -> PartitionInfo:
     """Return the state of `partition`, which is `local` in its lane."""
     order = replication.turned(head, local)
     in_sync = [number for number in order if zone_sets.has(head.isr, number)]

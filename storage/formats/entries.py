@@ -1,13 +1,11 @@
 """Index entries: where the records of one stretch of a partition are."""
 
 from enum import IntEnum
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple
 
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
 from storage.formats.zone_sets import ZoneSet
-
-LanePartition = NewType("LanePartition", int)
-"""A partition by its number within its lane. Elsewhere `int` is its number in the topic."""
 
 
 class Kind(IntEnum):

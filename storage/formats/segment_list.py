@@ -22,6 +22,7 @@ import msgspec
 
 from storage import keys
 from storage.formats import frames
+from storage.formats.partitions import PartitionNumber
 from storage.formats.zone_sets import ZoneSet
 
 _MAGIC: Final = b"RSL1"
@@ -29,7 +30,7 @@ _MAGIC: Final = b"RSL1"
 
 class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     object_id: bytes
-    partition: int
+    partition: PartitionNumber
     """Of the topic, not of the lane. Part of its key."""
     first_offset: int
     """Of its first record. Part of its key."""

@@ -26,7 +26,8 @@ import msgspec
 from storage import keys
 from storage.errors import Corrupt
 from storage.formats import frames, zone_sets
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
 from storage.formats.zone_sets import ZoneSet
 from storage.head.producers import Key, Window
 
@@ -95,6 +96,10 @@ class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     @property
     def partition_count(self) -> int:
         return len(self.next_offsets)
+
+    @property
+    def partitions(self) -> list[LanePartition]:
+        return [LanePartition(number) for number in range(self.partition_count)]
 
 
 def create(topic_id: bytes, lane: int, partition_count: int, zones: Sequence[str]) -> Head:
@@ -205,7 +210,7 @@ def all_entries(head: Head) -> list[Entry]:
     return sorted(_entries(head, None))
 
 
-def _entries(head: Head, only: int | None) -> list[Entry]:
+def _entries(head: Head, only: LanePartition | None) -> list[Entry]:
     """Return the entries of one partition or of all, in the order of their commits."""
     ends = list(head.next_offsets)
     found = []

@@ -28,7 +28,8 @@ import msgspec
 
 from storage.errors import NotEnoughReplicas
 from storage.formats import zone_sets
-from storage.formats.entries import Kind, LanePartition
+from storage.formats.entries import Kind
+from storage.formats.partitions import FIRST, LanePartition
 from storage.formats.zone_sets import NONE, ZoneSet
 from storage.head.head import Head, Run, all_entries
 from storage.keys import ID_BYTES
@@ -63,7 +64,7 @@ class VerifiedObjects:
 class Lost:
     """Offsets of a partition (within the lane) that no available zone holds."""
 
-    partition: int
+    partition: LanePartition
     start: int
     end: int
 
@@ -86,7 +87,7 @@ def zone_names(head: Head, zones: ZoneSet) -> list[str]:
 
 def zones_named(head: Head, names: Collection[str]) -> ZoneSet:
     """Return those of the named zones that the head knows."""
-    return zone_sets.of(number for number, name in enumerate(head.zones) if name in names)
+    return zone_sets.of([number for number, name in enumerate(head.zones) if name in names])
 
 
 def replica_zones(head: Head) -> ZoneSet:
@@ -98,7 +99,7 @@ def targets(head: Head) -> Targets:
     return Targets(required=head.isr, hopeful=hopeful)
 
 
-def turned(head: Head, partition: int) -> list[int]:
+def turned(head: Head, partition: LanePartition) -> list[int]:
     """Return the replicas in the order in which they would lead the partition of the lane."""
     turn = partition % len(head.replicas)
     return [*head.replicas[turn:], *head.replicas[:turn]]
@@ -115,7 +116,7 @@ def leaders(head: Head) -> list[int | None]:
     return [by_turn[p % len(by_turn)] for p in range(head.partition_count)]
 
 
-def read_names(head: Head, zones: ZoneSet, partition: int = 0) -> list[str]:
+def read_names(head: Head, zones: ZoneSet, partition: LanePartition = FIRST) -> list[str]:
     """Return every zone that may hold what was written to `zones`, the likeliest first.
 
     `zones` held it at commit. Zones that came in sync later hold it too, though an immutable

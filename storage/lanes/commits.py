@@ -43,7 +43,8 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.formats import segments, zone_sets
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
 from storage.formats.zone_sets import NONE, ZoneSet
 from storage.head import head as heads
 from storage.head import producers, replication

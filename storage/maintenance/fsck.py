@@ -25,6 +25,7 @@ from storage import keys
 from storage.errors import Corrupt, ObjectMissing, RiachoError, StoreUnavailable
 from storage.formats import compacted
 from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
 from storage.head.head import Head
 from storage.head.replication import replica_zones, zone_names
 from storage.reading.table_batches import TableBatches
@@ -178,13 +179,12 @@ class _LaneCheck:
             reached = max(reached, end)
 
     def ends(self) -> None:
-        for partition, (reached, end) in enumerate(
-            zip(self._reached, self._head.next_offsets, strict=True)
-        ):
+        for partition in self._head.partitions:
+            reached, end = self._reached[partition], self._head.next_offsets[partition]
             if reached != end:
                 self._offsets_wrong(partition, f"entries end at {reached}, the log at {end}")
 
-    def _offsets_wrong(self, partition: int, detail: str) -> None:
+    def _offsets_wrong(self, partition: LanePartition, detail: str) -> None:
         key = f"{self._name} partition {partition}"
         self.report.found(Finding(problem="offsets", zone=None, key=key, detail=detail))
 

@@ -22,8 +22,9 @@ from storage import keys
 from storage.errors import Corrupt, NotEnoughReplicas
 from storage.formats import compacted, index, segment_list, zone_sets
 from storage.formats.compacted import Footer, RowGroup
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats.entries import Entry, Kind
 from storage.formats.index import FANOUT, IndexRef, Members, Page
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment, SegmentList
 from storage.formats.zone_sets import EVERYWHERE, ZoneSet
 from storage.head import head as heads
@@ -270,7 +271,7 @@ class Catalog:
         return move.listed(entries, object_id, zones), zones, move.removals
 
     async def save_root(
-        self, head: Head, members: Members, lists: Mapping[int, SegmentList]
+        self, head: Head, members: Members, lists: Mapping[LanePartition, SegmentList]
     ) -> SavedRoot:
         """Write `members` as a root, and new lists of segments by partition of the lane.
 
@@ -282,7 +283,7 @@ class Catalog:
         writes: list[Write] = []
         zones = EVERYWHERE
         for partition, found in lists.items():
-            zones &= await self._holders_of_new(head, LanePartition(partition), found)
+            zones &= await self._holders_of_new(head, partition, found)
             object_id = b""
             if found.segments or found.cleaned:
                 object_id = self._new_id()

@@ -42,6 +42,7 @@ from storage.errors import (
 )
 from storage.formats import frames, segments
 from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import PartitionNumber
 from storage.formats.segments import FooterRow
 from storage.formats.slices import Slice
 from storage.formats.zone_sets import ZoneSet
@@ -141,7 +142,7 @@ class TableBatches:
         bodies = {object_id: _body(item) for object_id, item in found.items()}
         footers = {object_id: _footer(body) for object_id, body in bodies.items()}
         positions: dict[tuple[bytes, int], int] = {}
-        parts: list[tuple[bytes, int, Slice]] = []
+        parts: list[tuple[bytes, PartitionNumber, Slice]] = []
         position = segments.FIRST_POSITION
         for entry in inside:
             row = footers.get(entry.object_id, {}).get(entry.position)

@@ -24,6 +24,7 @@ from storage.formats import index, segment_list, zone_sets
 from storage.formats.compacted_footer import MAGIC
 from storage.formats.entries import Entry, Kind
 from storage.formats.index import Members, Page
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
 from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 INLINE: Final = b""
 """The name of the shelf for the head itself."""
+
+_NO_PARTITION: Final = LanePartition(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Shelf:
     references: list[Reference]
     entries: list[Entry] = field(default_factory=list)
     """The slices it lists, by partition and offset."""
-    partition: int = -1
+    partition: LanePartition = _NO_PARTITION
     """The partition of the lane, if this is its list of compacted segments."""
     segments: Sequence[Segment] = ()
     """The compacted segments, by offset."""
@@ -137,9 +140,9 @@ class _Walker:
             return
         own, members = found
         self._floors = members.floors(self._head.log_starts)
-        self._covers = tuple(members.covered(p) for p in range(self._head.partition_count))
+        self._covers = tuple(members.covered(p) for p in self._head.partitions)
         for partition, list_id in enumerate(members.compacted):
-            shelf = await self._list(partition, list_id) if list_id else None
+            shelf = await self._list(LanePartition(partition), list_id) if list_id else None
             if shelf is not None:
                 yield shelf
         async for shelf in self._below(members):
@@ -172,7 +175,7 @@ class _Walker:
                 async for shelf in self._node(ref.object_id):
                     yield shelf
 
-    async def _list(self, partition: int, object_id: bytes) -> Shelf | None:
+    async def _list(self, partition: LanePartition, object_id: bytes) -> Shelf | None:
         if self._skip(object_id):
             return None
         found = await self.load(object_id, "segments", segment_list.decode)

@@ -31,6 +31,7 @@ from storage.errors import (
 from storage.formats import index, zone_sets
 from storage.formats.compacted_footer import MAGIC
 from storage.formats.index import Members
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
 from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
@@ -70,9 +71,9 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Swapped:
     head: Head
-    applied: frozenset[int]
+    applied: frozenset[LanePartition]
     """Partitions (within the lane) whose change was applied."""
-    overtaken: frozenset[int]
+    overtaken: frozenset[LanePartition]
     """Partitions that another process changed since the plan was made."""
 
 
@@ -88,7 +89,7 @@ class Swapper:
     sleep: Callable[[float], Awaitable[None]]
     random: Callable[[], float]
 
-    async def swap(self, key: str, changes: Mapping[int, Change]) -> Swapped:
+    async def swap(self, key: str, changes: Mapping[LanePartition, Change]) -> Swapped:
         """Apply all `changes` (by partition of the lane) that are still valid, at once.
 
         Raises `NotEnoughReplicas` if a zone in sync does not store what it must hold, `Contended`
@@ -192,7 +193,9 @@ class Swapper:
             for p in sent.applied
         )
 
-    async def _save(self, head: Head, root: Members, changes: Mapping[int, Change]) -> SavedRoot:
+    async def _save(
+        self, head: Head, root: Members, changes: Mapping[LanePartition, Change]
+    ) -> SavedRoot:
         lists = {}
         for partition, change in changes.items():
             lists[partition] = plan.applied(
@@ -203,7 +206,9 @@ class Swapper:
         _check_zones(head, saved.zones, "the index")
         return saved
 
-    async def _changed(self, head: Head, saved: SavedRoot, changes: Mapping[int, Change]) -> Head:
+    async def _changed(
+        self, head: Head, saved: SavedRoot, changes: Mapping[LanePartition, Change]
+    ) -> Head:
         sizes = list(head.sizes)
         for partition, change in changes.items():
             gone = change.rewrite.segments
@@ -227,9 +232,11 @@ class Swapper:
                 total += sum(group.length for group in groups if group.end_offset > start)
         return total
 
-    async def _copied(self, head: Head, changes: Mapping[int, Change]) -> dict[int, Change]:
+    async def _copied(
+        self, head: Head, changes: Mapping[LanePartition, Change]
+    ) -> dict[LanePartition, Change]:
         """Return the changes with their new segments in all zones in sync."""
-        found: dict[int, Change] = {}
+        found: dict[LanePartition, Change] = {}
         for partition, change in changes.items():
             written = []
             for segment in change.written:
@@ -265,7 +272,7 @@ class Swapper:
             return True
         return True
 
-    async def _copy(self, head: Head, partition: int, segment: Segment) -> None:
+    async def _copy(self, head: Head, partition: LanePartition, segment: Segment) -> None:
         """Copy a segment to the zones in sync that lack it."""
         key = segment.key(head.topic_id)
         names = read_names(head, segment.zones, partition)
@@ -283,14 +290,16 @@ def _decoded(key: str, item: Versioned | None) -> Head:
     return heads.decode(item.value, key)
 
 
-def _holds(root: Members, partition: int, change: Change) -> bool:
+def _holds(root: Members, partition: LanePartition, change: Change) -> bool:
     """Whether the partition is still as it was when the change was planned."""
     state = change.rewrite.state
     found = root.covered(partition), root.segment_list(partition)
     return found == (state.covers, state.list_id)
 
 
-def _outcome(head: Head, changes: Mapping[int, Change], applied: frozenset[int]) -> Swapped:
+def _outcome(
+    head: Head, changes: Mapping[LanePartition, Change], applied: frozenset[LanePartition]
+) -> Swapped:
     return Swapped(head, applied, frozenset(changes) - applied)
 
 
