@@ -41,10 +41,12 @@ PURE = {
     "storage.formats.frames",
     "storage.keys",
     "storage.formats.partitioner",
+    "storage.formats.partitions",
     "storage.stores.ranges",
     "storage.formats.records",
     "storage.formats.segment_list",
     "storage.formats.slices",
+    "storage.formats.zone_sets",
 }
 """What the client may import: modules that compute, and know neither stores nor the service."""
 

@@ -16,6 +16,7 @@ from service.clock import World
 from service.controller.leading import keep_lease, while_leading
 from service.settings import Settings
 from storage.errors import Contended, RiachoError, StoreUnavailable
+from storage.formats import zone_sets
 from storage.head import head as heads
 from storage.head import replication
 from storage.head.changes import change_head
@@ -105,13 +106,12 @@ class CatchUp:
                 continue
             # Only zones in sync: a wiped zone may lack what an older run lists for it.
             copies[ref.object_id] = ref.zones & head.isr
-            for name in replication.zone_names(head, head.isr & ~ref.zones):
+            for name in replication.zone_names(head, zone_sets.without(head.isr, ref.zones)):
                 progress = ResyncProgress()
                 with suppress(StoreUnavailable):
                     await self.resync.copy(head, ref, name, progress)
                     if not progress.lost:
-                        mask = replication.mask_of(head, [name])
-                        copies[ref.object_id] |= mask
+                        copies[ref.object_id] |= replication.zones_named(head, [name])
         await keep_lease(self._lease)
         with suppress(Contended):
             await change_head(
@@ -164,8 +164,8 @@ class CatchUp:
     def _zone(self, item: ZoneItem) -> _Zone:
         zone = self._zones.get(item.name)
         # A new marker means that the objects seen before are gone.
-        if zone is None or zone.marker != item.marker or zone.known.trusts_masks != item.is_whole:
-            known, now_s = ResyncMemory(trusts_masks=item.is_whole), self._world.monotonic_s()
+        if zone is None or zone.marker != item.marker or zone.known.trusts_commits != item.is_whole:
+            known, now_s = ResyncMemory(trusts_commits=item.is_whole), self._world.monotonic_s()
             zone = self._zones[item.name] = _Zone(known, item.marker, now_s, told_s=now_s)
         return zone
 
@@ -179,14 +179,14 @@ class CatchUp:
             if has_settled:
                 zone.known.believe_after(head)
             is_only_one = replication.zone_names(head, head.isr) == [name]
-            if not _wants(head, name) and not (is_only_one and not zone.known.trusts_masks):
+            if not _wants(head, name) and not (is_only_one and not zone.known.trusts_commits):
                 return True
             copying = self.resync.lane(head, name, zone.known, zone.progress, until_s)
             if not await while_leading(self._lease, copying):
                 return False
             if is_only_one:
                 return True
-            if not zone.known.trusts_masks and not has_settled:
+            if not zone.known.trusts_commits and not has_settled:
                 return False
             await keep_lease(self._lease)
             if await self._let_in(key, name, zone.known, head):
@@ -213,5 +213,5 @@ class CatchUp:
 
 def _wants(head: Head, name: str) -> bool:
     """Whether the zone is a replica that is not in sync."""
-    mask = replication.mask_of(head, [name])
-    return bool(mask & replication.replica_mask(head) & ~head.isr)
+    behind = zone_sets.without(replication.replica_zones(head), head.isr)
+    return bool(behind & replication.zones_named(head, [name]))

@@ -38,6 +38,8 @@ from storage.errors import (
     NotEnoughReplicas,
     RiachoError,
 )
+from storage.formats import zone_sets
+from storage.formats.zone_sets import EVERYWHERE
 from storage.head import replication
 from storage.head.changes import change_head
 from storage.head.head import Head
@@ -200,13 +202,13 @@ class Controller:
         return head
 
     def _names_behind(self, key: str, head: Head, zones: dict[str, WatchedZone]) -> list[str]:
-        mask = replication.replica_mask(head) & ~head.isr
-        if head.isr.bit_count() == 1:
+        behind = zone_sets.without(replication.replica_zones(head), head.isr)
+        if zone_sets.count(head.isr) == 1:
             # A wiped zone that could not leave the ISR, being the only one in it, must be refilled.
             [only] = replication.zone_names(head, head.isr)
             if only in zones and not zones[only].item.is_whole and (key, only) not in self._filled:
-                mask |= head.isr
-        return [name for name in replication.zone_names(head, mask) if name in zones]
+                behind |= head.isr
+        return [name for name in replication.zone_names(head, behind) if name in zones]
 
     async def _after_scan(
         self, zone: WatchedZone, behind: Collection[str], *, is_relied_on: bool
@@ -282,15 +284,16 @@ class Controller:
 
 def decide(head: Head, topic: Topic, away: Collection[str], names: Collection[str]) -> Head:
     """Return the head with all changes that need no copying; `head` itself if there are none."""
-    mask = replication.mask_of(head, away)
+    gone = replication.zones_named(head, away)
     new = head
     if len(head.replicas) < topic.replication_factor:
         new = replication.with_factor(new, topic.replication_factor, list(names))
     try:
-        new = replication.without_zones(new, mask)
+        new = replication.without_zones(new, gone)
     except NotEnoughReplicas:
-        if topic.config.may_elect_unclean and replication.replica_mask(new) & ~mask:
-            return replication.elected(new, ~mask)
+        alive = zone_sets.without(EVERYWHERE, gone)
+        if topic.config.may_elect_unclean and replication.replica_zones(new) & alive:
+            return replication.elected(new, alive)
     return replication.settled(new, topic.replication_factor)
 
 
@@ -314,10 +317,11 @@ def _obstacle(item: ZoneItem, distrusted: Collection[str]) -> str:
 
 def _tell(topic: Topic, before: Head, after: Head, away: Collection[str]) -> None:
     if not before.isr & after.isr:
-        lost = replication.lost(before, ~replication.mask_of(before, away))
+        gone = replication.zones_named(before, away)
+        lost = replication.lost(before, zone_sets.without(EVERYWHERE, gone))
         log.error(
             "unclean election for %s, lane %d: out of reach are at least %s",
             topic.name,
             before.lane,
-            [(topic.lane_partitions * before.lane + p.partition, p.start, p.end) for p in lost],
+            [(topic.partition_of(before.lane, p.partition), p.start, p.end) for p in lost],
         )

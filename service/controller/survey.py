@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from storage import keys
+from storage.formats import zone_sets
+from storage.formats.zone_sets import EVERYWHERE
 from storage.head import head as heads
 from storage.head import replication
 from storage.head.head import Head
@@ -45,16 +47,16 @@ class Counts:
     def add(self, topic: Topic, head: Head, away: Collection[str]) -> None:
         """Count a lane; `away` are zones that cannot be reached."""
         count, factor = head.partition_count, topic.replication_factor
-        alive = ~replication.mask_of(head, away)
+        alive = zone_sets.without(EVERYWHERE, replication.zones_named(head, away))
         self.partitions += count
         self.under_replicated += count * replication.is_under_replicated(head, factor)
-        self.under_min_isr += count * (head.isr.bit_count() < topic.config.in_sync_min)
+        self.under_min_isr += count * (zone_sets.count(head.isr) < topic.config.in_sync_min)
         self.offline += count * replication.is_offline(head, alive)
         self.reassigning += count * replication.is_reassigning(head, factor)
         for number in head.replicas:
             zone = self.zones.setdefault(head.zones[number], ZoneCounts())
             zone.replicas += count
-            zone.in_sync += count * (head.isr >> number & 1)
+            zone.in_sync += count * zone_sets.has(head.isr, number)
         for leader in replication.leaders(head):
             if leader is not None:
                 self.zones.setdefault(head.zones[leader], ZoneCounts()).leaders += 1

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
-TopicPartition: TypeAlias = tuple[str, int]
+from storage.formats.partitions import PartitionNumber
+
+TopicPartition: TypeAlias = tuple[str, PartitionNumber]
 Wants: TypeAlias = Mapping[str, Sequence[str]]
 """Topics by member."""
 Shares: TypeAlias = dict[str, list[TopicPartition]]
@@ -32,7 +34,7 @@ def assign_range(
         for number, member in enumerate(members):
             start = counts[topic] * number // len(members)
             end = counts[topic] * (number + 1) // len(members)
-            shares[member] += [(topic, partition) for partition in range(start, end)]
+            shares[member] += [(topic, PartitionNumber(p)) for p in range(start, end)]
     return shares
 
 
@@ -51,7 +53,7 @@ def assign_round_robin(
         for partition in range(counts[topic]):
             while topic not in wants[members[turn % len(members)]]:
                 turn += 1
-            shares[members[turn % len(members)]].append((topic, partition))
+            shares[members[turn % len(members)]].append((topic, PartitionNumber(partition)))
             turn += 1
     return shares
 
@@ -69,7 +71,7 @@ def assign_sticky(
     """
     takers = _takers(wants, counts)
     shares: dict[str, set[TopicPartition]] = {member: set() for member in wants}
-    free = {(topic, p) for topic in takers for p in range(counts[topic])}
+    free = {(topic, PartitionNumber(p)) for topic in takers for p in range(counts[topic])}
     for member in sorted(wants):
         for place in before.get(member, ()):
             if place in free and member in takers[place[0]]:

@@ -30,6 +30,7 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.formats import frames
+from storage.formats.partitions import PartitionNumber
 from storage.stores.metadata import (
     TRANSACT_OPS_MAX,
     VALUE_BYTES_MAX,
@@ -52,7 +53,7 @@ class Commit:
     """An offset to record: the next one to be read."""
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     offset: int
     metadata: str = ""
 
@@ -60,7 +61,7 @@ class Commit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     topic: str
-    partition: int
+    partition: PartitionNumber
     offset: int
     metadata: str
     committed_ms: int
@@ -80,7 +81,7 @@ _Entry: TypeAlias = tuple[int, str, int]
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
     topic_id: bytes
-    partitions: dict[int, _Entry]
+    partitions: dict[PartitionNumber, _Entry]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Stored)
@@ -273,7 +274,7 @@ class Offsets:
                 )
         return topics
 
-    async def _topic(self, name: str, partition: int) -> Topic:
+    async def _topic(self, name: str, partition: PartitionNumber) -> Topic:
         """Return the topic, or raise `UnknownTopicOrPartition` if it has no such partition now."""
         topic = await self._topics.get(name)
         if partition >= topic.partition_count:
@@ -301,7 +302,7 @@ class Offsets:
         ]
 
 
-def _kept(stored: Versioned | None, topic: Topic) -> Mapping[int, _Entry]:
+def _kept(stored: Versioned | None, topic: Topic) -> Mapping[PartitionNumber, _Entry]:
     """Return what is stored for this topic; nothing if it is of a deleted one of that name."""
     if stored is None:
         return {}
@@ -310,13 +311,17 @@ def _kept(stored: Versioned | None, topic: Topic) -> Mapping[int, _Entry]:
 
 
 def _not_overtaken(
-    commits: Sequence[Commit], first: Mapping[int, _Entry], current: Mapping[int, _Entry]
+    commits: Sequence[Commit],
+    first: Mapping[PartitionNumber, _Entry],
+    current: Mapping[PartitionNumber, _Entry],
 ) -> list[Commit]:
     """Return the commits whose partition has the same entry as at the first attempt."""
     return [one for one in commits if first.get(one.partition) == current.get(one.partition)]
 
 
-def _put(key: str, topic: Topic, partitions: Mapping[int, _Entry], stored: Versioned | None) -> Put:
+def _put(
+    key: str, topic: Topic, partitions: Mapping[PartitionNumber, _Entry], stored: Versioned | None
+) -> Put:
     value = _encode(_Stored(topic.topic_id, dict(partitions)))
     if len(value) > VALUE_BYTES_MAX:
         raise InvalidRequest(

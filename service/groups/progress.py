@@ -16,6 +16,7 @@ from storage.errors import (
     UnknownGroup,
     UnknownTopicOrPartition,
 )
+from storage.formats.partitions import PartitionNumber
 from storage.reading.reader import Budget
 
 LOOKUPS_AT_ONCE: Final = 16
@@ -26,7 +27,7 @@ ResetTo = Literal["earliest", "latest", "timestamp", "offset", "shift"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     topic: str
-    partition: int
+    partition: PartitionNumber
     committed_offset: int
     log_start_offset: int
     high_watermark: int
@@ -49,7 +50,7 @@ class Reset:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     topic: str
-    partition: int
+    partition: PartitionNumber
     before: int | None
     after: int
 
@@ -107,7 +108,7 @@ class Progress:
             member_id=member_id,
         )
 
-    async def _waiting_s(self, topic: str, partition: int, offset: int) -> float:
+    async def _waiting_s(self, topic: str, partition: PartitionNumber, offset: int) -> float:
         """Return the age of the record at `offset`; 0 if it was deleted meanwhile."""
         try:
             first = await self._gateway.fetch(
@@ -154,7 +155,7 @@ class Progress:
         places: list[TopicPartition] = []
         for name in sorted(set(reset.topics)):
             topic = await self._gateway.topics.get(name)
-            places += [(name, partition) for partition in range(topic.partition_count)]
+            places += [(name, partition) for partition in topic.partitions]
         return places
 
     async def _moved(self, place: TopicPartition, before: int | None, reset: Reset) -> Moved:

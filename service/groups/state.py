@@ -22,10 +22,11 @@ import msgspec
 from service.groups.assignors import ASSIGNORS, TopicPartition
 from service.groups.patterns import matching
 from storage.formats import frames
+from storage.formats.partitions import PartitionNumber
 
 _MAGIC: Final = b"RGP1"
 
-Places = dict[str, tuple[int, ...]]
+Places = dict[str, tuple[PartitionNumber, ...]]
 """Partitions by topic."""
 
 
@@ -163,12 +164,12 @@ def _renamed(group: Group, before: str, after: str, member: Member) -> Group:
     )
 
 
-def flat(places: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+def flat(places: Mapping[str, Sequence[PartitionNumber]]) -> list[TopicPartition]:
     return [(topic, partition) for topic in sorted(places) for partition in places[topic]]
 
 
 def nested(places: Sequence[TopicPartition]) -> Places:
-    by_topic: dict[str, list[int]] = {}
+    by_topic: dict[str, list[PartitionNumber]] = {}
     for topic, partition in sorted(places):
         by_topic.setdefault(topic, []).append(partition)
     return {topic: tuple(partitions) for topic, partitions in by_topic.items()}

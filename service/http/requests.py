@@ -15,6 +15,7 @@ from service.limits.heavy_work import HeavyWork
 from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Place, Position
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
+from storage.formats.partitions import PartitionNumber
 
 BODY_S_MAX: Final = 60.0
 """Maximum time for a body to arrive: its bytes are held in memory meanwhile."""
@@ -120,14 +121,14 @@ def parse_event_id(text: str) -> int:
     return int(text)
 
 
-def partition_of(request: Request) -> int:
+def partition_of(request: Request) -> PartitionNumber:
     return parse_partition(request.path_params["partition"])
 
 
-def parse_partition(text: str) -> int:
+def parse_partition(text: str) -> PartitionNumber:
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > PARTITION_MAX:
         raise InvalidRequest(f"partition: must be a number from 0 to {PARTITION_MAX}, not {text!r}")
-    return int(text)
+    return PartitionNumber(int(text))
 
 
 async def read_body(

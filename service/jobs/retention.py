@@ -16,6 +16,7 @@ from service.jobs.work import JobContext, JobOutcome
 from storage import keys
 from storage.cas import Transact
 from storage.errors import Contended, Corrupt, OutcomeUnknown, StoreUnavailable
+from storage.formats.partitions import PartitionNumber
 from storage.head import head as heads
 from storage.maintenance import trimming
 from storage.maintenance.pruning import prune
@@ -32,7 +33,7 @@ SHOWN_MAX: Final = 50
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimmedPartition:
     topic: str
-    partition: int
+    partition: PartitionNumber
     before: int
     after: int
     """The new log start."""
@@ -115,11 +116,11 @@ class _Work:
             self.report.failures.append(f"topic {topic.name!r}, lane {lane}: {error}")
 
     async def _lane(self, topic: Topic, lane: int) -> None:
-        moved: dict[int, TrimmedPartition] = {}
+        moved: dict[PartitionNumber, TrimmedPartition] = {}
 
         def told(trims: Sequence[Trimmed]) -> None:
             for trim in trims:
-                partition = lane * topic.lane_partitions + trim.partition
+                partition = topic.partition_of(lane, trim.partition)
                 before = moved.get(partition)
                 moved[partition] = TrimmedPartition(
                     topic=topic.name,

@@ -32,6 +32,8 @@ from service.log.lane_buffers import (
 from service.log.segment_writer import Placed, SegmentWriter, Written
 from service.log.sequences import Sequences, already_written
 from storage.errors import ShuttingDown
+from storage.formats import zone_sets
+from storage.formats.partitions import PartitionNumber
 from storage.formats.slices import Sent
 from storage.head import replication
 from storage.lanes.atomic import LaneRuns
@@ -102,13 +104,13 @@ class Batcher:
     async def append(
         self,
         topic: Topic,
-        batches: Mapping[int, pa.RecordBatch],
+        batches: Mapping[PartitionNumber, pa.RecordBatch],
         size_bytes: int,
         claims: Claims = NO_CLAIMS,
         *,
         waits_for_all: bool = True,
         sent: Sequence[Sent] = (),
-    ) -> dict[int, int]:
+    ) -> dict[PartitionNumber, int]:
         """Return the first offset given in each partition, once all records are durable.
 
         Durable means stored in all zones in sync, or in the leading zones only if
@@ -139,7 +141,7 @@ class Batcher:
         self,
         append: Append,
         topic: Topic,
-        batches: Mapping[int, pa.RecordBatch],
+        batches: Mapping[PartitionNumber, pa.RecordBatch],
         size_bytes: int,
         views: Mapping[int, LaneView],
         claims: Claims,
@@ -170,7 +172,9 @@ class Batcher:
             self._take_off()
 
     async def stage(
-        self, appends: Sequence[tuple[Topic, Mapping[int, pa.RecordBatch]]], size_bytes: int
+        self,
+        appends: Sequence[tuple[Topic, Mapping[PartitionNumber, pa.RecordBatch]]],
+        size_bytes: int,
     ) -> list[LaneRuns]:
         """Write all records as one object without committing it: no reader can see them yet.
 
@@ -206,7 +210,7 @@ class Batcher:
         ]
 
     async def _views_in_turn(
-        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+        self, topic: Topic, partitions: Iterable[PartitionNumber], *, waits_for_all: bool
     ) -> dict[int, LaneView]:
         """Return what `_views` returns, after all earlier appends to the topic have theirs.
 
@@ -222,7 +226,7 @@ class Batcher:
             arrival.leave()
 
     async def _views(
-        self, topic: Topic, partitions: Iterable[int], *, waits_for_all: bool
+        self, topic: Topic, partitions: Iterable[PartitionNumber], *, waits_for_all: bool
     ) -> dict[int, LaneView]:
         """Return the head of every lane of `partitions`, reading those not read recently.
 
@@ -242,7 +246,7 @@ class Batcher:
             if (
                 view is not None
                 and widths[number] <= view.head.partition_count
-                and view.head.isr.bit_count() >= in_sync_min
+                and zone_sets.count(view.head.isr) >= in_sync_min
             ):
                 views[number] = view
         unknown = [number for number in lanes if number not in views]
@@ -378,5 +382,5 @@ class Batcher:
         # Zones are only reported for a run that is in the head.
         await asyncio.wait([ticket.committed])
         held, failed = self._writer.late(written, number, placed)
-        if failed or held & ~placed.run.zones:
+        if failed or not zone_sets.is_within(held, placed.run.zones):
             waiting.lane.upkeep.learn(placed.run.object_id, held, failed)

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from service.log.gateway import Gateway
 from storage import keys
 from storage.errors import Contended, HeadGone, HeadMissing, OffsetOutOfRange, PolicyViolation
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.maintenance import trimming
 from storage.maintenance.trimming import Trimming
 from storage.topics.topics import Topic
 
 
 async def delete_records(
-    gateway: Gateway, topic_name: str, before: Mapping[int, int | None]
-) -> dict[int, int]:
+    gateway: Gateway, topic_name: str, before: Mapping[PartitionNumber, int | None]
+) -> dict[PartitionNumber, int]:
     """Hide the records before an offset, by partition; None: all current records.
 
     Return the new log start of each partition, which may be later already. Raises
@@ -25,7 +26,7 @@ async def delete_records(
             f"topic {topic_name!r} has cleanup.policy=compact: a record goes when there is a newer"
             " one of its key; to delete records, set cleanup.policy to compact,delete first"
         )
-    by_lane: dict[int, dict[int, int | None]] = {}
+    by_lane: dict[int, dict[LanePartition, int | None]] = {}
     for partition, offset in before.items():
         lane, local = topic.lane_of(partition)
         by_lane.setdefault(lane, {})[local] = offset
@@ -39,14 +40,14 @@ async def delete_records(
         if (await gateway.topics.read(topic_name)).topic_id == topic.topic_id:
             raise HeadMissing(topic_name, error.key) from error
         raise
-    starts: dict[int, int] = {}
+    starts: dict[PartitionNumber, int] = {}
     for partition in before:
         starts[partition] = (await gateway.partition(topic_name, partition)).log_start_offset
     return starts
 
 
 async def _check(
-    gateway: Gateway, topic: Topic, number: int, wanted: Mapping[int, int | None]
+    gateway: Gateway, topic: Topic, number: int, wanted: Mapping[LanePartition, int | None]
 ) -> None:
     head = (await gateway.lanes.lane(topic.topic_id, number).view(0)).head
     for local, offset in wanted.items():
@@ -58,7 +59,7 @@ async def _check(
 
 
 async def _delete(
-    gateway: Gateway, topic: Topic, number: int, wanted: Mapping[int, int | None]
+    gateway: Gateway, topic: Topic, number: int, wanted: Mapping[LanePartition, int | None]
 ) -> None:
     plan = Trimming(gateway.catalog).deleting(wanted)
     key = keys.head(topic.topic_id, number)

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from service.limits.outgoing import Share
 from service.log.questions import SharedAnswer
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.lanes.lane import Lane, LaneView
 from storage.reading.fetched import Fetched
 from storage.topics.topics import Topic
@@ -34,7 +34,7 @@ class Wait:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
     topic: Topic
-    partition: int
+    partition: PartitionNumber
     fetched: Fetched
     high_watermark: int
     log_start_offset: int

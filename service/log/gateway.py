@@ -33,8 +33,8 @@ from storage.errors import (
     InvalidRequest,
     UnknownTopicOrPartition,
 )
-from storage.formats.entries import LanePartition
 from storage.formats.partitioner import Keeper, Spreader, assign
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.records import RECORD_SCHEMA
 from storage.formats.slices import Sent
 from storage.lanes.atomic import AtomicCommits
@@ -129,7 +129,7 @@ class Gateway:
         *,
         waits_for_all: bool = True,
         sent: Sequence[Sent] = (),
-    ) -> dict[int, tuple[int, int]]:
+    ) -> dict[PartitionNumber, tuple[int, int]]:
         """Append the records; return (base offset, count) by partition, once durable.
 
         Durable means stored in all zones in sync, or in the leading zone only if
@@ -138,7 +138,7 @@ class Gateway:
         If all records go to one partition unchanged, they may be stored as they were `sent`.
         """
 
-        async def attempt(topic: Topic) -> dict[int, tuple[int, int]]:
+        async def attempt(topic: Topic) -> dict[PartitionNumber, tuple[int, int]]:
             parts = self.assigned(topic, batch, wanted, numbered)
             claims = claims_of(topic, parts, numbered)
             is_unchanged = len(parts) == 1 and next(iter(parts.values())) is batch
@@ -157,10 +157,10 @@ class Gateway:
 
     async def produce_later(
         self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
-    ) -> tuple[dict[int, int], Callable[[], Awaitable[object]]]:
+    ) -> tuple[dict[PartitionNumber, int], Callable[[], Awaitable[object]]]:
         """Only choose partitions: return the count by partition, and the append to run later."""
 
-        async def attempt(topic: Topic) -> tuple[Topic, Mapping[int, pa.RecordBatch]]:
+        async def attempt(topic: Topic) -> tuple[Topic, Mapping[PartitionNumber, pa.RecordBatch]]:
             return topic, self.assigned(topic, batch, wanted)
 
         topic, parts = await self.with_topic(topic_name, attempt)
@@ -173,7 +173,7 @@ class Gateway:
         batch: pa.RecordBatch,
         wanted: Wanted,
         numbered: Numbered | None = None,
-    ) -> Mapping[int, pa.RecordBatch]:
+    ) -> Mapping[PartitionNumber, pa.RecordBatch]:
         """Return the records of each partition of the topic, as they are to be stored."""
         if topic.config.is_compacted and batch.column(1).null_count:
             row = batch.column(1).is_null().to_pylist().index(True)
@@ -185,15 +185,20 @@ class Gateway:
             batch = pa.RecordBatch.from_arrays([now, *batch.columns[1:]], schema=RECORD_SCHEMA)
         if isinstance(wanted, int):
             topic.check_partition(wanted)
-            return {wanted: batch}
+            return {PartitionNumber(wanted): batch}
+        spreader = self._spreader(topic, numbered)
+        # Its keys are the numbers of partitions; to convert each would cost time, for nothing.
+        return assign(batch, wanted, topic.partition_count, spreader)  # type: ignore[return-value]
+
+    def _spreader(self, topic: Topic, numbered: Numbered | None) -> Spreader:
         if numbered is not None:
-            return assign(batch, wanted, topic.partition_count, Keeper(numbered.producer_id // 2))
+            return Keeper(numbered.producer_id // 2)
         spreader = self._spreaders.get(topic.topic_id)
         if spreader is None:
             # Not all gateways begin with partition 0.
             cursor = int(self.world.random() * topic.partition_count)
             spreader = self._spreaders[topic.topic_id] = Spreader(cursor)
-        return assign(batch, wanted, topic.partition_count, spreader)
+        return spreader
 
     async def with_topic(self, name: str, call: Callable[[Topic], Awaitable[T]]) -> T:
         """Call with the topic; retry once if the cached topic turns out to be stale."""
@@ -225,7 +230,7 @@ class Gateway:
     async def fetch(
         self,
         topic_name: str,
-        partition: int,
+        partition: PartitionNumber,
         position: Position,
         budget: Budget,
         wait: Wait,
@@ -248,7 +253,7 @@ class Gateway:
     async def _fetch(
         self,
         topic: Topic,
-        partition: int,
+        partition: PartitionNumber,
         position: Position,
         budget: Budget,
         wait: Wait,
@@ -346,7 +351,9 @@ class Gateway:
                 read = partial(self.reader.offset_at, partition=local, timestamp_ms=at)
                 return await reread(lane, view, read)
 
-    async def offset_at(self, topic_name: str, partition: int, at: Place) -> tuple[int, int]:
+    async def offset_at(
+        self, topic_name: str, partition: PartitionNumber, at: Place
+    ) -> tuple[int, int]:
         """Return the offset at a moment, and the timestamp of its record (-1: none)."""
 
         async def attempt(topic: Topic) -> tuple[int, int]:
@@ -361,7 +368,7 @@ class Gateway:
     async def locate(
         self,
         topic_name: str,
-        partition: int,
+        partition: PartitionNumber,
         offset: int | None,
         end: int | None,
         limit: int = ENTRIES_MAX,
@@ -392,7 +399,7 @@ class Gateway:
             for lane, _, local in watched:
                 lane.watched.unwatch(waiter, local)
 
-    async def partition(self, topic_name: str, partition: int) -> PartitionInfo:
+    async def partition(self, topic_name: str, partition: PartitionNumber) -> PartitionInfo:
         """Return where one partition begins and ends now."""
 
         async def attempt(topic: Topic) -> PartitionInfo:
@@ -409,7 +416,7 @@ class Gateway:
                 *(self.lanes.lane(topic.topic_id, number).view(0) for number in topic.lanes)
             )
             infos = []
-            for partition in range(topic.partition_count):
+            for partition in topic.partitions:
                 number, local = topic.lane_of(partition)
                 check_width(views[number].head, local)
                 infos.append(partition_info(partition, local, views[number].head))
@@ -417,7 +424,7 @@ class Gateway:
 
         return await self.with_topic(topic_name, attempt)
 
-    def _lane(self, topic: Topic, partition: int) -> tuple[Lane, LanePartition]:
+    def _lane(self, topic: Topic, partition: PartitionNumber) -> tuple[Lane, LanePartition]:
         number, local = topic.lane_of(partition)
         return self.lanes.lane(topic.topic_id, number), local
 

@@ -20,8 +20,10 @@ import pyarrow as pa
 
 from service.log.segment_writer import LaneWrite, Placed
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
-from storage.formats.entries import LanePartition
+from storage.formats import zone_sets
+from storage.formats.partitions import FIRST, LanePartition, PartitionNumber
 from storage.formats.slices import Sent
+from storage.formats.zone_sets import ZoneSet
 from storage.head import replication
 from storage.head.head import Head
 from storage.head.producers import SEQUENCES, Claim, Verdict
@@ -46,7 +48,7 @@ that has changed since is refused by its version, so staleness costs a retry, ne
 class Claims:
     """An idempotent producer's claims for a request; partitions are numbered as in the topic."""
 
-    by_partition: Mapping[int, Claim] = field(default_factory=dict)
+    by_partition: Mapping[PartitionNumber, Claim] = field(default_factory=dict)
     fence: Check | None = None
 
 
@@ -57,15 +59,15 @@ NO_CLAIMS: Final = Claims()
 class Append:
     """One request. It waits for all its lanes."""
 
-    bases: dict[int, int]
+    bases: dict[PartitionNumber, int]
     """The first offset of each partition, as far as it is known."""
     lanes_left: int = 0
     error: Exception | None = None
-    done: "asyncio.Future[dict[int, int]]" = field(
+    done: "asyncio.Future[dict[PartitionNumber, int]]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
-    async def answer(self) -> dict[int, int]:
+    async def answer(self) -> dict[PartitionNumber, int]:
         """Return the first offset in each partition, or raise why there is none."""
         try:
             # Shielded: when one caller disconnects, the flush continues for the others.
@@ -74,7 +76,7 @@ class Append:
             self.done.add_done_callback(drop_error)
             raise
 
-    def landed(self, bases: Mapping[int, int]) -> None:
+    def landed(self, bases: Mapping[PartitionNumber, int]) -> None:
         self.bases.update(bases)
         self._settle()
 
@@ -154,10 +156,6 @@ class LaneBuffer:
         return len(self._claimed) >= CLAIMS_PER_COMMIT_MAX
 
     @property
-    def first_partition(self) -> int:
-        return self.number * self.topic.lane_partitions
-
-    @property
     def in_sync_min(self) -> int:
         return self.topic.config.in_sync_min if self.waits_for_all else 0
 
@@ -176,12 +174,12 @@ class LaneBuffer:
         head = self.view.head
         return LaneWrite(self._part(head), head, self._required(head), self.topic.config.lag_s_max)
 
-    def _required(self, head: Head) -> int:
+    def _required(self, head: Head) -> ZoneSet:
         """Return the zones to wait for: all in sync, or the leaders of its partitions."""
         if self.waits_for_all:
             return head.isr
         leaders = {replication.leader(head, partition) for partition in self.chunks}
-        return sum(1 << number for number in leaders if number is not None) or head.isr
+        return zone_sets.of(number for number in leaders if number is not None) or head.isr
 
     def _part(self, head: Head) -> LanePart:
         if self._claimed:
@@ -196,7 +194,7 @@ class LaneBuffer:
                 batches.append((partition, kept, self.sizes[partition]))
         return LanePart(
             topic_id=self.topic.topic_id,
-            first_partition=self.first_partition,
+            first_partition=self.topic.partition_of(self.number, FIRST),
             codec=self.topic.config.codec,
             zones=head.isr,
             batches=batches,
@@ -239,9 +237,12 @@ class LaneBuffer:
 
     def landed(self, bases: Mapping[LanePartition, int]) -> None:
         """Report to every request of this lane the offsets of its records."""
-        offsets: dict[Append, dict[int, int]] = {append: {} for append in self._appends()}
+        offsets: dict[Append, dict[PartitionNumber, int]] = {
+            append: {} for append in self._appends()
+        }
         refused: dict[Append, RiachoError] = {}
         for partition, chunks in self.chunks.items():
+            number = self.topic.partition_of(self.number, partition)
             next_offset = bases.get(partition, 0)
             for chunk in chunks:
                 given: Verdict = next_offset if chunk.verdict is None else chunk.verdict
@@ -249,7 +250,7 @@ class LaneBuffer:
                     next_offset += chunk.batch.num_rows
                 for append in chunk.appends:
                     if isinstance(given, int):
-                        offsets[append][self.first_partition + partition] = given
+                        offsets[append][number] = given
                     else:
                         refused[append] = given
         for append, found in offsets.items():

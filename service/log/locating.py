@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
 from storage.head.head import Head
 from storage.reading.fetched import Data
 from storage.reading.reader import LogReader, SliceKey

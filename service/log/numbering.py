@@ -16,6 +16,7 @@ import pyarrow as pa
 from service.limits.record_limits import PARTITION_MAX
 from service.log.lane_buffers import NO_CLAIMS, Claims
 from storage.errors import InvalidRequest
+from storage.formats.partitions import PartitionNumber
 from storage.head.producers import EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCES, Claim
 from storage.stores.metadata import Check
 from storage.topics.topics import Topic
@@ -28,7 +29,7 @@ TRANSACTION: Final = "riacho-transaction"
 SEQUENCES_MAX: Final = 1000
 """Maximum number of partitions in one header."""
 
-Sequence: TypeAlias = int | Mapping[int, int]
+Sequence: TypeAlias = int | Mapping[PartitionNumber, int]
 """The number of the first record: of the only partition, or of each partition."""
 
 
@@ -94,17 +95,19 @@ def _sequence(text: str) -> Sequence:
     items = text.split(",")
     if len(items) > SEQUENCES_MAX:
         raise InvalidRequest(f"header {SEQUENCE}: {len(items)} partitions, at most {SEQUENCES_MAX}")
-    found: dict[int, int] = {}
+    found: dict[PartitionNumber, int] = {}
     for item in items:
         partition, _, number = (part.strip() for part in item.partition("="))
-        key = _parse(SEQUENCE, partition, 0, PARTITION_MAX)
+        key = PartitionNumber(_parse(SEQUENCE, partition, 0, PARTITION_MAX))
         if key in found:
             raise InvalidRequest(f"header {SEQUENCE}: partition {key} is given twice")
         found[key] = _parse(SEQUENCE, number, 0, SEQUENCES - 1)
     return found
 
 
-def sequences_of(parts: Mapping[int, pa.RecordBatch], sequence: Sequence) -> dict[int, int]:
+def sequences_of(
+    parts: Mapping[PartitionNumber, pa.RecordBatch], sequence: Sequence
+) -> dict[PartitionNumber, int]:
     """Return the number of the first record of each partition, or raise `InvalidRequest`."""
     if isinstance(sequence, int):
         if len(parts) > 1:
@@ -125,12 +128,12 @@ def sequences_of(parts: Mapping[int, pa.RecordBatch], sequence: Sequence) -> dic
 
 
 def claims_of(
-    topic: Topic, parts: Mapping[int, pa.RecordBatch], numbered: Numbered | None
+    topic: Topic, parts: Mapping[PartitionNumber, pa.RecordBatch], numbered: Numbered | None
 ) -> Claims:
     """Return the claim of each partition's records; none if they are not numbered."""
     if numbered is None:
         return NO_CLAIMS
-    claims: dict[int, Claim] = {}
+    claims: dict[PartitionNumber, Claim] = {}
     for partition, sequence in sequences_of(parts, numbered.sequence).items():
         _, local = topic.lane_of(partition)
         claims[partition] = Claim(

@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 
 from storage.errors import Contended
-from storage.formats.entries import LanePartition
+from storage.formats import zone_sets
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.head import replication
 from storage.head.head import Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    partition: int
+    partition: PartitionNumber
     leader: str | None
     leader_epoch: int
     replicas: list[str]
@@ -20,10 +21,10 @@ class PartitionInfo:
     size_bytes: int
 
 
-def partition_info(partition: int, local: LanePartition, head: Head) -> PartitionInfo:
+def partition_info(partition: PartitionNumber, local: LanePartition, head: Head) -> PartitionInfo:
     """Return the state of `partition`, which is `local` in its lane."""
     order = replication.turned(head, local)
-    in_sync = [number for number in order if head.isr >> number & 1]
+    in_sync = [number for number in order if zone_sets.has(head.isr, number)]
     return PartitionInfo(
         partition=partition,
         leader=head.zones[in_sync[0]] if in_sync else None,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from service.limits.outgoing import RequestShares, Share, Shares
 from service.log.rereading import reread
 from storage.errors import RiachoError
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition
 from storage.lanes.lane import Lane, LaneView
 from storage.lanes.releases import PER_TURN, Releases
 from storage.reading.fetched import Budget, Fetched

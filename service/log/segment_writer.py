@@ -18,13 +18,15 @@ import msgspec
 
 from storage import keys
 from storage.errors import StoreUnavailable
+from storage.formats import zone_sets
 from storage.formats.entries import Kind
+from storage.formats.zone_sets import EVERYWHERE, NONE, ZoneSet
 from storage.head import replication
 from storage.head.head import Head, Run
 from storage.lanes import building as writer
 from storage.lanes.building import BuiltSegment, LanePart
 from storage.reading.reader import LogReader
-from storage.reading.table_batches import EVERYWHERE, TableBatches
+from storage.reading.table_batches import TableBatches
 from storage.zones.zones import Puts, Zones
 
 ENCODE_INLINE_BYTES_MAX: Final = 64 * 1024
@@ -35,9 +37,9 @@ class Placed(NamedTuple):
     """A run whose `zones` hold it, and the state of the other zones in sync."""
 
     run: Run
-    failed: int = 0
+    failed: ZoneSet = NONE
     """Zones that refused it, or took too long."""
-    awaited: int = 0
+    awaited: ZoneSet = NONE
     """Zones that are still writing it; `SegmentWriter.late` returns their result."""
 
 
@@ -48,7 +50,7 @@ class LaneWrite:
     part: LanePart
     head: Head
     """It decides where to write."""
-    required: int
+    required: ZoneSet
     """Zones to wait for."""
     lag_s: float
     """Maximum time a zone may take and stay in sync."""
@@ -127,16 +129,16 @@ class SegmentWriter:
         head, required = lane.head, lane.required
         await _wait(puts, head, required, lane.lag_s)
         # A zone that refused it has failed, too, even if it was not waited for.
-        refused = replication.mask_of(head, puts.failed)
-        failed = required & ~_held(puts, head) | head.isr & refused
+        refused = replication.zones_named(head, puts.failed)
+        failed = zone_sets.without(required, _held(puts, head)) | head.isr & refused
         if failed & required and failed != head.isr:
             # Another zone becomes the leader; wait for the remaining zones in sync.
-            await _wait(puts, head, head.isr & ~failed, lane.lag_s)
-            failed |= head.isr & ~_held(puts, head)
+            await _wait(puts, head, zone_sets.without(head.isr, failed), lane.lag_s)
+            failed |= zone_sets.without(head.isr, _held(puts, head))
         held = _held(puts, head)
         if not held & head.isr:
             raise _error(puts)
-        awaited = head.isr & ~held & ~failed
+        awaited = zone_sets.without(head.isr, held | failed)
         return Placed(msgspec.structs.replace(run, zones=held), failed, awaited)
 
     async def caught_up(self, written: Written, number: int) -> None:
@@ -144,11 +146,11 @@ class SegmentWriter:
         if written.puts is not None:
             await written.puts.wait(timeout_s=written.lanes[number].lag_s)
 
-    def late(self, written: Written, number: int, placed: Placed) -> tuple[int, int]:
+    def late(self, written: Written, number: int, placed: Placed) -> tuple[ZoneSet, ZoneSet]:
         """Return which zones hold a run by now, and which of the awaited ones do not."""
         assert written.puts is not None, "no zone is late if there was nothing to wait for"
         held = _held(written.puts, written.lanes[number].head)
-        return held, placed.awaited & ~held
+        return held, zone_sets.without(placed.awaited, held)
 
     def _is_small(self, segment: BuiltSegment) -> bool:
         size_bytes = sum(len(data) for _, data in segment.stored)
@@ -184,15 +186,15 @@ class SegmentWriter:
         ]
 
 
-async def _wait(puts: Puts, head: Head, mask: int, timeout_s: float) -> None:
-    names = [name for number, name in enumerate(head.zones) if mask >> number & 1]
+async def _wait(puts: Puts, head: Head, zones: ZoneSet, timeout_s: float) -> None:
+    names = [head.zones[number] for number in zone_sets.numbers(zones)]
     await puts.wait(names, timeout_s=timeout_s)
 
 
-def _held(puts: Puts, head: Head) -> int:
+def _held(puts: Puts, head: Head) -> ZoneSet:
     """Return the zones of the lane that hold it; zones of other lanes do not count."""
     where = replication.targets(head)
-    return replication.mask_of(head, puts.done) & (where.required | where.hopeful)
+    return replication.zones_named(head, puts.done) & (where.required | where.hopeful)
 
 
 def _error(puts: Puts) -> Exception:

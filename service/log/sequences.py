@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from service.clock import World
 from storage.errors import OutOfOrderSequence
+from storage.formats.partitions import PartitionNumber
 from storage.head.producers import SEQUENCES, Claim, judge
 from storage.lanes.lane import Lanes, LaneView
 from storage.topics.topics import Topic
@@ -57,7 +58,7 @@ class Sequences:
         self._lanes = lanes
         self._arrived: OrderedDict[_Key, _Arrived] = OrderedDict()
 
-    async def in_turn(self, topic: Topic, claims: Mapping[int, Claim]) -> None:
+    async def in_turn(self, topic: Topic, claims: Mapping[PartitionNumber, Claim]) -> None:
         """Return when the preceding requests have arrived, or after `GAP_WAIT_S`."""
         arrived = {
             partition: self._kept((topic.topic_id, partition, claim.producer_id))
@@ -74,7 +75,7 @@ class Sequences:
                 arrived[partition].move(claim.epoch, following)
 
     async def _catch_up(
-        self, topic: Topic, partition: int, claim: Claim, arrived: _Arrived
+        self, topic: Topic, partition: PartitionNumber, claim: Claim, arrived: _Arrived
     ) -> None:
         """Wait until the claim is no longer early, for at most `GAP_WAIT_S`."""
         number, _ = topic.lane_of(partition)
@@ -126,13 +127,13 @@ def _look(arrived: _Arrived, view: LaneView, claim: Claim) -> None:
 
 
 def already_written(
-    topic: Topic, views: Mapping[int, LaneView], claims: Mapping[int, Claim]
-) -> dict[int, int]:
+    topic: Topic, views: Mapping[int, LaneView], claims: Mapping[PartitionNumber, Claim]
+) -> dict[PartitionNumber, int]:
     """Return the offsets of batches that were written before, according to a known head.
 
     Raises `InvalidProducerEpoch` or `DuplicateSequence` if that head already shows it.
     """
-    found: dict[int, int] = {}
+    found: dict[PartitionNumber, int] = {}
     for partition, claim in claims.items():
         number, _ = topic.lane_of(partition)
         window = views[number].windows.get(claim.key)

@@ -12,6 +12,7 @@ from service.log.delete_records import delete_records
 from service.log.gateway import Gateway
 from service.routes.topics import PartitionInPath, TopicInPath
 from storage.errors import InvalidRequest
+from storage.formats.partitions import PartitionNumber
 from storage.topics.topics import PARTITIONS_MAX
 
 LATEST: Final = -1
@@ -59,12 +60,13 @@ class DeleteRoutes:
     ) -> LogStarts:
         """Delete the records before an offset in each of several partitions."""
         Query(request)
-        before: dict[int, int | None] = {}
+        before: dict[PartitionNumber, int | None] = {}
         for each in deletions.partitions:
-            if each.partition in before:
-                raise InvalidRequest(f"partitions: {each.partition} is named twice")
+            partition = PartitionNumber(each.partition)
+            if partition in before:
+                raise InvalidRequest(f"partitions: {partition} is named twice")
             is_all = each.before_offset in ("latest", LATEST)
-            before[each.partition] = None if is_all else int(each.before_offset)
+            before[partition] = None if is_all else int(each.before_offset)
         starts = await delete_records(self._gateway, topic, before)
         return LogStarts(
             partitions=[LogStart(partition=p, log_start_offset=starts[p]) for p in before]

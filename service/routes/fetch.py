@@ -33,6 +33,7 @@ from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.routes.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
 from service.routes.tail import limits_of, tail
 from storage.errors import InvalidRequest
+from storage.formats.partitions import PartitionNumber
 from storage.reading.reader import Budget
 
 _FETCH_BODY: Final = msgspec.json.Decoder(FetchBody)
@@ -118,7 +119,9 @@ class FetchRoutes:
         headers = _headers(result, found.next_offset)
         return RecordsResponse(found.pieces, media_type, shares, headers)
 
-    async def _tail(self, request: Request, query: Query, topic: str, partition: int) -> Response:
+    async def _tail(
+        self, request: Request, query: Query, topic: str, partition: PartitionNumber
+    ) -> Response:
         position = query.position()
         last = request.headers.get("last-event-id")
         if last is not None:

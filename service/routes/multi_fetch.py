@@ -26,7 +26,7 @@ the budget, fewer would wait for the store more often."""
 ITEM_BYTES: Final = 1024
 """Maximum size of a partition in an answer besides its records: names, offsets, an error."""
 
-NO_RESETS: Final[Mapping[tuple[str, int], Position]] = {}
+NO_RESETS: Final[Mapping[tuple[str, PartitionNumber], Position]] = {}
 
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -114,7 +114,7 @@ class MultiFetch:
         body: FetchBody,
         request_id: str,
         shares: RequestShares,
-        resets: Mapping[tuple[str, int], Position] = NO_RESETS,
+        resets: Mapping[tuple[str, PartitionNumber], Position] = NO_RESETS,
     ) -> list[Data]:
         """Return pieces of the JSON array of what was found, waiting for `min_bytes` of it.
 
@@ -145,7 +145,7 @@ class MultiFetch:
         self,
         body: FetchBody,
         positions: Sequence[Position | None],
-        resets: Mapping[tuple[str, int], Position],
+        resets: Mapping[tuple[str, PartitionNumber], Position],
         shares: RequestShares,
     ) -> list[FetchResult | RiachoError]:
         """Fetch from all partitions, some at a time, until the budget is used up."""

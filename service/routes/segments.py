@@ -14,6 +14,7 @@ from service.log.gateway import Gateway
 from service.log.locating import Located
 from storage import keys
 from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import PartitionNumber
 from storage.formats.slices import SCHEMA_MESSAGE
 from storage.head.head import Head
 from storage.head.replication import read_names
@@ -74,7 +75,11 @@ class StoredRanges(msgspec.Struct):
 
 
 async def located_ranges(
-    gateway: Gateway, place: tuple[str, int], offset: int | None, end: int | None, limit: int
+    gateway: Gateway,
+    place: tuple[str, PartitionNumber],
+    offset: int | None,
+    end: int | None,
+    limit: int,
 ) -> bytes:
     """Return the JSON of ranges that hold `offset` to `end`; fewer if they would not fit."""
     while True:

@@ -21,6 +21,7 @@ from service.log.gateway import Gateway
 from service.log.partition_info import PartitionInfo
 from service.routes.segments import RANGES, RANGES_MAX, located_ranges
 from storage.errors import InvalidRequest
+from storage.formats.partitions import PartitionNumber
 from storage.topics.config import SETTINGS
 from storage.topics.topics import PARTITIONS_MAX, Topic
 
@@ -29,7 +30,7 @@ TopicInPath = Annotated[
     Path(description="letters, digits, dots, underscores, hyphens", json_schema_extra=TOPIC_NAME),
 ]
 PartitionInPath = Annotated[
-    int,
+    PartitionNumber,
     BeforeValidator(parse_partition),
     Path(json_schema_extra={"minimum": 0, "maximum": PARTITION_MAX}),
 ]

@@ -30,6 +30,7 @@ from storage.errors import (
     Unavailable,
     UnknownTopicOrPartition,
 )
+from storage.formats.partitions import FIRST, PartitionNumber
 from storage.lanes.atomic import Bases, LaneRuns, check_width
 from storage.lanes.commits import too_late
 from storage.lanes.rolls import FLIGHT_MAX_S, TRUSTED_S
@@ -43,7 +44,7 @@ class TopicRecords:
 
     topic: str
     batch: pa.RecordBatch
-    wanted: list[int | None] | None
+    wanted: list[PartitionNumber | None] | None
     """The partition that each record asks for; None: no record asks for one."""
     rows: list[int]
     """The position of each record in the request."""
@@ -187,7 +188,9 @@ def _check_head(error: UnknownTopicOrPartition, topics: Mapping[str, Topic]) -> 
             raise HeadMissing(topic.name, error.key) from error
 
 
-def assigned(gateway: Gateway, topic: Topic, records: TopicRecords) -> Mapping[int, pa.RecordBatch]:
+def assigned(
+    gateway: Gateway, topic: Topic, records: TopicRecords
+) -> Mapping[PartitionNumber, pa.RecordBatch]:
     """Return the records of each partition, or raise an error that names the invalid record."""
     batch, rows = records.batch, records.rows
     if topic.config.is_compacted and batch.column("key").null_count:
@@ -219,7 +222,7 @@ def _results(topics: Mapping[str, Topic], written: Sequence[LaneRuns], bases: Ba
             by_id[each.topic_id].name,
             each.topic_id,
             each.lane,
-            each.lane * by_id[each.topic_id].lane_partitions,
+            by_id[each.topic_id].partition_of(each.lane, FIRST),
             each.runs,
         )
         for each in written

@@ -26,6 +26,7 @@ from storage.errors import (
     OutOfOrderSequence,
     TransactionTooLarge,
 )
+from storage.formats.partitions import PartitionNumber
 from storage.lanes.atomic import LaneRuns
 from storage.lanes.commits import too_late
 from storage.lanes.rolls import FLIGHT_MAX_S
@@ -54,7 +55,7 @@ class Receipt:
     no name, since a copy of the request may be the one that was staged.
     """
 
-    counts: dict[int, int]
+    counts: dict[PartitionNumber, int]
     name: str | None
 
 
@@ -73,7 +74,7 @@ class Staging:
         size_bytes: int,
         wanted: Wanted,
         producer: tuple[int, int] | None = None,
-        sequences: Mapping[int, int] | int | None = None,
+        sequences: Mapping[PartitionNumber, int] | int | None = None,
     ) -> Receipt:
         """Write the records as part of the transaction.
 
@@ -165,7 +166,7 @@ class _Written:
     topic: Topic
     runs: Sequence[LaneRuns]
     numbers: Sequences
-    counts: Mapping[int, int]
+    counts: Mapping[PartitionNumber, int]
     born_s: float
 
 
@@ -179,7 +180,7 @@ def _may_hold(known: Known, ref: Ref) -> bool:
 
 
 def _check_room(
-    known: Known, topic: Topic, parts: Mapping[int, pa.RecordBatch], size_bytes: int
+    known: Known, topic: Topic, parts: Mapping[PartitionNumber, pa.RecordBatch], size_bytes: int
 ) -> None:
     """Raise `TransactionTooLarge` if the transaction could not be committed with these records."""
     assert known.txn is not None, topic.name

@@ -26,7 +26,7 @@ from storage.errors import (
     UnknownTransaction,
 )
 from storage.formats import frames
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import FIRST, LanePartition, PartitionNumber
 from storage.head.head import Run
 from storage.head.producers import EPOCH_MAX, SEQUENCES
 from storage.lanes.atomic import Bases, LaneRuns
@@ -44,10 +44,10 @@ class Outcome(StrEnum):
     FENCED = "fenced"
 
 
-Results: TypeAlias = dict[str, tuple[tuple[int, int, int], ...]]
+Results: TypeAlias = dict[str, tuple[tuple[PartitionNumber, int, int], ...]]
 """By topic: partition, first offset and count, in the order of partitions."""
 
-Sequences: TypeAlias = Mapping[int, int]
+Sequences: TypeAlias = Mapping[PartitionNumber, int]
 """By partition, the sequence number of the first record."""
 
 
@@ -57,15 +57,15 @@ class Staged(msgspec.Struct, array_like=True, frozen=True):
     topic: str
     topic_id: bytes
     lane: int
-    first_partition: int
+    first_partition: PartitionNumber
     runs: tuple[Run, ...]
 
-    def counts(self) -> dict[int, int]:
+    def counts(self) -> dict[PartitionNumber, int]:
         """Return the number of records by partition of the topic."""
-        counts: dict[int, int] = {}
+        counts: dict[PartitionNumber, int] = {}
         for run in self.runs:
             for piece in run.slices:
-                partition = self.first_partition + piece.partition
+                partition = PartitionNumber(self.first_partition + piece.partition)
                 counts[partition] = counts.get(partition, 0) + piece.count
         return counts
 
@@ -75,7 +75,7 @@ class Open(msgspec.Struct, array_like=True, frozen=True):
     timeout_ms: int
     staged: tuple[Staged, ...] = ()
     """One for each lane."""
-    sequences: dict[str, dict[int, int]] = {}
+    sequences: dict[str, dict[PartitionNumber, int]] = {}
     """By topic and partition, the sequence that comes next."""
 
     def is_overdue(self, now_ms: int) -> bool:
@@ -166,7 +166,7 @@ def stage(
     topic: Topic,
     written: Sequence[LaneRuns],
     sequences: Sequences,
-    counts: Mapping[int, int],
+    counts: Mapping[PartitionNumber, int],
 ) -> Transaction:
     """Return the item with more runs of one topic in its open transaction."""
     assert txn.open is not None, txn
@@ -177,7 +177,7 @@ def stage(
             topic.name,
             lane.topic_id,
             lane.lane,
-            lane.lane * topic.lane_partitions,
+            topic.partition_of(lane.lane, FIRST),
             lane.runs if before is None else before.runs + lane.runs,
         )
     following = dict(txn.open.sequences)
@@ -295,7 +295,9 @@ def superseded(ref: Ref, txn: Transaction) -> InvalidProducerEpoch | InvalidTran
     return fenced(ref, txn)
 
 
-def is_staged(opened: Open, topic: str, sequences: Sequences, counts: Mapping[int, int]) -> bool:
+def is_staged(
+    opened: Open, topic: str, sequences: Sequences, counts: Mapping[PartitionNumber, int]
+) -> bool:
     """Whether records with these numbers are staged already.
 
     Raises `OutOfOrderSequence` if records that come before them are missing.
@@ -363,7 +365,7 @@ def chosen(opened: Open, names: Sequence[str] | None) -> tuple[Staged, ...]:
 
 def results_of(staged: Iterable[Staged], bases: Bases) -> Results:
     """Return the offsets of every partition written to, given those of each run."""
-    found: dict[str, dict[int, tuple[int, int, int]]] = {}
+    found: dict[str, dict[PartitionNumber, tuple[PartitionNumber, int, int]]] = {}
     for lane in staged:
         firsts: dict[LanePartition, int] = {}
         for base in bases[lane.topic_id, lane.lane]:

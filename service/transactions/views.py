@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.transactions.state import End, Open, Outcome, Ref, Transaction
+from storage.formats.partitions import PartitionNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +13,7 @@ class View:
     state: str
     started_ms: int | None = None
     timeout_ms: int | None = None
-    partitions: Sequence[tuple[str, int]] = ()
+    partitions: Sequence[tuple[str, PartitionNumber]] = ()
 
 
 def view(ref: Ref, found: Open | End) -> View:

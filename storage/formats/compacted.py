@@ -45,8 +45,10 @@ from storage.formats.compacted_footer import (
     parse_footer,
     spans,
 )
+from storage.formats.partitions import PartitionNumber
 from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA
 from storage.formats.segment_list import Segment
+from storage.formats.zone_sets import ZoneSet
 from storage.stores.ranges import Range
 
 __all__ = [
@@ -96,7 +98,7 @@ class WrittenSegment:
     """What a segment list says of a file, except its object, its zones and when it was written."""
 
     path: Path
-    partition: int
+    partition: PartitionNumber
     first_offset: int
     start_offset: int
     end_offset: int
@@ -107,7 +109,7 @@ class WrittenSegment:
     min_ms: int
     max_ms: int
 
-    def segment(self, *, object_id: bytes, zones: int, written_ms: int) -> Segment:
+    def segment(self, *, object_id: bytes, zones: ZoneSet, written_ms: int) -> Segment:
         return Segment(
             object_id=object_id,
             partition=self.partition,
@@ -133,7 +135,7 @@ class CompactedWriter:
         path: Path,
         *,
         topic_id: bytes,
-        partition: int,
+        partition: PartitionNumber,
         start_offset: int,
         row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from storage.errors import Corrupt
+from storage.formats.partitions import PartitionNumber
 from storage.formats.segment_list import Segment
 from storage.stores.ranges import Range
 
@@ -73,7 +74,7 @@ class RowGroup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
     topic_id: bytes
-    partition: int
+    partition: PartitionNumber
     row_groups: tuple[RowGroup, ...]
     """At least one."""
     metadata: pq.FileMetaData
@@ -112,7 +113,7 @@ def parse_footer(data: bytes, crc: int) -> Footer:
         groups = tuple(_row_groups(rows))
         counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         topic_id = bytes.fromhex(named[TOPIC_ID.encode()].decode())
-        partition = int(named[PARTITION.encode()])
+        partition = PartitionNumber(int(named[PARTITION.encode()]))
         leaves = tuple((leaf.path, leaf.physical_type) for leaf in metadata.schema)
     except (*UNREADABLE, KeyError, msgspec.MsgspecError) as error:
         raise Corrupt(f"the footer of a segment does not decode: {error}") from error

@@ -1,12 +1,11 @@
 """Index entries: where the records of one stretch of a partition are."""
 
 from enum import IntEnum
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple
 
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
-
-LanePartition = NewType("LanePartition", int)
-"""A partition by its number within its lane. Elsewhere `int` is its number in the topic."""
+from storage.formats.zone_sets import ZoneSet
 
 
 class Kind(IntEnum):
@@ -40,7 +39,7 @@ class Entry(NamedTuple):
     min_ms: int
     max_ms: int
     crc: int
-    zones: int
+    zones: ZoneSet
 
     segment: Segment | None = None
     """Only of a row group. This field and those below are not stored in pages."""

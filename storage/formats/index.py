@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from storage.errors import Corrupt
 from storage.formats import frames
 from storage.formats.entries import STORED_FIELDS, Entry
+from storage.formats.partitions import LanePartition
 from storage.keys import ID_BYTES
 
 FANOUT: Final = 32
@@ -75,13 +76,13 @@ class Page:
     def size_bytes(self) -> int:
         return int(self._batch.nbytes)
 
-    def after(self, partition: int, offset: int, limit: int) -> list[Entry]:
+    def after(self, partition: LanePartition, offset: int, limit: int) -> list[Entry]:
         """Return up to `limit` entries of the partition that end after `offset`, in order."""
         start, end = self._rows(partition)
         first = bisect_right(self._ends, offset, start, end)
         return self._entries(first, min(end, first + limit))
 
-    def since(self, partition: int, timestamp_ms: int, offset: int) -> Entry | None:
+    def since(self, partition: LanePartition, timestamp_ms: int, offset: int) -> Entry | None:
         """Return the first entry after `offset` that has a record at `timestamp_ms` or later."""
         start, end = self._rows(partition)
         first = bisect_right(self._ends, offset, start, end)
@@ -92,7 +93,7 @@ class Page:
     def entries(self) -> list[Entry]:
         return self._entries(0, len(self))
 
-    def _rows(self, partition: int) -> tuple[int, int]:
+    def _rows(self, partition: LanePartition) -> tuple[int, int]:
         rows = len(self)
         return (
             bisect_left(self._partitions, partition, 0, rows),
@@ -179,11 +180,11 @@ class IndexRef(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     newest_ms: tuple[int, ...]
     """By partition: the largest timestamp in this member, -1 if it has no records of it."""
 
-    def end(self, partition: int) -> int:
+    def end(self, partition: LanePartition) -> int:
         # Older members do not list partitions that were added later.
         return self.ends[partition] if partition < len(self.ends) else 0
 
-    def newest(self, partition: int) -> int:
+    def newest(self, partition: LanePartition) -> int:
         return self.newest_ms[partition] if partition < len(self.newest_ms) else -1
 
 
@@ -196,17 +197,17 @@ class Members(msgspec.Struct, array_like=True, frozen=True):
     compacted: tuple[bytes, ...] = ()
     """Only of a root; by partition: the list of its compacted segments, empty if there is none."""
 
-    def covered(self, partition: int) -> int:
+    def covered(self, partition: LanePartition) -> int:
         """Return the offset before which only compacted segments count."""
         return self.covers[partition] if partition < len(self.covers) else 0
 
-    def segment_list(self, partition: int) -> bytes:
+    def segment_list(self, partition: LanePartition) -> bytes:
         """Return the name of the partition's list of compacted segments, empty if none."""
         return self.compacted[partition] if partition < len(self.compacted) else b""
 
     def floors(self, log_starts: Sequence[int]) -> list[int]:
         """Return the floor of each partition: an entry is live only if it ends after it."""
-        return [max(start, self.covered(p)) for p, start in enumerate(log_starts)]
+        return [max(start, self.covered(LanePartition(p))) for p, start in enumerate(log_starts)]
 
     def in_order(self) -> list[IndexRef]:
         """Return all members, oldest first: higher levels are older."""
@@ -244,13 +245,13 @@ def ref_of_page(object_id: bytes, page: Page, ends: Sequence[int]) -> IndexRef:
 
 def ref_of_members(object_id: bytes, members: Sequence[IndexRef], *, is_page: bool) -> IndexRef:
     """Return the reference to one object that takes the place of `members`."""
-    width = len(members[-1].ends)
+    partitions = [LanePartition(number) for number in range(len(members[-1].ends))]
     return IndexRef(
         object_id=object_id,
         is_page=is_page,
         entry_count=sum(ref.entry_count for ref in members),
         ends=members[-1].ends,
-        newest_ms=tuple(max(ref.newest(p) for ref in members) for p in range(width)),
+        newest_ms=tuple(max(ref.newest(p) for ref in members) for p in partitions),
     )
 
 
@@ -280,20 +281,20 @@ def live_members(members: Members, log_starts: Sequence[int]) -> Members:
     return msgspec.structs.replace(members, levels=levels)
 
 
-def with_segment_list(members: Members, partition: int, object_id: bytes) -> Members:
+def with_segment_list(members: Members, partition: LanePartition, object_id: bytes) -> Members:
     """Return a root in which the partition's compacted segments are listed by `object_id`."""
     compacted = list(members.compacted) + [b""] * (partition + 1 - len(members.compacted))
     compacted[partition] = object_id
     return msgspec.structs.replace(members, compacted=tuple(compacted))
 
 
-def with_covered(members: Members, partition: int, offset: int) -> Members:
+def with_covered(members: Members, partition: LanePartition, offset: int) -> Members:
     """Return a root whose pages are read only from `offset` of the partition on."""
     covers = list(members.covers) + [0] * (partition + 1 - len(members.covers))
     covers[partition] = offset
     return msgspec.structs.replace(members, covers=tuple(covers))
 
 
-def first_behind(refs: Sequence[IndexRef], partition: int, offset: int) -> int:
+def first_behind(refs: Sequence[IndexRef], partition: LanePartition, offset: int) -> int:
     """Return the position of the first member that ends after `offset` in the partition."""
     return bisect_right(refs, offset, key=lambda ref: ref.end(partition))

@@ -22,13 +22,15 @@ import msgspec
 
 from storage import keys
 from storage.formats import frames
+from storage.formats.partitions import PartitionNumber
+from storage.formats.zone_sets import ZoneSet
 
 _MAGIC: Final = b"RSL1"
 
 
 class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     object_id: bytes
-    partition: int
+    partition: PartitionNumber
     """Of the topic, not of the lane. Part of its key."""
     first_offset: int
     """Of its first record. Part of its key."""
@@ -42,8 +44,8 @@ class Segment(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     footer_crc: int
     min_ms: int
     max_ms: int
-    zones: int
-    """Bit mask over the head's `zones`: which of them held it when it was committed."""
+    zones: ZoneSet
+    """Those of the head's `zones` that held it when it was committed."""
     written_ms: int
     tombstones: int = 0
     """How many of its records have a key and no value."""

@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from storage.errors import Corrupt
 from storage.formats import frames
+from storage.formats.partitions import PartitionNumber
 from storage.formats.slices import Slice
 from storage.stores.objects import Piece
 
@@ -33,7 +34,7 @@ FIRST_POSITION: Final = len(_HEADER)
 
 class FooterRow(msgspec.Struct, array_like=True, frozen=True):
     topic_id: bytes
-    partition: int
+    partition: PartitionNumber
     position: int
     length: int
     count: int
@@ -45,7 +46,7 @@ class FooterRow(msgspec.Struct, array_like=True, frozen=True):
 _FOOTER: Final = msgspec.msgpack.Decoder(list[FooterRow])
 
 
-def encode(parts: Iterable[tuple[bytes, int, Slice]]) -> list[Piece]:
+def encode(parts: Iterable[tuple[bytes, PartitionNumber, Slice]]) -> list[Piece]:
     """Return the pieces of a segment that holds the slices of (topic id, partition) in order."""
     pieces: list[Piece] = [_HEADER]
     rows = []

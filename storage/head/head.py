@@ -25,8 +25,10 @@ import msgspec
 
 from storage import keys
 from storage.errors import Corrupt
-from storage.formats import frames
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats import frames, zone_sets
+from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
+from storage.formats.zone_sets import ZoneSet
 from storage.head.producers import Key, Window
 
 _MAGIC: Final = b"RHD1"
@@ -54,8 +56,8 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
     position: int
     base_ms: int
     slices: tuple[RunSlice, ...]
-    zones: int
-    """Bit mask over the head's `zones`: which of them hold the object."""
+    zones: ZoneSet
+    """Those of the head's `zones` that hold the object."""
     kind: int = int(Kind.ARROW)
 
 
@@ -79,10 +81,10 @@ class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     log_starts: tuple[int, ...]
     sizes: tuple[int, ...]
     zones: tuple[str, ...]
-    """Names of all zones that ever held data of this lane. Only ever appended to, since masks in
-    runs and index entries refer to positions."""
+    """Names of all zones that ever held data of this lane. Only ever appended to, since sets of
+    zones in runs and index entries refer to positions."""
     replicas: tuple[int, ...]
-    isr: int
+    isr: ZoneSet
     leader_epoch: int = 0
     root: bytes = b""
     runs: tuple[Run, ...] = ()
@@ -94,6 +96,10 @@ class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     @property
     def partition_count(self) -> int:
         return len(self.next_offsets)
+
+    @property
+    def partitions(self) -> list[LanePartition]:
+        return [LanePartition(number) for number in range(self.partition_count)]
 
 
 def create(topic_id: bytes, lane: int, partition_count: int, zones: Sequence[str]) -> Head:
@@ -107,7 +113,7 @@ def create(topic_id: bytes, lane: int, partition_count: int, zones: Sequence[str
         sizes=nothing,
         zones=tuple(zones),
         replicas=tuple(range(len(zones))),
-        isr=(1 << len(zones)) - 1,
+        isr=zone_sets.first(len(zones)),
     )
 
 
@@ -204,7 +210,7 @@ def all_entries(head: Head) -> list[Entry]:
     return sorted(_entries(head, None))
 
 
-def _entries(head: Head, only: int | None) -> list[Entry]:
+def _entries(head: Head, only: LanePartition | None) -> list[Entry]:
     """Return the entries of one partition or of all, in the order of their commits."""
     ends = list(head.next_offsets)
     found = []

@@ -26,7 +26,7 @@ from storage.errors import (
     OutOfOrderSequence,
     RiachoError,
 )
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition
 
 REMEMBERED_MAX: Final = 5
 """Maximum number of batches in flight for each producer and partition, as in Kafka."""

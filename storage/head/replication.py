@@ -17,8 +17,7 @@ leads its partitions again as soon as it is back in the ISR.
   records is in the table, so records that only absent zones hold keep their offsets. They cannot
   be read until one of those zones returns.
 
-Masks are bits over the head's `zones`. Every change increments `commits`, because readers
-distinguish new heads from old ones by it.
+Every change increments `commits`, because readers distinguish new heads from old ones by it.
 """
 
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -28,7 +27,10 @@ from typing import Any
 import msgspec
 
 from storage.errors import NotEnoughReplicas
-from storage.formats.entries import Kind, LanePartition
+from storage.formats import zone_sets
+from storage.formats.entries import Kind
+from storage.formats.partitions import FIRST, LanePartition
+from storage.formats.zone_sets import NONE, ZoneSet
 from storage.head.head import Head, Run, all_entries
 from storage.keys import ID_BYTES
 
@@ -37,9 +39,9 @@ from storage.keys import ID_BYTES
 class Targets:
     """Where to write."""
 
-    required: int
+    required: ZoneSet
     """The ISR: a commit for `acks=all` waits for these."""
-    hopeful: int
+    hopeful: ZoneSet
     """Replicas that catch up. New data is written to them, but no commit waits for them."""
 
 
@@ -62,7 +64,7 @@ class VerifiedObjects:
 class Lost:
     """Offsets of a partition (within the lane) that no available zone holds."""
 
-    partition: int
+    partition: LanePartition
     start: int
     end: int
 
@@ -77,26 +79,27 @@ def place(topic_id: bytes, lane: int, factor: int, zones: Sequence[str]) -> tupl
     return tuple(zones[(start + n) % len(zones)] for n in range(factor))
 
 
-def zone_names(head: Head, mask: int) -> list[str]:
-    """Return the names of the zones in `mask`, replicas in their order first."""
+def zone_names(head: Head, zones: ZoneSet) -> list[str]:
+    """Return the names of `zones`, replicas in their order first."""
     ordered = [*head.replicas, *(n for n in range(len(head.zones)) if n not in head.replicas)]
-    return [head.zones[number] for number in ordered if mask >> number & 1]
+    return [head.zones[number] for number in ordered if zone_sets.has(zones, number)]
 
 
-def mask_of(head: Head, names: Collection[str]) -> int:
-    """Return the mask of those of the named zones that the head knows."""
-    return sum(1 << number for number, name in enumerate(head.zones) if name in names)
+def zones_named(head: Head, names: Collection[str]) -> ZoneSet:
+    """Return those of the named zones that the head knows."""
+    return zone_sets.of([number for number, name in enumerate(head.zones) if name in names])
 
 
-def replica_mask(head: Head) -> int:
-    return sum(1 << number for number in head.replicas)
+def replica_zones(head: Head) -> ZoneSet:
+    return zone_sets.of(head.replicas)
 
 
 def targets(head: Head) -> Targets:
-    return Targets(required=head.isr, hopeful=replica_mask(head) & ~head.isr)
+    hopeful = zone_sets.without(replica_zones(head), head.isr)
+    return Targets(required=head.isr, hopeful=hopeful)
 
 
-def turned(head: Head, partition: int) -> list[int]:
+def turned(head: Head, partition: LanePartition) -> list[int]:
     """Return the replicas in the order in which they would lead the partition of the lane."""
     turn = partition % len(head.replicas)
     return [*head.replicas[turn:], *head.replicas[:turn]]
@@ -104,7 +107,7 @@ def turned(head: Head, partition: int) -> list[int]:
 
 def leader(head: Head, partition: LanePartition) -> int | None:
     """Return the zone that leads the partition of the lane, if any can."""
-    return next((number for number in turned(head, partition) if head.isr >> number & 1), None)
+    return next((n for n in turned(head, partition) if zone_sets.has(head.isr, n)), None)
 
 
 def leaders(head: Head) -> list[int | None]:
@@ -113,50 +116,51 @@ def leaders(head: Head) -> list[int | None]:
     return [by_turn[p % len(by_turn)] for p in range(head.partition_count)]
 
 
-def read_names(head: Head, mask: int, partition: int = 0) -> list[str]:
-    """Return every zone that may hold what was written to `mask`, the likeliest first.
+def read_names(head: Head, zones: ZoneSet, partition: LanePartition = FIRST) -> list[str]:
+    """Return every zone that may hold what was written to `zones`, the likeliest first.
 
-    `mask` lists the zones that held it at commit. Zones that came in sync later hold it too,
-    though an immutable index page does not say so. Any other zone may also hold it.
+    `zones` held it at commit. Zones that came in sync later hold it too, though an immutable
+    index page does not say so. Any other zone may also hold it.
     """
     order = turned(head, partition)
     order += [n for n in range(len(head.zones)) if n not in head.replicas]
     # Sorting is stable, so among equals the leader and the next leaders come first.
-    order.sort(key=lambda n: (not mask >> n & 1, not head.isr >> n & 1))
+    order.sort(key=lambda n: (not zone_sets.has(zones, n), not zone_sets.has(head.isr, n)))
     return [head.zones[number] for number in order]
 
 
-def check_in_sync(mask: int, in_sync_min: int) -> None:
-    """Raise `NotEnoughReplicas` unless `mask` has `min.insync.replicas` zones."""
-    if mask.bit_count() < in_sync_min:
+def check_in_sync(zones: ZoneSet, in_sync_min: int) -> None:
+    """Raise `NotEnoughReplicas` unless `zones` are at least `min.insync.replicas`."""
+    count = zone_sets.count(zones)
+    if count < in_sync_min:
         raise NotEnoughReplicas(
-            f"{mask.bit_count()} zones are in sync, min.insync.replicas demands {in_sync_min};"
+            f"{count} zones are in sync, min.insync.replicas demands {in_sync_min};"
             " send it again when more are, or with acks=1"
         )
 
 
 def is_under_replicated(head: Head, factor: int) -> bool:
     """Whether one of the first `factor` replicas of the lane is not in sync."""
-    wanted = sum(1 << number for number in head.replicas[:factor])
-    return bool(wanted & ~head.isr)
+    return not zone_sets.is_within(zone_sets.of(head.replicas[:factor]), head.isr)
 
 
-def is_offline(head: Head, alive: int) -> bool:
+def is_offline(head: Head, alive: ZoneSet) -> bool:
     """Whether none of the zones in sync is among `alive`: nothing can be written."""
     return not head.isr & alive
 
 
-def without_zones(head: Head, mask: int) -> Head:
-    """Return the head after the zones in `mask` left the ISR; `head` itself if none was in it.
+def without_zones(head: Head, zones: ZoneSet) -> Head:
+    """Return the head after `zones` left the ISR; `head` itself if none was in it.
 
     Raises `NotEnoughReplicas` if none would be left.
     """
-    leaving = head.isr & mask
+    leaving = head.isr & zones
     if not leaving:
         return head
     if leaving == head.isr:
         raise NotEnoughReplicas("none of the zones in sync can be reached; nothing can be written")
-    return _changed(head, isr=head.isr & ~leaving, leader_epoch=head.leader_epoch + 1)
+    isr = zone_sets.without(head.isr, leaving)
+    return _changed(head, isr=isr, leader_epoch=head.leader_epoch + 1)
 
 
 def lacks(head: Head, zone: int, held: VerifiedObjects) -> bool:
@@ -169,22 +173,22 @@ def lacks(head: Head, zone: int, held: VerifiedObjects) -> bool:
     return not all(
         object_id not in needed
         or object_id in held.objects
-        or trusted.get(object_id, 0) >> zone & 1
+        or zone_sets.has(trusted.get(object_id, NONE), zone)
         or (not zones & head.isr and object_id in held.out_of_reach)
         for object_id, zones in said.items()
     )
 
 
-def held_by(head: Head, first: int = 0) -> dict[bytes, int]:
+def held_by(head: Head, first: int = 0) -> dict[bytes, ZoneSet]:
     """Return the zones of each object of the inline runs, from run number `first` on.
 
     Runs are counted over the life of the lane. An object that was committed in parts has a run for
     each of them, and one run may name zones that another does not: the object is in all of them.
     """
-    found: dict[bytes, int] = {}
+    found: dict[bytes, ZoneSet] = {}
     for number, run in enumerate(head.runs, head.run_count - len(head.runs)):
         if number >= first and run.kind != Kind.TABLE:
-            found[run.object_id] = found.get(run.object_id, 0) | run.zones
+            found[run.object_id] = found.get(run.object_id, NONE) | run.zones
     return found
 
 
@@ -210,8 +214,9 @@ def with_zone(head: Head, zone: int, held: VerifiedObjects) -> Head:
     assert zone in head.replicas, (zone, head.replicas)
     assert not lacks(head, zone, held), (head.topic_id, head.lane, zone)
     # Objects that no zone in sync holds may be out of reach; the zone has all others now.
-    copies = {name: 1 << zone for name, zones in held_by(head).items() if zones & head.isr}
-    new = _changed(head, isr=head.isr | 1 << zone, runs=_with_copies(head, copies))
+    added = zone_sets.of([zone])
+    copies = {name: added for name, zones in held_by(head).items() if zones & head.isr}
+    new = _changed(head, isr=head.isr | added, runs=_with_copies(head, copies))
     if leaders(new) == leaders(head):
         return new
     return msgspec.structs.replace(new, leader_epoch=head.leader_epoch + 1)
@@ -219,7 +224,8 @@ def with_zone(head: Head, zone: int, held: VerifiedObjects) -> Head:
 
 def incomplete(head: Head) -> frozenset[bytes]:
     """Return the objects that zones in sync do not hold yet: those written with `acks=1`."""
-    return frozenset(name for name, zones in held_by(head).items() if head.isr & ~zones)
+    held = held_by(head).items()
+    return frozenset(name for name, zones in held if not zone_sets.is_within(head.isr, zones))
 
 
 def complete_runs(head: Head) -> int:
@@ -232,7 +238,7 @@ def complete_runs(head: Head) -> int:
     held = held_by(head)
     for number, run in enumerate(head.runs):
         zones = held.get(run.object_id, run.zones)
-        if head.isr & zones and head.isr & ~zones:
+        if head.isr & zones and not zone_sets.is_within(head.isr, zones):
             return number
     return len(head.runs)
 
@@ -241,21 +247,24 @@ def without_laggards(head: Head) -> Head:
     """Return the head after zones that lack its oldest run left the ISR, unless all lack it."""
     if complete_runs(head):
         return head
-    return without_zones(head, head.isr & ~held_by(head)[head.runs[0].object_id])
+    holders = held_by(head)[head.runs[0].object_id]
+    return without_zones(head, zone_sets.without(head.isr, holders))
 
 
-def with_copies(head: Head, copies: Mapping[bytes, int]) -> Head:
+def with_copies(head: Head, copies: Mapping[bytes, ZoneSet]) -> Head:
     """Return the head with the zones in `copies` added to the inline runs of those objects."""
     runs = _with_copies(head, copies)
     return head if runs == head.runs else _changed(head, runs=runs)
 
 
-def _with_copies(head: Head, copies: Mapping[bytes, int]) -> tuple[Run, ...]:
-    return tuple(_with_copy(run, copies.get(run.object_id, 0)) for run in head.runs)
+def _with_copies(head: Head, copies: Mapping[bytes, ZoneSet]) -> tuple[Run, ...]:
+    return tuple(_with_copy(run, copies.get(run.object_id, NONE)) for run in head.runs)
 
 
-def _with_copy(run: Run, mask: int) -> Run:
-    return msgspec.structs.replace(run, zones=run.zones | mask) if mask & ~run.zones else run
+def _with_copy(run: Run, zones: ZoneSet) -> Run:
+    if zone_sets.is_within(zones, run.zones):
+        return run
+    return msgspec.structs.replace(run, zones=run.zones | zones)
 
 
 def reassigned(head: Head, names: Sequence[str]) -> Head:
@@ -265,7 +274,7 @@ def reassigned(head: Head, names: Sequence[str]) -> Head:
     """
     zones = (*head.zones, *(name for name in names if name not in head.zones))
     wanted = tuple(zones.index(name) for name in names)
-    old = tuple(n for n in head.replicas if n not in wanted and head.isr >> n & 1)
+    old = tuple(n for n in head.replicas if n not in wanted and zone_sets.has(head.isr, n))
     if (wanted + old, zones) == (head.replicas, head.zones):
         return head
     return _changed(head, zones=zones, replicas=wanted + old, leader_epoch=head.leader_epoch + 1)
@@ -285,14 +294,15 @@ def is_reassigning(head: Head, factor: int) -> bool:
 def settled(head: Head, factor: int) -> Head:
     """Return the head without replaced replicas; `head` if the new ones do not hold all yet."""
     kept = head.replicas[:factor]
-    mask = sum(1 << number for number in kept)
-    is_safe = not mask & ~head.isr and all(zones & mask for zones in held_by(head).values())
+    isr = zone_sets.of(kept)
+    holders = held_by(head).values()
+    is_safe = zone_sets.is_within(isr, head.isr) and all(zones & isr for zones in holders)
     if not is_reassigning(head, factor) or not is_safe:
         return head
-    return _changed(head, replicas=kept, isr=mask, leader_epoch=head.leader_epoch + 1)
+    return _changed(head, replicas=kept, isr=isr, leader_epoch=head.leader_epoch + 1)
 
 
-def elected(head: Head, alive: int) -> Head:
+def elected(head: Head, alive: ZoneSet) -> Head:
     """Return the head after an unclean election among the replicas in `alive`.
 
     Only for a lane that is offline. The replica that lacks the fewest recent objects wins, and is
@@ -300,15 +310,15 @@ def elected(head: Head, alive: int) -> Head:
     `NotEnoughReplicas` if no replica is alive.
     """
     assert is_offline(head, alive), (head.isr, alive)
-    candidates = [number for number in head.replicas if alive >> number & 1]
+    candidates = [number for number in head.replicas if zone_sets.has(alive, number)]
     if not candidates:
         raise NotEnoughReplicas("no replica can be reached, so none can be elected")
-    masks = held_by(head).values()
-    winner = max(candidates, key=lambda n: sum(mask >> n & 1 for mask in masks))
-    return _changed(head, isr=1 << winner, leader_epoch=head.leader_epoch + 1)
+    holders = held_by(head).values()
+    winner = max(candidates, key=lambda n: sum(zone_sets.has(zones, n) for zones in holders))
+    return _changed(head, isr=zone_sets.of([winner]), leader_epoch=head.leader_epoch + 1)
 
 
-def lost(head: Head, alive: int) -> list[Lost]:
+def lost(head: Head, alive: ZoneSet) -> list[Lost]:
     """Return the offsets of inline runs that only zones outside `alive` hold, neighbours joined."""
     found: list[Lost] = []
     held = held_by(head)

@@ -10,6 +10,8 @@ incremented, so an object is trusted only under the epoch in which it was writte
 from dataclasses import dataclass
 
 from storage.errors import Contended
+from storage.formats import zone_sets
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.stores.metadata import Delete
@@ -27,7 +29,7 @@ class Roll:
     new_root: bytes
     run_count: int
     """The runs up to this one (counted over the life of the lane) are in the new root."""
-    zones: int
+    zones: ZoneSet
     """Zones that hold all of it. A head with other zones in its ISR must not name the new root."""
     leader_epoch: int
     """Of the head it was written for."""
@@ -45,7 +47,7 @@ class Roll:
         """
         count = self.run_count - (head.run_count - len(head.runs))
         is_overtaken = self.old_root != head.root or not 0 < count <= len(head.runs)
-        if is_overtaken or head.isr & ~self.zones:
+        if is_overtaken or not zone_sets.is_within(head.isr, self.zones):
             return None
         return heads.drop_runs(head, count, self.new_root)
 
@@ -59,11 +61,11 @@ class SavedRoot:
 
     old_root: bytes
     new_root: bytes
-    zones: int
+    zones: ZoneSet
     """The zones that hold the new root and all it names that the old one did not."""
     leader_epoch: int
     """Of the head it was written for."""
 
     def fits(self, head: Head) -> bool:
         is_overtaken = (self.old_root, self.leader_epoch) != (head.root, head.leader_epoch)
-        return not is_overtaken and not head.isr & ~self.zones
+        return not is_overtaken and zone_sets.is_within(head.isr, self.zones)

@@ -24,6 +24,7 @@ from storage.errors import (
     TransactionTooLarge,
     UnknownTopicOrPartition,
 )
+from storage.formats import zone_sets
 from storage.head import head as heads
 from storage.head import replication
 from storage.head.head import Head, Run
@@ -187,7 +188,7 @@ class AtomicCommits:
 
 async def _view(lane: Lane, part: LaneRuns) -> LaneView:
     view = lane.known(COMMIT_S_MAX)
-    if view is None or view.head.isr.bit_count() < part.in_sync_min:
+    if view is None or zone_sets.count(view.head.isr) < part.in_sync_min:
         # More zones may be in sync by now.
         return await lane.view(0)
     return view

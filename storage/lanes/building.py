@@ -7,8 +7,9 @@ from itertools import groupby
 import pyarrow as pa
 
 from storage.formats import segments, slices
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.slices import Codec, Sent, Slice
+from storage.formats.zone_sets import ZoneSet
 from storage.head.head import Run, RunSlice
 from storage.stores.objects import Piece
 
@@ -18,10 +19,10 @@ class LanePart:
     """The part of a segment that belongs to one lane."""
 
     topic_id: bytes
-    first_partition: int
+    first_partition: PartitionNumber
     """The topic's number of the lane's first partition."""
     codec: Codec
-    zones: int
+    zones: ZoneSet
     batches: "Sequence[tuple[LanePartition, Sequence[pa.RecordBatch | Sent], int]]"
     """Partition (within the lane), its record batches in order, and their approximate size."""
 
@@ -38,14 +39,15 @@ class BuiltSegment:
 def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
     """Return the segment that holds `parts`; the slices of a part are adjacent."""
     runs: list[Run] = []
-    rows: list[tuple[bytes, int, Slice]] = []
+    rows: list[tuple[bytes, PartitionNumber, Slice]] = []
     stored: list[tuple[int, memoryview]] = []
     position = segments.FIRST_POSITION
     for part in parts:
         encoded = _encode(part)
         runs.append(_run(object_id, position, part, encoded))
         for partition, piece in encoded:
-            rows.append((part.topic_id, part.first_partition + partition, piece))
+            number = PartitionNumber(part.first_partition + partition)
+            rows.append((part.topic_id, number, piece))
             stored.append((position, piece.data))
             position += len(piece.data)
     return BuiltSegment(pieces=segments.encode(rows), runs=runs, stored=stored)

@@ -42,8 +42,10 @@ from storage.errors import (
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
-from storage.formats import segments
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats import segments, zone_sets
+from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
+from storage.formats.zone_sets import NONE, ZoneSet
 from storage.head import head as heads
 from storage.head import producers, replication
 from storage.head.head import Head, Run
@@ -71,9 +73,9 @@ class Offer:
     claims: tuple[Claim, ...] = ()
     checks: tuple[Check, ...] = ()
     """Further conditions of the commit; it is `Fenced` if one does not hold."""
-    failed: int = 0
+    failed: ZoneSet = NONE
     """Zones that did not store the object in time: they leave the ISR."""
-    awaited: int = 0
+    awaited: ZoneSet = NONE
     """Zones that store the object later; the writer then reports the result by `learn`."""
     in_sync_min: int = 1
     """Minimum number of zones in sync."""
@@ -257,8 +259,7 @@ class HeadCommits:
         in_sync_min = 1
         for offer in offers:
             run = offer.run
-            if head.isr & ~run.zones & offer.failed:
-                head = replication.without_zones(head, ~run.zones & offer.failed)
+            head = replication.without_zones(head, zone_sets.without(offer.failed, run.zones))
             run, missing = await self.covered(head, run, offer.awaited, is_old=is_old)
             if missing:
                 head = replication.without_zones(head, missing)
@@ -274,33 +275,34 @@ class HeadCommits:
 
         A smaller ISR is written first, else the controller cannot admit the zones that left it.
         """
-        if head.isr.bit_count() < in_sync_min and head.isr != view.head.isr:
+        if zone_sets.count(head.isr) < in_sync_min and head.isr != view.head.isr:
             with suppress(RiachoError):
                 await self._upkeep.put(view, head)
         replication.check_in_sync(head.isr, in_sync_min)
 
     async def covered(
-        self, head: Head, run: Run, awaited: int = 0, *, is_old: bool = False
-    ) -> tuple[Run, int]:
+        self, head: Head, run: Run, awaited: ZoneSet = NONE, *, is_old: bool = False
+    ) -> tuple[Run, ZoneSet]:
         """Return `run` with its object in all zones in sync, and the zones where copying failed.
 
         The zones are chosen when the object is written. A zone may have come in sync since, and
         a zone in sync must hold everything. `awaited` zones get the object from the writer. If
         the run `is_old`, the zones are asked whether they still have the object.
         """
-        if is_old and head.isr.bit_count() > 1 and run.kind != Kind.TABLE:
+        if is_old and zone_sets.count(head.isr) > 1 and run.kind != Kind.TABLE:
             run = await self._found(head, run)
-        missing = head.isr & ~run.zones & ~awaited
+        missing = zone_sets.without(head.isr, run.zones | awaited)
         if not missing:
-            return run, 0
+            return run, NONE
         zones = self._runtime.zones
         key = keys.hot_segment(run.object_id)
         body = await zones.get_as(key, replication.read_names(head, run.zones), segments.verified)
         puts = zones.start(key, [body], replication.zone_names(head, missing))
         await puts.wait(timeout_s=COPY_S_MAX)
         zones.leave_behind(puts)
-        done = replication.mask_of(head, puts.done)
-        return msgspec.structs.replace(run, zones=run.zones | done), missing & ~done
+        done = replication.zones_named(head, puts.done)
+        whole = msgspec.structs.replace(run, zones=run.zones | done)
+        return whole, zone_sets.without(missing, done)
 
     async def _found(self, head: Head, run: Run) -> Run:
         """Return `run` with only the zones in sync that have not lost its object."""
@@ -312,7 +314,7 @@ class HeadCommits:
             look.cancel()
         # A zone that does not answer is not known to have lost the object.
         there = [n for n, look in zip(names, looks, strict=True) if not _is_missing(look)]
-        return msgspec.structs.replace(run, zones=replication.mask_of(head, there))
+        return msgspec.structs.replace(run, zones=replication.zones_named(head, there))
 
     async def landed(self, old: Head, runs: Sequence[Run], now: Head) -> bool:
         """Whether an unanswered attempt to append `runs` to `old` is part of `now`."""

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from storage.errors import NotEnoughReplicas
+from storage.formats import zone_sets
+from storage.formats.zone_sets import NONE, ZoneSet
 from storage.head import replication
 from storage.head.head import Head
 from storage.lanes.watch import LaneRuntime
@@ -22,32 +24,32 @@ class ReplicaNews:
         """`finished` writes what was learnt; it returns False if it must be called again."""
         self._runtime = runtime
         self._finished = finished
-        self._copies: dict[bytes, int] = {}
+        self._copies: dict[bytes, ZoneSet] = {}
         """By object of a committed run: zones that hold it."""
-        self._failed: dict[bytes, int] = {}
+        self._failed: dict[bytes, ZoneSet] = {}
         """By object of a committed run: zones where the write failed."""
-        self._distrusted = 0, 0
+        self._distrusted = NONE, 0
         """Zones that failed to store an uncommitted object, and the `leader_epoch` at that time."""
         self._is_waiting = False
 
-    def learn(self, object_id: bytes, held: int, failed: int) -> None:
+    def learn(self, object_id: bytes, held: ZoneSet, failed: ZoneSet) -> None:
         """Record for a committed run that zones in `held` hold its object and `failed` do not.
 
         Failed zones leave the ISR unless another process has copied the object there by then.
         """
-        self._copies[object_id] = self._copies.get(object_id, 0) | held
+        self._copies[object_id] = self._copies.get(object_id, NONE) | held
         if failed:
-            self._failed[object_id] = self._failed.get(object_id, 0) | failed
+            self._failed[object_id] = self._failed.get(object_id, NONE) | failed
         self._begin()
 
-    def distrust(self, failed: int, leader_epoch: int) -> None:
+    def distrust(self, failed: ZoneSet, leader_epoch: int) -> None:
         """Record zones that failed to store an uncommitted object.
 
         These zones have all committed data; stop waiting for them on the next write. If the
         epoch has changed since, another process has handled it, and this report is ignored.
         """
         before, epoch = self._distrusted
-        self._distrusted = failed | (before if epoch == leader_epoch else 0), leader_epoch
+        self._distrusted = failed | (before if epoch == leader_epoch else NONE), leader_epoch
         self._begin()
 
     def _begin(self) -> None:
@@ -64,13 +66,14 @@ class ReplicaNews:
     def applied(self, head: Head) -> Head:
         """Return `head` with the news applied, or `head` itself if there is none."""
         distrusted, epoch = self._distrusted
-        failed = distrusted if epoch == head.leader_epoch else 0
+        failed = distrusted if epoch == head.leader_epoch else NONE
         new = head
         if self._copies:
             # A run that is no longer inline was rolled, and then all its zones held it.
             new = replication.with_copies(head, self._copies)
             for run in new.runs:
-                failed |= self._failed.get(run.object_id, 0) & ~run.zones
+                refused = self._failed.get(run.object_id, NONE)
+                failed |= zone_sets.without(refused, run.zones)
         if failed & head.isr:
             # The last zones never leave the ISR: the first to come back still holds everything.
             with suppress(NotEnoughReplicas):
@@ -83,12 +86,14 @@ class ReplicaNews:
             return
         held = {run.object_id: run.zones for run in head.runs}
         left = {
-            object_id: mask
-            for object_id, mask in self._copies.items()
+            object_id: zones
+            for object_id, zones in self._copies.items()
             if object_id in held
-            and (mask | self._failed.get(object_id, 0) & head.isr) & ~held[object_id]
+            and not zone_sets.is_within(
+                zones | self._failed.get(object_id, NONE) & head.isr, held[object_id]
+            )
         }
-        self._failed = {i: mask for i, mask in self._failed.items() if i in left}
+        self._failed = {i: zones for i, zones in self._failed.items() if i in left}
         self._copies = left
         if self._distrusted[1] != head.leader_epoch:
-            self._distrusted = 0, 0
+            self._distrusted = NONE, 0

@@ -15,6 +15,8 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 from storage.errors import RiachoError
+from storage.formats import zone_sets
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head import replication
 from storage.head.head import Head
@@ -37,7 +39,7 @@ TRUSTED_S: Final = 15.0
 stored one may have been wiped since and be in sync again. Coming in sync takes twice as long
 (service/controller/catch_up.py)."""
 
-Failed: TypeAlias = Callable[[int, int], None]
+Failed: TypeAlias = Callable[[ZoneSet, int], None]
 """Called with the zones in sync that did not store an object, and the head's `leader_epoch`. The
 object cannot be committed before these zones have left the ISR."""
 
@@ -79,8 +81,8 @@ class Rolls:
     async def _rolled(self, head: Head) -> tuple[Roll, float]:
         born_s = self._runtime.monotonic_s()
         roll = await self._runtime.catalog.roll(head)
-        if head.isr & ~roll.zones:
-            self._failed(head.isr & ~roll.zones, head.leader_epoch)
+        if failed := zone_sets.without(head.isr, roll.zones):
+            self._failed(failed, head.leader_epoch)
         return roll, born_s
 
     async def ready(self, head: Head) -> Head:

@@ -7,6 +7,7 @@ there is no such commit, the result is written alone.
 from collections.abc import Callable
 
 from storage.errors import RiachoError
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.lanes.replica_news import ReplicaNews
@@ -30,11 +31,11 @@ class LaneUpkeep:
         self._rolls = Rolls(runtime, self._commit_idle, self.distrust)
         self._spills = Spills(runtime, runtime.window_pages, self._commit_idle, self.distrust)
 
-    def learn(self, object_id: bytes, held: int, failed: int) -> None:
+    def learn(self, object_id: bytes, held: ZoneSet, failed: ZoneSet) -> None:
         """Record which zones hold a run's object, of those its commit did not wait for."""
         self._replica_news.learn(object_id, held, failed)
 
-    def distrust(self, failed: int, leader_epoch: int) -> None:
+    def distrust(self, failed: ZoneSet, leader_epoch: int) -> None:
         """Record zones in sync that failed to store uncommitted objects; see `ReplicaNews`."""
         self._replica_news.distrust(failed, leader_epoch)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from storage.errors import Contended, HeadGone, RiachoError
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.head.producers import Key, Window

@@ -22,11 +22,12 @@ import msgspec
 
 from storage import keys
 from storage.errors import RiachoError
-from storage.formats import frames
+from storage.formats import frames, zone_sets
+from storage.formats.zone_sets import ZoneSet
 from storage.head import producers
 from storage.head.head import Head, WindowPage
 from storage.head.producers import Key, Window
-from storage.head.replication import mask_of, read_names, zone_names
+from storage.head.replication import read_names, zone_names, zones_named
 from storage.lanes.rolls import HARD, OVERDUE, Failed, is_trusted
 from storage.lanes.watch import LaneRuntime
 from storage.reading.cache import ByteCache
@@ -50,7 +51,7 @@ class Spill:
     new_pages: tuple[WindowPage, ...]
     windows: Windows
     """Windows in the new pages, or expired. Windows changed since then stay in the head."""
-    zones: int
+    zones: ZoneSet
     """Zones that hold the pages. A head with other zones in its ISR must not reference them."""
     leader_epoch: int
     """Epoch of the head that the pages were written for."""
@@ -97,7 +98,7 @@ class WindowPages:
         left = {window.key: window for window in leaving}
         return Spill(head.producer_pages, tuple(pages), left, zones, head.leader_epoch)
 
-    async def _write(self, head: Head, level: int, windows: Windows) -> tuple[WindowPage, int]:
+    async def _write(self, head: Head, level: int, windows: Windows) -> tuple[WindowPage, ZoneSet]:
         """Write a page; return it, and which zones hold it."""
         object_id = self._new_id()
         key = keys.index_object(head.topic_id, head.lane, object_id, "producers")
@@ -106,7 +107,7 @@ class WindowPages:
         self._cache.put(object_id, windows)
         ids = [producer_id for producer_id, _ in windows]
         page = WindowPage(object_id, level, len(windows), min(ids), max(ids))
-        return page, mask_of(head, held)
+        return page, zones_named(head, held)
 
     async def _page(self, head: Head, page: WindowPage) -> Windows:
         async def load() -> Windows:
@@ -167,8 +168,8 @@ class Spills:
             self._runtime.producer_expiration_ms,
             self._runtime.inline_bytes_max // 2,
         )
-        if head.isr & ~spill.zones:
-            self._failed(head.isr & ~spill.zones, head.leader_epoch)
+        if failed := zone_sets.without(head.isr, spill.zones):
+            self._failed(failed, head.leader_epoch)
         return spill, born_s
 
     async def ready(self, head: Head) -> Head:
@@ -189,7 +190,7 @@ class Spills:
         too_old = not is_trusted(head, spill.leader_epoch, age_s)
         left = [window for window in head.producers if spill.windows.get(window.key) != window]
         is_overtaken = spill.old_pages != head.producer_pages or len(left) == len(head.producers)
-        if is_overtaken or too_old or head.isr & ~spill.zones:
+        if is_overtaken or too_old or not zone_sets.is_within(head.isr, spill.zones):
             # Another process moved them meanwhile, or a zone without our pages came in sync.
             # Our pages become orphans.
             self._done = None

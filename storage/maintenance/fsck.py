@@ -25,8 +25,9 @@ from storage import keys
 from storage.errors import Corrupt, ObjectMissing, RiachoError, StoreUnavailable
 from storage.formats import compacted
 from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
 from storage.head.head import Head
-from storage.head.replication import replica_mask, zone_names
+from storage.head.replication import replica_zones, zone_names
 from storage.reading.table_batches import TableBatches
 from storage.resync import inventory
 from storage.resync.inventory import Reference, Shelf
@@ -136,7 +137,7 @@ class _LaneCheck:
         self._has_begun = [False] * head.partition_count
         self._covers: Sequence[int] = (0,) * head.partition_count
         self._in_sync = set(zone_names(head, head.isr))
-        self._replicas = zone_names(head, head.isr | replica_mask(head))
+        self._replicas = zone_names(head, head.isr | replica_zones(head))
         self.report = LaneReport(zones={name: ZoneReport() for name in self._replicas})
 
     def broken(self, key: str, error: Corrupt) -> None:
@@ -178,13 +179,12 @@ class _LaneCheck:
             reached = max(reached, end)
 
     def ends(self) -> None:
-        for partition, (reached, end) in enumerate(
-            zip(self._reached, self._head.next_offsets, strict=True)
-        ):
+        for partition in self._head.partitions:
+            reached, end = self._reached[partition], self._head.next_offsets[partition]
             if reached != end:
                 self._offsets_wrong(partition, f"entries end at {reached}, the log at {end}")
 
-    def _offsets_wrong(self, partition: int, detail: str) -> None:
+    def _offsets_wrong(self, partition: LanePartition, detail: str) -> None:
         key = f"{self._name} partition {partition}"
         self.report.found(Finding(problem="offsets", zone=None, key=key, detail=detail))
 

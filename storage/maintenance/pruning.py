@@ -12,8 +12,8 @@ import msgspec
 
 from storage.cas import Transact
 from storage.formats import index
-from storage.formats.entries import LanePartition
 from storage.formats.index import Members
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import SegmentList
 from storage.head import head as heads
 from storage.head.changes import change_head
@@ -58,14 +58,14 @@ async def prune(
 
 async def _live_lists(
     catalog: Catalog, head: Head, root: Members
-) -> tuple[dict[int, SegmentList], int]:
+) -> tuple[dict[LanePartition, SegmentList], int]:
     """Return the lists to shorten, and the total number of removed segments."""
-    lists: dict[int, SegmentList] = {}
+    lists: dict[LanePartition, SegmentList] = {}
     count = 0
-    for partition, start in enumerate(head.log_starts):
+    for partition, start in zip(head.partitions, head.log_starts, strict=True):
         if not root.segment_list(partition):
             continue
-        found = await catalog.segment_list(head, LanePartition(partition))
+        found = await catalog.segment_list(head, partition)
         live = SegmentList(
             tuple(each for each in found.segments if each.end_offset > start),
             tuple(each for each in found.cleaned if each.end_offset > start),

@@ -17,7 +17,7 @@ import msgspec
 
 from storage.cas import Transact
 from storage.errors import Contended, OffsetOutOfRange
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition
 from storage.head import head as heads
 from storage.head.changes import change_head
 from storage.head.head import Head
@@ -37,7 +37,7 @@ OVERTAKEN_MAX: Final = 50
 class Trim:
     """The new log start of a partition (within the lane)."""
 
-    partition: int
+    partition: LanePartition
     log_start: int
     going: Sequence[Going] = ()
     """Entries that end at or before it and are live in the head that was read."""
@@ -47,7 +47,7 @@ class Trim:
 class Trimmed:
     """The result for one partition."""
 
-    partition: int
+    partition: LanePartition
     """Within the lane."""
     before: int
     after: int
@@ -95,8 +95,8 @@ class Trimming:
         async def plan(head: Head) -> list[Trim]:
             trims: list[Trim] = []
             left = STEP_ENTRIES_MAX
-            for partition in range(head.partition_count):
-                going = await self._expired(head, LanePartition(partition), policy, now_ms, left)
+            for partition in head.partitions:
+                going = await self._expired(head, partition, policy, now_ms, left)
                 if going:
                     trims.append(Trim(partition, going[-1].end_offset, going))
                     left -= len(going)
@@ -127,12 +127,12 @@ class Trimming:
             position, limit = entries[-1].end_offset, ENTRIES_MAX
         return going
 
-    def deleting(self, before: Mapping[int, int | None]) -> Plan:
+    def deleting(self, before: Mapping[LanePartition, int | None]) -> Plan:
         """Return the plan that hides records before an offset, by partition; None: all records.
 
         It raises `OffsetOutOfRange` for an offset after the end.
         """
-        targets: dict[int, int] = {}
+        targets: dict[LanePartition, int] = {}
 
         async def plan(head: Head) -> list[Trim]:
             for partition, offset in before.items():
@@ -145,7 +145,7 @@ class Trimming:
             left = STEP_ENTRIES_MAX
             for partition, wanted in targets.items():
                 if wanted > head.log_starts[partition] and left > 0:
-                    trims.append(await self._before(head, LanePartition(partition), wanted, left))
+                    trims.append(await self._before(head, partition, wanted, left))
                     left -= len(trims[-1].going)
             return trims
 
@@ -239,6 +239,6 @@ def differences(before: Head, after: Head) -> list[Trimmed]:
     """Return what was trimmed between two heads that differ in nothing else."""
     return [
         Trimmed(n, before.log_starts[n], after.log_starts[n], before.sizes[n] - after.sizes[n])
-        for n in range(before.partition_count)
+        for n in before.partitions
         if after.log_starts[n] != before.log_starts[n]
     ]

@@ -13,8 +13,6 @@ new root into the head, so a crash at any point leaves only orphans.
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from operator import and_
 from typing import Final, TypeAlias
 
 import msgspec
@@ -22,17 +20,19 @@ from crc32c import crc32c
 
 from storage import keys
 from storage.errors import Corrupt, NotEnoughReplicas
-from storage.formats import compacted, index, segment_list
+from storage.formats import compacted, index, segment_list, zone_sets
 from storage.formats.compacted import Footer, RowGroup
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats.entries import Entry, Kind
 from storage.formats.index import FANOUT, IndexRef, Members, Page
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment, SegmentList
+from storage.formats.zone_sets import EVERYWHERE, ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
-from storage.head.replication import complete_runs, mask_of, read_names, targets, zone_names
+from storage.head.replication import complete_runs, read_names, targets, zone_names, zones_named
 from storage.head.roots import Roll, SavedRoot
 from storage.reading.cache import ByteCache
-from storage.reading.table_batches import EVERYWHERE, TableBatches
+from storage.reading.table_batches import TableBatches
 from storage.stores.metadata import Delete
 from storage.zones.zones import Zones
 
@@ -257,7 +257,7 @@ class Catalog:
         zones = moved_zones & await self._write(head, writes)
         return Roll(head.root, root_id, head.run_count, zones, head.leader_epoch, removals)
 
-    async def _moved(self, head: Head) -> tuple[list[Entry], int, tuple[Delete, ...]]:
+    async def _moved(self, head: Head) -> tuple[list[Entry], ZoneSet, tuple[Delete, ...]]:
         """Move batches out of the table; return the entries, their zones and the removals."""
         entries = heads.all_entries(head)
         if all(entry.kind != Kind.TABLE for entry in entries):
@@ -271,7 +271,7 @@ class Catalog:
         return move.listed(entries, object_id, zones), zones, move.removals
 
     async def save_root(
-        self, head: Head, members: Members, lists: Mapping[int, SegmentList]
+        self, head: Head, members: Members, lists: Mapping[LanePartition, SegmentList]
     ) -> SavedRoot:
         """Write `members` as a root, and new lists of segments by partition of the lane.
 
@@ -283,7 +283,7 @@ class Catalog:
         writes: list[Write] = []
         zones = EVERYWHERE
         for partition, found in lists.items():
-            zones &= await self._holders_of_new(head, LanePartition(partition), found)
+            zones &= await self._holders_of_new(head, partition, found)
             object_id = b""
             if found.segments or found.cleaned:
                 object_id = self._new_id()
@@ -296,15 +296,15 @@ class Catalog:
 
     async def _holders_of_new(
         self, head: Head, partition: LanePartition, found: SegmentList
-    ) -> int:
+    ) -> ZoneSet:
         """Return the zones that hold all segments missing from the partition's present list.
 
         A zone that comes in sync with the present root has only the objects that this root
         references. It may hold the new root, which was offered to it, and still lack the segments.
         """
         old = {segment.object_id for segment in (await self.segment_list(head, partition)).segments}
-        new = [segment.zones for segment in found.segments if segment.object_id not in old]
-        return reduce(and_, new, EVERYWHERE)
+        new = [segment for segment in found.segments if segment.object_id not in old]
+        return zone_sets.in_all(segment.zones for segment in new)
 
     def _with_member(
         self, members: Members, number: int, ref: IndexRef, writes: list[Write]
@@ -336,18 +336,18 @@ class Catalog:
         self._lists.put(object_id, members)
         return object_id
 
-    async def _write(self, head: Head, writes: Sequence[Write]) -> int:
+    async def _write(self, head: Head, writes: Sequence[Write]) -> ZoneSet:
         """Write the objects to the zones in sync; return which zones hold all of them."""
         # In any order: the head references none of them before all are durable.
-        masks = await asyncio.gather(
+        held = await asyncio.gather(
             *(
                 self._put(head, keys.index_object(head.topic_id, head.lane, object_id, kind), data)
                 for object_id, kind, data in writes
             )
         )
-        return reduce(and_, masks)
+        return zone_sets.in_all(held)
 
-    async def _put(self, head: Head, key: str, data: bytes) -> int:
+    async def _put(self, head: Head, key: str, data: bytes) -> ZoneSet:
         """Store an object in the zones in sync, and try the zones that catch up.
 
         Return the zones that hold it. A zone in sync that fails or is slow is left out.
@@ -355,7 +355,7 @@ class Catalog:
         where = targets(head)
         required = zone_names(head, where.required)
         hopeful = [n for n in zone_names(head, where.hopeful) if not self._zones.is_avoided(n)]
-        return mask_of(head, await self._zones.put_widely(key, [data], required, hopeful))
+        return zones_named(head, await self._zones.put_widely(key, [data], required, hopeful))
 
     async def _members(self, head: Head, object_id: bytes, kind: keys.IndexKind) -> Members:
         async def load() -> Members:

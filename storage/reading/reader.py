@@ -25,7 +25,8 @@ from crc32c import crc32c
 
 from storage import keys
 from storage.errors import Corrupt, OffsetOutOfRange, StoreUnavailable
-from storage.formats.entries import Entry, Kind, LanePartition
+from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import LanePartition
 from storage.head.head import Head
 from storage.head.replication import read_names
 from storage.reading import row_groups

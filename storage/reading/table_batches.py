@@ -42,8 +42,10 @@ from storage.errors import (
 )
 from storage.formats import frames, segments
 from storage.formats.entries import Entry, Kind
+from storage.formats.partitions import PartitionNumber
 from storage.formats.segments import FooterRow
 from storage.formats.slices import Slice
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.head.roots import Overtaken
@@ -54,9 +56,6 @@ log = logging.getLogger("riacho")
 
 _MAGIC: Final = b"RTB1"
 _LENGTH: Final = struct.Struct("<I")
-
-EVERYWHERE: Final = -1
-"""All bits: the zones of a run that is in the table."""
 
 SEGMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum decoded size that is accepted; segments in the table are far smaller."""
@@ -79,11 +78,11 @@ class Move:
     removals: tuple[Delete, ...]
     """To be applied once the roll is committed."""
 
-    def listed(self, entries: Iterable[Entry], object_id: bytes, zones: int) -> list[Entry]:
+    def listed(self, entries: Iterable[Entry], object_id: bytes, zones: ZoneSet) -> list[Entry]:
         """Return `entries` as a page lists them, now that `zones` hold the segment."""
         return [self._listed(entry, object_id, zones) for entry in entries]
 
-    def _listed(self, entry: Entry, object_id: bytes, zones: int) -> Entry:
+    def _listed(self, entry: Entry, object_id: bytes, zones: ZoneSet) -> Entry:
         if entry.kind != Kind.TABLE:
             return entry
         position = self.positions.get((entry.object_id, entry.position))
@@ -143,7 +142,7 @@ class TableBatches:
         bodies = {object_id: _body(item) for object_id, item in found.items()}
         footers = {object_id: _footer(body) for object_id, body in bodies.items()}
         positions: dict[tuple[bytes, int], int] = {}
-        parts: list[tuple[bytes, int, Slice]] = []
+        parts: list[tuple[bytes, PartitionNumber, Slice]] = []
         position = segments.FIRST_POSITION
         for entry in inside:
             row = footers.get(entry.object_id, {}).get(entry.position)

@@ -14,19 +14,19 @@ them, whatever they list. Memory is bounded by one page or list: some thousands 
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import or_
 from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
 from storage import keys
 from storage.errors import Corrupt
-from storage.formats import index, segment_list
+from storage.formats import index, segment_list, zone_sets
 from storage.formats.compacted_footer import MAGIC
 from storage.formats.entries import Entry, Kind
 from storage.formats.index import Members, Page
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.head.replication import read_names
@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 INLINE: Final = b""
 """The name of the shelf for the head itself."""
+
+_NO_PARTITION: Final = LanePartition(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Reference:
 
     key: str
     object_id: bytes
-    zones: int
+    zones: ZoneSet
     """Zones that held it when it was committed; the zones in sync now hold it as well."""
     size_bytes: int | None
     """None: unknown, but at least `end`."""
@@ -80,7 +82,7 @@ class Shelf:
     references: list[Reference]
     entries: list[Entry] = field(default_factory=list)
     """The slices it lists, by partition and offset."""
-    partition: int = -1
+    partition: LanePartition = _NO_PARTITION
     """The partition of the lane, if this is its list of compacted segments."""
     segments: Sequence[Segment] = ()
     """The compacted segments, by offset."""
@@ -138,9 +140,9 @@ class _Walker:
             return
         own, members = found
         self._floors = members.floors(self._head.log_starts)
-        self._covers = tuple(members.covered(p) for p in range(self._head.partition_count))
+        self._covers = tuple(members.covered(p) for p in self._head.partitions)
         for partition, list_id in enumerate(members.compacted):
-            shelf = await self._list(partition, list_id) if list_id else None
+            shelf = await self._list(LanePartition(partition), list_id) if list_id else None
             if shelf is not None:
                 yield shelf
         async for shelf in self._below(members):
@@ -173,7 +175,7 @@ class _Walker:
                 async for shelf in self._node(ref.object_id):
                     yield shelf
 
-    async def _list(self, partition: int, object_id: bytes) -> Shelf | None:
+    async def _list(self, partition: LanePartition, object_id: bytes) -> Shelf | None:
         if self._skip(object_id):
             return None
         found = await self.load(object_id, "segments", segment_list.decode)
@@ -258,7 +260,7 @@ def _reference(entries: list[Entry]) -> Reference:
         key=keys.hot_segment(entries[0].object_id),
         object_id=entries[0].object_id,
         # Its parts may have been committed separately, with different zones.
-        zones=reduce(or_, (entry.zones for entry in entries)),
+        zones=zone_sets.in_any(entry.zones for entry in entries),
         size_bytes=None,
         stretches=tuple(Stretch(each.position, each.length, each.crc) for each in entries),
         is_segment=True,

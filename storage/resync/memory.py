@@ -7,6 +7,8 @@ are trusted. If the zone was wiped, only commits made after it settled are.
 from collections import OrderedDict
 from typing import Final
 
+from storage.formats import zone_sets
+from storage.formats.zone_sets import ZoneSet
 from storage.head.head import Head
 from storage.head.replication import VerifiedObjects
 from storage.resync.inventory import Reference
@@ -20,9 +22,9 @@ class _Remembered:
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._names: OrderedDict[bytes, int] = OrderedDict()
+        self._names: OrderedDict[bytes, ZoneSet] = OrderedDict()
 
-    def add(self, name: bytes, isr: int) -> None:
+    def add(self, name: bytes, isr: ZoneSet) -> None:
         self._names[name] = isr
         if len(self._names) > self._count_max:
             self._names.popitem(last=False)
@@ -33,24 +35,24 @@ class _Remembered:
     def __len__(self) -> int:
         return len(self._names)
 
-    def covers(self, name: bytes, isr: int) -> bool:
+    def covers(self, name: bytes, isr: ZoneSet) -> bool:
         """Whether all zones of `isr` were in sync when the name was processed."""
-        return name in self._names and not isr & ~self._names[name]
+        return name in self._names and zone_sets.is_within(isr, self._names[name])
 
 
 class ResyncMemory:
     """What was seen in one zone since it last lost anything."""
 
-    def __init__(self, *, trusts_masks: bool = True) -> None:
-        """`trusts_masks`: trust the zones in runs and entries, as the zone has lost nothing."""
-        self.trusts_masks = trusts_masks
+    def __init__(self, *, trusts_commits: bool = True) -> None:
+        """`trusts_commits`: trust the zones in runs and entries, as the zone has lost nothing."""
+        self.trusts_commits = trusts_commits
         self.indexes = _Remembered(INDEXES_REMEMBERED_MAX)
         self.objects = _Remembered(OBJECTS_REMEMBERED_MAX)
         self.out_of_reach = _Remembered(OBJECTS_REMEMBERED_MAX)
         """Objects that this zone and the zones in sync lack."""
         self._believed: dict[tuple[bytes, int], tuple[int, tuple[int, ...]]] = {}
-        """By lane: the run and the offsets from which on masks are always trusted."""
-        self._compared: dict[tuple[bytes, int], int] = {}
+        """By lane: the run and the offsets from which on commits are always trusted."""
+        self._compared: dict[tuple[bytes, int], ZoneSet] = {}
         """Lanes with objects that no zone in sync held at their commit, and the zones in sync when
         these objects were searched for: these zones hold them now, or no reachable zone does."""
 
@@ -63,7 +65,7 @@ class ResyncMemory:
 
     def believes(self, head: Head, ref: Reference) -> bool:
         """Whether the zones listed in the reference can be trusted to hold it."""
-        if self.trusts_masks:
+        if self.trusts_commits:
             return True
         believed = self._believed.get((head.topic_id, head.lane))
         if believed is None or not ref.offsets:
@@ -82,7 +84,8 @@ class ResyncMemory:
 
     def is_outdated(self, head: Head) -> bool:
         """Whether a zone came in sync since then; it may have or need such an object."""
-        return bool(head.isr & ~self._compared.get((head.topic_id, head.lane), head.isr))
+        compared = self._compared.get((head.topic_id, head.lane), head.isr)
+        return not zone_sets.is_within(head.isr, compared)
 
     def begin_anew(self, head: Head) -> None:
         """Walk the lane again, but only for objects that no zone in sync got at their commit."""
@@ -93,5 +96,5 @@ class ResyncMemory:
         """Return what can be trusted of heads after `head`, which was walked completely."""
         default = head.run_count, head.next_offsets
         believed_from, _ = self._believed.get((head.topic_id, head.lane), default)
-        trusted_from = 0 if self.trusts_masks else believed_from
+        trusted_from = 0 if self.trusts_commits else believed_from
         return VerifiedObjects(self.indexes, self.objects, trusted_from, self.out_of_reach)

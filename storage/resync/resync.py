@@ -31,9 +31,9 @@ from typing import Final, TypeVar
 from crc32c import crc32c
 
 from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
-from storage.formats import segments
+from storage.formats import segments, zone_sets
 from storage.head.head import Head
-from storage.head.replication import mask_of, read_names, zone_names
+from storage.head.replication import read_names, zone_names, zones_named
 from storage.resync import inventory, segment_copies
 from storage.resync.inventory import INLINE, Reference, Shelf
 from storage.resync.memory import ResyncMemory
@@ -181,7 +181,7 @@ class Resync:
 
         The zone itself may be the one that has it. Then the others get it now.
         """
-        names = zone_names(head, head.isr & ~mask_of(head, [zone]))
+        names = zone_names(head, zone_sets.without(head.isr, zones_named(head, [zone])))
         if not _is_said_to_be_there(head, ref, zone, known):
             names.insert(0, zone)
         for name in names:
@@ -307,7 +307,7 @@ def _is_stranded(head: Head, ref: Reference) -> bool:
 
 
 def _is_said_to_be_there(head: Head, ref: Reference, zone: str, known: ResyncMemory) -> bool:
-    is_said = bool(ref.zones & mask_of(head, [zone]))
+    is_said = bool(ref.zones & zones_named(head, [zone]))
     return ref.is_segment and is_said and known.believes(head, ref)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from storage.errors import ObjectMissing, StoreUnavailable
+from storage.formats import zone_sets
 from storage.head import replication
 from storage.head.head import Head
 from storage.resync import inventory
@@ -77,7 +78,7 @@ class Verifier:
         zone holds an index object intact.
         """
         head = await self._read(lane.key)
-        if head is None or head.isr.bit_count() < 2:
+        if head is None or zone_sets.count(head.isr) < 2:
             return 1, True
         names = replication.zone_names(head, head.isr)
         if trouble := [name for name in names if name in avoided]:

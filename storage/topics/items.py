@@ -7,7 +7,7 @@ import msgspec
 
 from storage.errors import Corrupt, InvalidTopic, UnknownTopicOrPartition
 from storage.formats import frames
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.stores.metadata import Versioned
 from storage.topics.config import TopicConfig
 
@@ -63,11 +63,15 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     lane_partitions: int
 
-    def lane_of(self, partition: int) -> tuple[int, LanePartition]:
+    def lane_of(self, partition: PartitionNumber) -> tuple[int, LanePartition]:
         """Return the lane of the partition and its number within the lane."""
         self.check_partition(partition)
         # Each append asks several times; to call `LanePartition` takes longer than to divide.
         return divmod(partition, self.lane_partitions)  # type: ignore[return-value]
+
+    def partition_of(self, lane: int, partition: LanePartition) -> PartitionNumber:
+        """Return the number of a partition of the lane: the inverse of `lane_of`."""
+        return PartitionNumber(lane * self.lane_partitions + partition)
 
     def check_partition(self, partition: int) -> None:
         if not 0 <= partition < self.partition_count:
@@ -75,6 +79,16 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
                 f"topic {self.name!r} has partitions 0 to {self.partition_count - 1},"
                 f" not {partition}"
             )
+
+    @property
+    def partitions(self) -> list[PartitionNumber]:
+        return [PartitionNumber(number) for number in range(self.partition_count)]
+
+    def partitions_of(self, lane: int) -> list[PartitionNumber]:
+        """Return the partitions of the lane, by their numbers in the topic."""
+        first = lane * self.lane_partitions
+        end = min(first + self.lane_partitions, self.partition_count)
+        return [PartitionNumber(number) for number in range(first, end)]
 
     @property
     def lanes(self) -> range:

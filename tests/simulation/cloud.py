@@ -76,7 +76,7 @@ class Cloud:
         """Whether another zone in sync, which has lost nothing, holds all that this zone holds."""
         for _, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)
-            others = head.isr & ~replication.mask_of(head, [name])
+            others = head.isr & ~replication.zones_named(head, [name])
             if not others or replication.incomplete(head):
                 return False
         return not await self._losses()
@@ -86,7 +86,7 @@ class Cloud:
         found = []
         for key, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)
-            if head.isr != replication.replica_mask(head):
+            if head.isr != replication.replica_zones(head):
                 zones = replication.zone_names(head, head.isr)
                 found.append(f"of {key} only {sorted(zones)} are in sync")
             elif replication.incomplete(head):
@@ -119,7 +119,7 @@ class Cloud:
         zones = Zones(self.objects)
         for _, item in await self.metadata.everything("head/"):
             head = heads.decode(item.value)
-            if head.isr != replication.replica_mask(head):
+            if head.isr != replication.replica_zones(head):
                 return False
             if not (await check_lane(zones, head, sizes_only=True)).is_ok:
                 return False

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from msgspec import Meta, Struct
 
 from service.limits.record_limits import PARTITION_MAX
+from storage.formats import partitions
 from storage.head.producers import EPOCH_MAX, PRODUCER_ID_MAX
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -20,7 +21,7 @@ TopicName: TypeAlias = Annotated[str, Meta(extra_json_schema=TOPIC_NAME)]
 GroupId: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^[a-zA-Z0-9._-]{1,249}$"})]
 Offset: TypeAlias = Annotated[int, Meta(ge=0, le=OFFSET_MAX, extra_json_schema={"format": "int64"})]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=OFFSET_MAX, extra_json_schema={"format": "int64"})]
-PartitionNumber: TypeAlias = Annotated[int, Meta(ge=0, le=PARTITION_MAX)]
+PartitionNumber: TypeAlias = Annotated[partitions.PartitionNumber, Meta(ge=0, le=PARTITION_MAX)]
 Generation: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
 ProducerId: TypeAlias = Annotated[int, Meta(ge=1, le=PRODUCER_ID_MAX)]
 Epoch: TypeAlias = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]

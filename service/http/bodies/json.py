@@ -27,7 +27,7 @@ from service.limits.record_limits import RecordLimits, check_batch, check_count
 from storage.errors import InvalidRequest
 from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
 
-Decoded: TypeAlias = "tuple[pa.RecordBatch, list[int | None] | None]"
+Decoded: TypeAlias = "tuple[pa.RecordBatch, list[PartitionNumber | None] | None]"
 """The records, and the requested partition of each; None: none is requested."""
 
 _Json: TypeAlias = Annotated[

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
 from storage.maintenance.compaction import plan, units
 from storage.maintenance.compaction.plan import CompactionOptions, Range, Rewrite
@@ -22,7 +23,7 @@ class Piece:
     """A unit, and the gathering that waits for its result."""
 
     into: "Gathering"
-    partition: int
+    partition: LanePartition
     """Within the lane."""
     number: int
     size_bytes: int
@@ -35,11 +36,11 @@ class Gathering:
 
     def __init__(self, lane: LanePlan) -> None:
         self.lane = lane
-        self.failures: dict[int, str] = {}
+        self.failures: dict[LanePartition, str] = {}
         """By partition of the lane."""
         self.is_settled = False
         self._rewrites = {each.state.partition: each for each in lane.rewrites}
-        self._results: dict[int, list[Rewritten | None]] = {}
+        self._results: dict[LanePartition, list[Rewritten | None]] = {}
 
     def cut(self, rewrite: Rewrite, size_bytes: int, options: CompactionOptions) -> list[Piece]:
         """Return the units of a rewrite, of about `size_bytes`, and expect their results."""
@@ -65,20 +66,20 @@ class Gathering:
         if result.error:
             self.failures[piece.partition] = result.error
 
-    def give_up(self, reason: str, partition: int | None = None) -> None:
+    def give_up(self, reason: str, partition: LanePartition | None = None) -> None:
         """Record missing results as failures, for one partition or for all."""
         for each in self._rewrites if partition is None else [partition]:
             if not self._is_whole(each):
                 self.failures.setdefault(each, reason)
 
-    def _is_whole(self, partition: int) -> bool:
+    def _is_whole(self, partition: LanePartition) -> bool:
         return all(each is not None for each in self._results.get(partition, [None]))
 
     @property
     def is_complete(self) -> bool:
         return all(p in self.failures or self._is_whole(p) for p in self._rewrites)
 
-    def changes(self) -> dict[int, Change]:
+    def changes(self) -> dict[LanePartition, Change]:
         """Return the changes to swap, by partition of the lane."""
         return {
             partition: Change(rewrite, self._written(partition))
@@ -86,13 +87,13 @@ class Gathering:
             if partition not in self.failures
         }
 
-    def _found(self, partition: int) -> list[Rewritten]:
+    def _found(self, partition: LanePartition) -> list[Rewritten]:
         return [each for each in self._results[partition] if each is not None]
 
-    def _written(self, partition: int) -> tuple[Segment, ...]:
+    def _written(self, partition: LanePartition) -> tuple[Segment, ...]:
         return tuple(segment for each in self._found(partition) for segment in each.segments)
 
-    def compacted(self, partition: int) -> Compacted:
+    def compacted(self, partition: LanePartition) -> Compacted:
         results = self._found(partition)
         rewrite = self._rewrites[partition]
         return Compacted(

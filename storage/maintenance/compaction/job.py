@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from storage.errors import RiachoError
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.leases import LeaseLost
 from storage.maintenance.compaction import plan, units
 from storage.maintenance.compaction.gathering import Gathering, Piece
@@ -99,10 +100,10 @@ class _Job:
         self._swapper = swapper
         self._options = options
 
-    def _skipped(self, topic: Topic, partition: int, reason: str) -> None:
+    def _skipped(self, topic: Topic, partition: PartitionNumber, reason: str) -> None:
         self.summary.skipped.append(Left(topic.name, partition, reason))
 
-    def _failed(self, topic: Topic, partition: int, reason: str) -> None:
+    def _failed(self, topic: Topic, partition: PartitionNumber, reason: str) -> None:
         self.summary.failed.append(Left(topic.name, partition, reason))
 
     async def work(self, lanes: Sequence[LanePlan], work_for: WorkFor) -> None:
@@ -182,7 +183,7 @@ class _Job:
         gathering.is_settled = True
         lane = gathering.lane
         for partition, reason in gathering.failures.items():
-            self._failed(lane.topic, lane.first_partition + partition, reason)
+            self._failed(lane.topic, lane.number_of(partition), reason)
         changes = gathering.changes()
         if changes:
             try:
@@ -191,17 +192,20 @@ class _Job:
                 raise
             except RiachoError as error:
                 for partition in changes:
-                    number = lane.first_partition + partition
+                    number = lane.number_of(partition)
                     self._failed(lane.topic, number, f"{error.code}: {error}")
             else:
                 self._tell(gathering, swapped.applied, swapped.overtaken)
         self.progress.swapped(len(lane.rewrites))
 
     def _tell(
-        self, gathering: Gathering, applied: frozenset[int], overtaken: frozenset[int]
+        self,
+        gathering: Gathering,
+        applied: frozenset[LanePartition],
+        overtaken: frozenset[LanePartition],
     ) -> None:
         lane = gathering.lane
         self.summary.compacted += [gathering.compacted(p) for p in sorted(applied)]
         for partition in sorted(overtaken):
             reason = "overtaken: somebody else compacted it meanwhile"
-            self._skipped(lane.topic, lane.first_partition + partition, reason)
+            self._skipped(lane.topic, lane.number_of(partition), reason)

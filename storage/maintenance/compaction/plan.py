@@ -27,6 +27,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.segment_list import Cleaned, Segment, SegmentList
 from storage.maintenance.compaction.hot import Hot, Ints
 from storage.topics.config import TopicConfig
@@ -67,9 +68,9 @@ class CompactionOptions:
 class State:
     """One partition, according to its head and index."""
 
-    partition: int
+    partition: LanePartition
     """Within the lane."""
-    number: int
+    number: PartitionNumber
     """Of the topic."""
     log_start: int
     covers: int

@@ -187,12 +187,12 @@ async def load_slices(
     for reader, hot in parts:
         columns = (hot.column(name).tolist() for name in ("position", "length", "crc", "zones"))
         ids = hot.batch.column("object_id").to_pylist()
-        for object_id, position, length, crc, mask in zip(ids, *columns, strict=True):
+        for object_id, position, length, crc, held in zip(ids, *columns, strict=True):
             if (object_id, position) in known:
                 continue
             read = by_object.get(object_id)
             if read is None:
-                names = read_names(reader.head, mask, reader.unit.partition)
+                names = read_names(reader.head, held, reader.unit.partition)
                 read = by_object[object_id] = _ObjectRead(object_id, names, [])
             read.places.append((position, length, crc))
 

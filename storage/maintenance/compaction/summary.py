@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from storage.formats.partitions import PartitionNumber
+
 
 class CompactionProgress:
     """Receives progress reports; override the methods to use them."""
@@ -19,7 +21,7 @@ class CompactionProgress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
     topic: str
-    partition: int
+    partition: PartitionNumber
     kind: str
     """`merge`, `keyed`, or `trim` if only segments before the log start left the list."""
     records_in: int
@@ -33,7 +35,7 @@ class Left:
     """A partition that was not changed, and why."""
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     reason: str
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from storage import keys
 from storage.errors import RiachoError
-from storage.formats.entries import LanePartition
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.head import head as heads
 from storage.head.head import Head
 from storage.leases import LeaseLost
@@ -34,10 +34,9 @@ class LanePlan:
     def key(self) -> str:
         return keys.head(self.topic.topic_id, self.head.lane)
 
-    @property
-    def first_partition(self) -> int:
-        """The topic's number of the lane's first partition."""
-        return self.head.lane * self.topic.lane_partitions
+    def number_of(self, partition: LanePartition) -> PartitionNumber:
+        """Return the topic's number of a partition of the lane."""
+        return self.topic.partition_of(self.head.lane, partition)
 
     @property
     def size_bytes(self) -> int:
@@ -48,7 +47,7 @@ class LanePlan:
         return sum(len(each.hot) for each in self.rewrites)
 
 
-Told = Callable[[Topic, int, str], None]
+Told = Callable[[Topic, PartitionNumber, str], None]
 """Called with a partition of a topic, and why it is not compacted."""
 
 
@@ -72,14 +71,12 @@ class Surveyor:
                     yield found
 
     async def _look(self, topic: Topic, lane: int) -> LanePlan | None:
-        first = lane * topic.lane_partitions
         try:
             found = await self._decided(topic, lane)
         except LeaseLost:
             raise
         except RiachoError as error:
-            end = min(first + topic.lane_partitions, topic.partition_count)
-            for number in range(first, end):
+            for number in topic.partitions_of(lane):
                 self.failed(topic, number, f"{error.code}: {error}")
             return None
         if found is None:
@@ -87,21 +84,20 @@ class Surveyor:
         head, decided = found
         for partition, each in decided.items():
             if isinstance(each, Skip):
-                self.skipped(topic, first + partition, each.reason)
+                self.skipped(topic, topic.partition_of(lane, partition), each.reason)
         rewrites = tuple(each for each in decided.values() if isinstance(each, Rewrite))
         return LanePlan(topic, head, rewrites)
 
     async def _decided(
         self, topic: Topic, lane: int
-    ) -> tuple[Head, dict[int, Skip | Rewrite]] | None:
+    ) -> tuple[Head, dict[LanePartition, Skip | Rewrite]] | None:
         """Return what to do with each partition; None: the lane was deleted."""
         key = keys.head(topic.topic_id, lane)
         item = await self.swapper.metadata.get(key)
         if item is None:
             return None
         head = heads.decode(item.value, key)
-        every = list(range(head.partition_count))
-        decided = await self._decide(topic, head, every, with_inline=True)
+        decided = await self._decide(topic, head, head.partitions, with_inline=True)
         due = [p for p, each in decided.items() if isinstance(each, Rewrite)]
         if due and self.rolls:
             head = await self.swapper.roll_all(key)
@@ -109,20 +105,24 @@ class Surveyor:
         return head, decided
 
     async def _decide(
-        self, topic: Topic, head: Head, partitions: Sequence[int], *, with_inline: bool
-    ) -> dict[int, Skip | Rewrite]:
-        first = head.lane * topic.lane_partitions
-        found: dict[int, Skip | Rewrite] = {}
+        self, topic: Topic, head: Head, partitions: Sequence[LanePartition], *, with_inline: bool
+    ) -> dict[LanePartition, Skip | Rewrite]:
+        found: dict[LanePartition, Skip | Rewrite] = {}
         for partition in partitions:
-            local, number = LanePartition(partition), first + partition
+            number = topic.partition_of(head.lane, partition)
             catalog = self.swapper.catalog
-            state = await read_state(catalog, head, local, number, with_inline=with_inline)
+            state = await read_state(catalog, head, partition, number, with_inline=with_inline)
             found[partition] = plan.decide(topic.config, state, self.options)
         return found
 
 
 async def read_state(
-    catalog: Catalog, head: Head, partition: LanePartition, number: int, *, with_inline: bool
+    catalog: Catalog,
+    head: Head,
+    partition: LanePartition,
+    number: PartitionNumber,
+    *,
+    with_inline: bool,
 ) -> State:
     """Return the state of a partition. `with_inline`: for a decision only, not to compact."""
     root = await catalog.root(head)

@@ -28,13 +28,15 @@ from storage.errors import (
     StoreUnavailable,
     UnknownTopicOrPartition,
 )
-from storage.formats import index
+from storage.formats import index, zone_sets
 from storage.formats.compacted_footer import MAGIC
 from storage.formats.index import Members
+from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.head.head import Head
-from storage.head.replication import mask_of, read_names, zone_names
+from storage.head.replication import read_names, zone_names, zones_named
 from storage.head.roots import Overtaken, Roll, SavedRoot
 from storage.maintenance.compaction import plan
 from storage.maintenance.compaction.plan import Rewrite
@@ -69,9 +71,9 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Swapped:
     head: Head
-    applied: frozenset[int]
+    applied: frozenset[LanePartition]
     """Partitions (within the lane) whose change was applied."""
-    overtaken: frozenset[int]
+    overtaken: frozenset[LanePartition]
     """Partitions that another process changed since the plan was made."""
 
 
@@ -87,7 +89,7 @@ class Swapper:
     sleep: Callable[[float], Awaitable[None]]
     random: Callable[[], float]
 
-    async def swap(self, key: str, changes: Mapping[int, Change]) -> Swapped:
+    async def swap(self, key: str, changes: Mapping[LanePartition, Change]) -> Swapped:
         """Apply all `changes` (by partition of the lane) that are still valid, at once.
 
         Raises `NotEnoughReplicas` if a zone in sync does not store what it must hold, `Contended`
@@ -191,7 +193,9 @@ class Swapper:
             for p in sent.applied
         )
 
-    async def _save(self, head: Head, root: Members, changes: Mapping[int, Change]) -> SavedRoot:
+    async def _save(
+        self, head: Head, root: Members, changes: Mapping[LanePartition, Change]
+    ) -> SavedRoot:
         lists = {}
         for partition, change in changes.items():
             lists[partition] = plan.applied(
@@ -202,7 +206,9 @@ class Swapper:
         _check_zones(head, saved.zones, "the index")
         return saved
 
-    async def _changed(self, head: Head, saved: SavedRoot, changes: Mapping[int, Change]) -> Head:
+    async def _changed(
+        self, head: Head, saved: SavedRoot, changes: Mapping[LanePartition, Change]
+    ) -> Head:
         sizes = list(head.sizes)
         for partition, change in changes.items():
             gone = change.rewrite.segments
@@ -226,23 +232,25 @@ class Swapper:
                 total += sum(group.length for group in groups if group.end_offset > start)
         return total
 
-    async def _copied(self, head: Head, changes: Mapping[int, Change]) -> dict[int, Change]:
+    async def _copied(
+        self, head: Head, changes: Mapping[LanePartition, Change]
+    ) -> dict[LanePartition, Change]:
         """Return the changes with their new segments in all zones in sync."""
-        found: dict[int, Change] = {}
+        found: dict[LanePartition, Change] = {}
         for partition, change in changes.items():
             written = []
             for segment in change.written:
                 if segment not in change.rewrite.segments:
                     held = await self._holders(head, segment)
                     segment = msgspec.structs.replace(segment, zones=held)
-                    if head.isr & ~held:
+                    if not zone_sets.is_within(head.isr, held):
                         await self._copy(head, partition, segment)
                         segment = msgspec.structs.replace(segment, zones=held | head.isr)
                 written.append(segment)
             found[partition] = replace(change, written=tuple(written))
         return found
 
-    async def _holders(self, head: Head, segment: Segment) -> int:
+    async def _holders(self, head: Head, segment: Segment) -> ZoneSet:
         """Return the zones that stored the segment, without zones in sync that lack it now."""
         names = zone_names(head, head.isr & segment.zones)
         if len(names) < 2:
@@ -251,7 +259,7 @@ class Swapper:
         key = segment.key(head.topic_id)
         there = await asyncio.gather(*(self._has(name, key) for name in names))
         lacking = [name for name, is_there in zip(names, there, strict=True) if not is_there]
-        return segment.zones & ~mask_of(head, lacking)
+        return zone_sets.without(segment.zones, zones_named(head, lacking))
 
     async def _has(self, name: str, key: str) -> bool:
         try:
@@ -264,16 +272,16 @@ class Swapper:
             return True
         return True
 
-    async def _copy(self, head: Head, partition: int, segment: Segment) -> None:
+    async def _copy(self, head: Head, partition: LanePartition, segment: Segment) -> None:
         """Copy a segment to the zones in sync that lack it."""
         key = segment.key(head.topic_id)
         names = read_names(head, segment.zones, partition)
         with TemporaryDirectory(prefix="riacho-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "copy.parquet"
             await segment_copies.fetch(self.zones, head.topic_id, segment, names, path)
-            missing = zone_names(head, head.isr & ~segment.zones)
+            missing = zone_names(head, zone_sets.without(head.isr, segment.zones))
             held, _ = await put_file(self.zones, key, path, missing, size_bytes=segment.size_bytes)
-        _check_zones(head, segment.zones | mask_of(head, held), key)
+        _check_zones(head, segment.zones | zones_named(head, held), key)
 
 
 def _decoded(key: str, item: Versioned | None) -> Head:
@@ -282,18 +290,20 @@ def _decoded(key: str, item: Versioned | None) -> Head:
     return heads.decode(item.value, key)
 
 
-def _holds(root: Members, partition: int, change: Change) -> bool:
+def _holds(root: Members, partition: LanePartition, change: Change) -> bool:
     """Whether the partition is still as it was when the change was planned."""
     state = change.rewrite.state
     found = root.covered(partition), root.segment_list(partition)
     return found == (state.covers, state.list_id)
 
 
-def _outcome(head: Head, changes: Mapping[int, Change], applied: frozenset[int]) -> Swapped:
+def _outcome(
+    head: Head, changes: Mapping[LanePartition, Change], applied: frozenset[LanePartition]
+) -> Swapped:
     return Swapped(head, applied, frozenset(changes) - applied)
 
 
-def _check_zones(head: Head, held: int, what: str) -> None:
-    if head.isr & ~held:
-        names = ", ".join(zone_names(head, head.isr & ~held))
+def _check_zones(head: Head, held: ZoneSet, what: str) -> None:
+    if lacking := zone_sets.without(head.isr, held):
+        names = ", ".join(zone_names(head, lacking))
         raise NotEnoughReplicas(f"zone {names} is in sync, but did not take {what}; try again")

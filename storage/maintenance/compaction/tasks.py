@@ -24,7 +24,8 @@ import pyarrow as pa
 from storage.errors import RiachoError
 from storage.formats.compacted import CompactedWriter, WrittenSegment
 from storage.formats.segment_list import Segment
-from storage.head.replication import mask_of, zone_names
+from storage.formats.zone_sets import NONE, ZoneSet
+from storage.head.replication import zone_names, zones_named
 from storage.maintenance.compaction import keyed
 from storage.maintenance.compaction.hot import Ints
 from storage.maintenance.compaction.keyed import LastOffsets
@@ -250,7 +251,7 @@ class _Output:
             written, tombstones = self._files[0]
             object_id = self._stores.world.new_id()
             segment = written.segment(
-                object_id=object_id, zones=0, written_ms=self._stores.world.now_ms()
+                object_id=object_id, zones=NONE, written_ms=self._stores.world.now_ms()
             )
             zones = await self._put(segment.key(self._head.topic_id), written)
             written.path.unlink()
@@ -259,7 +260,7 @@ class _Output:
                 msgspec.structs.replace(segment, zones=zones, tombstones=tombstones)
             )
 
-    async def _put(self, key: str, written: WrittenSegment) -> int:
+    async def _put(self, key: str, written: WrittenSegment) -> ZoneSet:
         """Store a file in the zones in sync; return the zones that hold it, at least one."""
         names = zone_names(self._head, self._head.isr)
         held, errors = await put_file(
@@ -267,7 +268,7 @@ class _Output:
         )
         if not held:
             raise errors[0]
-        return mask_of(self._head, held)
+        return zones_named(self._head, held)
 
     def discard(self) -> None:
         """Remove files that were not stored in a zone."""

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 import msgspec
 
 from storage.formats import frames
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.segment_list import Segment
 from storage.head import head as heads
 from storage.head.head import Head
@@ -36,9 +37,9 @@ class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     lane: bytes
     """The lane's head, reduced to what a worker needs."""
-    partition: int
+    partition: LanePartition
     """Within the lane."""
-    number: int
+    number: PartitionNumber
     """Of the topic."""
     is_keyed: bool
     """Whether only the last record of each key stays."""

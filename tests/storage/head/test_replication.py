@@ -248,7 +248,7 @@ def test_after_any_history_leaders_are_in_sync_and_epochs_only_rise(
             case "append", _:
                 new = with_run(head, bytes([number]) * 16, head.isr, {0: 1})
         assert new.isr
-        assert not new.isr & ~replication.replica_mask(new)
+        assert not new.isr & ~replication.replica_zones(new)
         assert all(n is not None and new.isr >> n & 1 for n in replication.leaders(new))
         assert new is head or new.commits > head.commits
         assert new.leader_epoch >= head.leader_epoch

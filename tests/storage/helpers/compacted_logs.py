@@ -18,7 +18,7 @@ from storage.formats.segment_list import Segment, SegmentList
 from storage.head import head as heads
 from storage.head.changes import change_head
 from storage.head.head import Head
-from storage.head.replication import mask_of, zone_names
+from storage.head.replication import zone_names, zones_named
 from storage.head.roots import SavedRoot
 from storage.reading.catalog import Catalog
 from storage.reading.reader import Budget
@@ -73,7 +73,7 @@ class Compactor:
             if written is None:
                 return None
             names = zone_names(head, head.isr)
-            mask = mask_of(head, names)
+            mask = zones_named(head, names)
             segment = written.segment(object_id=self.new_id(), zones=mask, written_ms=0)
             for name in names:
                 await self.zones.store(name).put_file(segment.key(head.topic_id), written.path)

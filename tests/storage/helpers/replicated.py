@@ -8,7 +8,7 @@ import msgspec
 from storage import keys
 from storage.head import head as heads
 from storage.head.head import Head
-from storage.head.replication import mask_of
+from storage.head.replication import zones_named
 from storage.lanes import building as writer
 from storage.lanes.building import LanePart
 from storage.reading.catalog import Catalog
@@ -32,7 +32,7 @@ class ReplicatedLane:
 
     async def append(self, *values: bytes, partition: int = 0, zones: str | None = None) -> bytes:
         """Write an object to `zones` (default: those in sync), commit it, and return its name."""
-        mask = self.head.isr if zones is None else mask_of(self.head, zones)
+        mask = self.head.isr if zones is None else zones_named(self.head, zones)
         object_id = self.new_id()
         batch = batch_of(*values)
         part = LanePart(

@@ -17,6 +17,7 @@ from storage.errors import (
 from storage.formats import segments
 from storage.formats.entries import Entry, Kind
 from storage.formats.index import Page
+from storage.formats.zone_sets import EVERYWHERE
 from storage.head import head as heads
 from storage.head.changes import change_head
 from storage.head.head import Head, Run
@@ -27,7 +28,7 @@ from storage.lanes.lane import Lane, Lanes
 from storage.maintenance.compaction.swap import Swapper
 from storage.reading.catalog import Catalog
 from storage.reading.reader import Budget, LogReader
-from storage.reading.table_batches import EVERYWHERE, WRITES_MAX, TableBatches, mentioned, old
+from storage.reading.table_batches import WRITES_MAX, TableBatches, mentioned, old
 from storage.resync.inventory import walk
 from storage.stores.metadata import Delete, Op, Put, Versioned
 from tests.storage.helpers.faults import Fault, FaultyMetadata, TestObjects

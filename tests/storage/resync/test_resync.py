@@ -80,7 +80,7 @@ async def test_a_wiped_zone_gets_every_object_again(root: Path | None) -> None:
     await lane.fill(30)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
+    known, progress = ResyncMemory(trusts_commits=False), ResyncProgress()
 
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -93,7 +93,7 @@ async def test_masks_of_a_wiped_zone_are_trusted_only_for_later_runs() -> None:
     await lane.append(b"before")
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known = ResyncMemory(trusts_masks=False)
+    known = ResyncMemory(trusts_commits=False)
     assert lacks(lane.head, number, known.held(lane.head))
 
     await resync_of(lane).lane(lane.head, "c", known, ResyncProgress(), FOREVER)
@@ -112,7 +112,9 @@ async def test_an_object_of_the_right_size_is_not_copied_again() -> None:
     lane.zones["c"].puts.clear()
     progress = ResyncProgress()
 
-    await resync_of(lane).lane(lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER)
+    await resync_of(lane).lane(
+        lane.head, "c", ResyncMemory(trusts_commits=False), progress, FOREVER
+    )
 
     assert (lane.zones["c"].puts, progress.objects_copied) == ([], 0)
     assert progress.objects_checked > 30
@@ -128,7 +130,9 @@ async def test_a_copy_of_the_wrong_size_is_replaced() -> None:
         await lane.zones["c"].replace(key, body[:-1] if "/hot/" in key else body + b"x")
     progress = ResyncProgress()
 
-    await resync_of(lane).lane(lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER)
+    await resync_of(lane).lane(
+        lane.head, "c", ResyncMemory(trusts_commits=False), progress, FOREVER
+    )
 
     assert progress.replaced == progress.objects_copied > 0
     await check_alone(lane, "c")
@@ -145,7 +149,7 @@ async def test_damaged_copies_are_never_copied() -> None:
         name = chance.choice("ab")
         size = len(await lane.zones[name].inner.get(key))
         await lane.zones[name].damage(key, chance.randrange(size))
-    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
+    known, progress = ResyncMemory(trusts_commits=False), ResyncProgress()
 
     assert await resync_of(lane).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -177,7 +181,7 @@ async def test_a_resync_resumes_after_the_target_failed() -> None:
     await lane.fill(40)
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), ResyncProgress()
+    target, known, progress = lane.zones["c"], ResyncMemory(trusts_commits=False), ResyncProgress()
     put, count = target.inner.put, 0
 
     async def failing_put(key: str, body: object) -> None:
@@ -207,7 +211,7 @@ async def test_a_step_ends_at_its_deadline_and_the_next_continues() -> None:
     await lane.fill(60)
     out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
+    known, progress = ResyncMemory(trusts_commits=False), ResyncProgress()
     resync = resync_of(lane, clock, bytes_per_s=1000)
 
     steps = 1
@@ -228,7 +232,7 @@ async def test_copies_are_made_at_the_configured_rate() -> None:
     progress, began_s = ResyncProgress(), clock.now_s
 
     await resync_of(lane, clock, 1000).lane(
-        lane.head, "c", ResyncMemory(trusts_masks=False), progress, FOREVER
+        lane.head, "c", ResyncMemory(trusts_commits=False), progress, FOREVER
     )
 
     assert clock.now_s - began_s == pytest.approx(progress.bytes_copied / 1000, rel=0.1)
@@ -252,7 +256,7 @@ async def test_at_most_four_copies_are_made_at_once() -> None:
         await inner(key, body)  # type: ignore[arg-type]
 
     lane.zones["c"].inner.put = counting  # type: ignore[method-assign]
-    known = ResyncMemory(trusts_masks=False)
+    known = ResyncMemory(trusts_commits=False)
 
     await resync_of(lane).lane(lane.head, "c", known, ResyncProgress(), FOREVER)
 
@@ -263,7 +267,7 @@ async def test_at_most_four_copies_are_made_at_once() -> None:
 async def test_a_zone_catches_up_with_a_lane_that_is_written_all_the_time(seed: int) -> None:
     lane, known, progress = (
         ReplicatedLane(seed=seed),
-        ResyncMemory(trusts_masks=False),
+        ResyncMemory(trusts_commits=False),
         ResyncProgress(),
     )
     await lane.fill(30, seed)

@@ -88,7 +88,7 @@ async def test_a_wiped_zone_gets_the_segments_but_not_the_slices_they_replaced(
     await lane.compact(1)
     number = out_of_sync(lane, "c")
     await lane.zones["c"].wipe()
-    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
+    known, progress = ResyncMemory(trusts_commits=False), ResyncProgress()
 
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
@@ -107,7 +107,7 @@ async def test_a_segment_is_copied_one_row_group_at_a_time(
     await lane.zones["c"].wipe()
     lane.zones["a"].reads.clear()
 
-    known = ResyncMemory(trusts_masks=False)
+    known = ResyncMemory(trusts_commits=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, ResyncProgress(), FOREVER)
 
     # One read of the footer, and one of each row group.
@@ -125,7 +125,7 @@ async def test_each_row_group_is_copied_from_a_zone_with_an_undamaged_copy(folde
     await lane.zones["b"].damage(key, -1)
 
     progress = ResyncProgress()
-    known = ResyncMemory(trusts_masks=False)
+    known = ResyncMemory(trusts_commits=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
     assert progress.lost == 0
@@ -140,7 +140,7 @@ async def test_a_segment_of_the_wrong_size_is_replaced(folder: Path) -> None:
     await lane.zones["c"].replace(key, whole[:-1])
 
     progress = ResyncProgress()
-    known = ResyncMemory(trusts_masks=False)
+    known = ResyncMemory(trusts_commits=False)
     await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
     assert (progress.replaced, progress.objects_copied) == (1, 1)
@@ -157,7 +157,7 @@ async def test_a_segment_damaged_in_every_zone_is_lost_and_does_not_keep_the_zon
     for name in "ab":
         await lane.zones[name].damage(key, 10)
 
-    known, progress = ResyncMemory(trusts_masks=False), ResyncProgress()
+    known, progress = ResyncMemory(trusts_commits=False), ResyncProgress()
     assert await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 
     assert progress.lost_keys == [key]
@@ -174,7 +174,7 @@ async def test_no_segment_is_lost_while_a_zone_that_may_hold_it_is_out_of_reach(
     await lane.zones["a"].damage(segments[0].key(TOPIC_ID), 10)
 
     progress = ResyncProgress()
-    known = ResyncMemory(trusts_masks=False)
+    known = ResyncMemory(trusts_commits=False)
     with pytest.raises(StoreUnavailable):
         await resync_of(lane, folder).lane(lane.head, "c", known, progress, FOREVER)
 

@@ -161,7 +161,7 @@ async def test_a_step_without_time_left_still_makes_progress() -> None:
     await lane.fill(OBJECTS)
     leave(lane, "c")
     await lane.zones["c"].wipe()
-    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), ResyncProgress()
+    slow, known, progress = Slow(lane), ResyncMemory(trusts_commits=False), ResyncProgress()
 
     copied = -1
     while not await slow.step("c", known, progress, seconds=0.0):
@@ -176,7 +176,7 @@ async def test_objects_already_copied_are_not_checked_again_after_a_failure() ->
     await lane.fill(40, rolls=0)
     leave(lane, "c")
     await lane.zones["c"].wipe()
-    target, known, progress = lane.zones["c"], ResyncMemory(trusts_masks=False), ResyncProgress()
+    target, known, progress = lane.zones["c"], ResyncMemory(trusts_commits=False), ResyncProgress()
     put, refused = target.inner.put, set[str]()
 
     async def failing_put(key: str, body: object) -> None:
@@ -205,7 +205,7 @@ async def test_masks_of_a_wiped_zone_are_trusted_only_for_commits_after_the_wipe
     await lane.zones["c"].wipe()
     await lane.append(b"on its way when c was wiped", zones="abc")
     await lane.zones["c"].wipe()
-    slow, known, progress = Slow(lane), ResyncMemory(trusts_masks=False), ResyncProgress()
+    slow, known, progress = Slow(lane), ResyncMemory(trusts_commits=False), ResyncProgress()
     known.believe_after(lane.head)
     for number in range(OBJECTS):
         await lane.append(b"%d" % number, partition=number % 2, zones="abc")

@@ -17,7 +17,7 @@ from storage.formats.records import record_batch
 from storage.head import head as heads
 from storage.head.changes import change_head
 from storage.head.head import Head
-from storage.head.replication import mask_of
+from storage.head.replication import zones_named
 from storage.lanes import building as writer
 from storage.lanes.building import LanePart
 from storage.maintenance.compaction import job, tasks
@@ -169,7 +169,7 @@ class Laboratory:
         lane = topic.lane_of(min(batches))[0]
         first = lane * topic.lane_partitions
         head = await self.head(topic, lane)
-        mask = head.isr if zones is None else mask_of(head, zones)
+        mask = head.isr if zones is None else zones_named(head, zones)
         parts = []
         for partition, records in batches.items():
             values = [record[1] for record in records]

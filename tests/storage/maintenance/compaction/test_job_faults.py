@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from storage.head.replication import VerifiedObjects, mask_of, with_zone, without_zones
+from storage.head.replication import VerifiedObjects, with_zone, without_zones, zones_named
 from storage.leases import Lease, LeaseLost
 from storage.maintenance.compaction import job
 from storage.maintenance.fsck import check_lane
@@ -287,7 +287,7 @@ async def test_random_faults_lose_no_record(seed: int) -> None:
 
 async def test_a_zone_that_returns_to_the_isr_gets_the_segments_before_the_swap() -> None:
     lab, topic = await scene("delete", zones="ab")
-    await lab.change(topic, lambda head: without_zones(head, mask_of(head, "b")))
+    await lab.change(topic, lambda head: without_zones(head, zones_named(head, "b")))
 
     async def back_in_sync() -> None:
         lab.work.before_result = None
@@ -312,7 +312,7 @@ async def test_a_zone_that_enters_the_isr_between_two_attempts_gets_the_segments
     policy: str,
 ) -> None:
     lab, topic = await scene(policy, zones="ab")
-    await lab.change(topic, lambda head: without_zones(head, mask_of(head, "b")))
+    await lab.change(topic, lambda head: without_zones(head, zones_named(head, "b")))
     attempts = 0
 
     async def lose_the_first(ops: Sequence[Op]) -> Mapping[str, str]:
@@ -390,7 +390,7 @@ async def test_a_failing_zone_in_sync_is_named_and_nothing_is_swapped() -> None:
     assert len(summary.failed) == 2
     assert await logs(lab, topic) == before
 
-    await lab.change(topic, lambda head: without_zones(head, mask_of(head, "b")))
+    await lab.change(topic, lambda head: without_zones(head, zones_named(head, "b")))
     assert len((await lab.compact(topic)).compacted) == 2
     assert await logs(lab, topic) == before
 
