@@ -48,7 +48,7 @@ class LanePlan:
         return sum(len(each.hot) for each in self.rewrites)
 
 
-Told = Callable[[Topic, int, str], None]
+ReportPartition = Callable[[Topic, int, str], None]
 """Called with a partition of a topic, and why it is not compacted."""
 
 
@@ -56,8 +56,8 @@ Told = Callable[[Topic, int, str], None]
 class Surveyor:
     swapper: Swapper
     options: CompactionOptions
-    skipped: Told
-    failed: Told
+    skipped: ReportPartition
+    failed: ReportPartition
     rolls: bool = True
     """Whether to roll inline runs of lanes that are due; False: nothing is written."""
 

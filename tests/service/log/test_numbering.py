@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from service.log.lane_buffers import NO_CLAIMS
 from service.log.numbering import (
-    NOBODY,
+    NO_SENDER,
     Numbered,
     SenderHeaders,
     Sequence,
@@ -27,7 +27,7 @@ WHO = {ID: "4012", EPOCH: "3"}
 
 
 def test_without_headers_it_is_nobody() -> None:
-    assert parse_sender({"content-type": "application/json"}) is NOBODY
+    assert parse_sender({"content-type": "application/json"}) is NO_SENDER
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ async def test_workers_do_not_begin_without_a_holder() -> None:
 
     with (
         ThreadRunner(lambda: _opened(stores), 1) as runner,
-        pytest.raises(LeaseLost, match="nobody holds the lease"),
+        pytest.raises(LeaseLost, match="no process holds the lease"),
     ):
         await Sweep(stores, Unheld(stores), SweepOptions()).run_with(runner)
 
