@@ -26,7 +26,7 @@ SEQUENCE, TRANSACTION = "riacho-sequence", "riacho-transaction"
 WHO = {ID: "4012", EPOCH: "3"}
 
 
-def test_without_headers_it_is_nobody() -> None:
+def test_without_headers_there_is_no_sender() -> None:
     assert parse_sender({"content-type": "application/json"}) is NO_SENDER
 
 

@@ -225,7 +225,7 @@ class Overtaken(TestHeld):
         return await super().transact(ops)
 
 
-async def test_who_meets_somebody_at_one_topic_goes_on_with_the_next() -> None:
+async def test_a_job_that_meets_another_at_one_topic_goes_on_with_the_next() -> None:
     cluster = Cluster()
     await with_topic(cluster)
     for digit in (b"1", b"2"):
