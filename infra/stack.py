@@ -43,19 +43,19 @@ class RiachoStack(Stack):
             )
         if parameters.containers:
             containers = Containers(self, "Containers", parameters, self.stores)
-            self._tell("Balancer", containers.balancer.load_balancer_dns_name)
+            self._output("Balancer", containers.balancer.load_balancer_dns_name)
         self._outputs()
 
     def _outputs(self) -> None:
-        self._tell("Api", self.doors.api.api_endpoint)
-        self._tell("Url", self.doors.url.url)
-        self._tell("Zones", self.stores.environment["RIACHO_ZONES"])
-        self._tell("Metadata", self.stores.environment["RIACHO_METADATA"])
-        self._tell("Table", self.stores.table.table_name)
-        self._tell("JobApplication", self.jobs.application_id)
-        self._tell("JobRole", self.jobs.role.role_arn)
+        self._output("Api", self.doors.api.api_endpoint)
+        self._output("Url", self.doors.url.url)
+        self._output("Zones", self.stores.environment["RIACHO_ZONES"])
+        self._output("Metadata", self.stores.environment["RIACHO_METADATA"])
+        self._output("Table", self.stores.table.table_name)
+        self._output("JobApplication", self.jobs.application_id)
+        self._output("JobRole", self.jobs.role.role_arn)
         for name, function in self.functions.all.items():
-            self._tell(f"{name.capitalize()}Function", function.function_name)
+            self._output(f"{name.capitalize()}Function", function.function_name)
 
-    def _tell(self, name: str, value: str) -> None:
+    def _output(self, name: str, value: str) -> None:
         CfnOutput(self, name, value=value)

@@ -1,4 +1,4 @@
-"""Every error the client raises, and how replies are turned into errors.
+"""Every error the client raises, and how replies become errors.
 
 The gateway answers a failure with a problem document (RFC 9457), whose `code` names one of
 the classes of `storage.errors`. The client raises that class, so both sides of the wire

@@ -104,8 +104,8 @@ class UnknownTopicOrPartition(Rejected):
 class HeadGone(UnknownTopicOrPartition):
     """A lane has no head: its topic was deleted, unless the topic is still there.
 
-    Heads are written before their topic and removed after it. Whoever reads the topic after this
-    and finds it, with the same identifier, has found damage: `HeadMissing`.
+    Heads are written before their topic and removed after it. If the topic is read after this
+    and still has the same identifier, the head is damaged: `HeadMissing`.
     """
 
     def __init__(self, key: str) -> None:

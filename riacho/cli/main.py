@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from riacho.cli import clusters, groups, serve, topics, transactions
 from riacho.cli.maintenance import compact, doctor, fsck, maintain, retention, sweep
-from riacho.cli.output import Output, OutputOption, Url, errors_told, print_json
+from riacho.cli.output import Output, OutputOption, Url, errors_reported, print_json
 from riacho.cli.records import consume, produce
 from riacho.cli.sql import sql
 from riacho.http.gateway import DEFAULT_URL
@@ -23,7 +23,7 @@ from riacho.http.gateway import DEFAULT_URL
 
 class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        with errors_told():
+        with errors_reported():
             return super().invoke(ctx)
 
 

@@ -68,7 +68,7 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
+def errors_reported() -> Iterator[None]:
     """Turn errors into one line and an exit code; never a traceback."""
     try:
         yield

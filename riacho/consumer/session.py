@@ -134,7 +134,7 @@ class Session:
                 if await self._client.holder_of_instance() not in (None, beat.member_id):
                     detail = "another consumer with this group_instance_id has taken the place of"
                     self.failure = new_error(FencedInstance, f"{detail} {beat.member_id}")
-        self._tell()
+        self._announce()
 
     async def _run(self) -> None:
         while True:
@@ -147,7 +147,7 @@ class Session:
             except Exception as error:
                 log.exception("membership failed unexpectedly")
                 self.failure = new_error(Corrupt, f"the client failed: {error!r}")
-                self._tell()
+                self._announce()
                 await asyncio.sleep(self._pace.heartbeat_interval_s)
             else:
                 self._trouble.over()
@@ -212,9 +212,9 @@ class Session:
             self._settling = SETTLING_BEATS
         if beat != before and beat.revoke and not beat.revoke & self.owned:
             self.hurry.set()  # We do not read any of it, so report that at once.
-        self._tell()
+        self._announce()
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         self.has_news = True
         self._wake()
 
@@ -236,13 +236,13 @@ class Session:
             extra={"group": self._client.settings.group_id},
         )
         self.is_lost = True
-        self._tell()
+        self._announce()
         await self._leave()
 
     async def _note_trouble(self, error: RiachoError) -> None:
         """Remember the error, and wait before the next attempt."""
         if self._trouble.note(error):
             self.failure = error
-            self._tell()
+            self._announce()
         log.debug("group failed", extra={"code": error.code, "detail": str(error)})
         await self._trouble.wait(error)

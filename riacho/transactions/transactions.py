@@ -237,21 +237,21 @@ class Transactions:
 
     async def _failed(self, held: HeldRecords, error: RiachoError) -> RiachoError:
         """Clean up after a failed commit; return the error to raise."""
-        told = error
+        reported = error
         if isinstance(error, InvalidProducerEpoch):
             self._fenced = error
         elif held.is_doubtful or isinstance(error, InvalidTransactionState):
             self._doubtful = held
             if error.retryable or error.may_have_applied:
                 detail = f"the transaction may or may not be committed: {error}"
-                told = new_error(OutcomeUnknown, detail, retryable=False)
+                reported = new_error(OutcomeUnknown, detail, retryable=False)
         elif error.retryable:
             limit = f"not committed within {self._delivery_timeout_s:g} s"
-            told = new_error(DeliveryTimeout, f"{limit}: {error}")
-        held.fail(told)
+            reported = new_error(DeliveryTimeout, f"{limit}: {error}")
+        held.fail(reported)
         if self._fenced is None and self._doubtful is None:
             await self._abort_quietly(held)
-        return told
+        return reported
 
     # Stage
 
@@ -312,7 +312,7 @@ class Transactions:
             async with asyncio.timeout(ABORT_S_MAX):
                 await self._settle_doubt()
         except (TimeoutError, RiachoError) as error:
-            log.warning("the gateway was not told of an abort", extra={"detail": str(error)})
+            log.warning("an abort did not reach the gateway", extra={"detail": str(error)})
 
     async def _settle_doubt(self) -> End | None:
         """Make sure that the doubtful transaction has ended; return its end if it is committed."""

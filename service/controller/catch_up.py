@@ -41,7 +41,7 @@ the wipe are then committed, or are checked again before their commit (`TRUSTED_
 commits list for the zone is true."""
 
 
-TOLD_S: Final = 30.0
+PROGRESS_LOG_S: Final = 30.0
 """Minimum time between log lines about the progress of a zone."""
 
 
@@ -52,8 +52,8 @@ class _Zone:
     since_s: float
     progress: ResyncProgress = field(default_factory=ResyncProgress)
     error: str = ""
-    told_s: float = 0.0
-    told_objects: int = 0
+    logged_s: float = 0.0
+    logged_objects: int = 0
     """Objects that had been checked at the last log line."""
 
 
@@ -125,14 +125,17 @@ class CatchUp:
         """Record why the controller does not continue with the zone now."""
         self._zone(item).error = why
 
-    def tell(self, item: ZoneItem, lanes_behind: int) -> None:
-        """Log the progress of the zone, or that there is none and why; at most every `TOLD_S`."""
+    def log_progress(self, item: ZoneItem, lanes_behind: int) -> None:
+        """Log the progress of the zone, or why there is none.
+
+        At most once in `PROGRESS_LOG_S`.
+        """
         zone, now_s = self._zone(item), self._world.monotonic_s()
-        if now_s - zone.told_s < TOLD_S:
+        if now_s - zone.logged_s < PROGRESS_LOG_S:
             return
         done = zone.progress
-        has_stopped = done.objects_checked == zone.told_objects
-        zone.told_s, zone.told_objects = now_s, done.objects_checked
+        has_stopped = done.objects_checked == zone.logged_objects
+        zone.logged_s, zone.logged_objects = now_s, done.objects_checked
         log.log(
             logging.WARNING if has_stopped else logging.INFO,
             "zone %s %s: behind in %d lanes, %d objects checked, %d copied%s",
@@ -166,7 +169,7 @@ class CatchUp:
         # A new marker means that the objects seen before are gone.
         if zone is None or zone.marker != item.marker or zone.known.trusts_commits != item.is_whole:
             known, now_s = ResyncMemory(trusts_commits=item.is_whole), self._world.monotonic_s()
-            zone = self._zones[item.name] = _Zone(known, item.marker, now_s, told_s=now_s)
+            zone = self._zones[item.name] = _Zone(known, item.marker, now_s, logged_s=now_s)
         return zone
 
     async def _lane(self, key: str, name: str, zone: _Zone, until_s: float) -> bool:

@@ -198,7 +198,7 @@ class Controller:
             self._scan_due_s = 0.0
             return seen
         if head is not None:
-            _tell(topic, seen, head, away)
+            _log_election(topic, seen, head, away)
         return head
 
     def _names_behind(self, key: str, head: Head, zones: dict[str, WatchedZone]) -> list[str]:
@@ -257,7 +257,7 @@ class Controller:
         if zone.item.state != "online" or not (lanes or status.lost):
             return
         if lanes:
-            self._catch_up.tell(zone.item, lanes)
+            self._catch_up.log_progress(zone.item, lanes)
         if status != zone.item.resync:
             await self._watch.save(zone, msgspec.structs.replace(zone.item, resync=status))
 
@@ -315,7 +315,7 @@ def _obstacle(item: ZoneItem, distrusted: Collection[str]) -> str:
     return ""
 
 
-def _tell(topic: Topic, before: Head, after: Head, away: Collection[str]) -> None:
+def _log_election(topic: Topic, before: Head, after: Head, away: Collection[str]) -> None:
     if not before.isr & after.isr:
         gone = replication.zones_named(before, away)
         lost = replication.lost(before, zone_sets.without(EVERYWHERE, gone))

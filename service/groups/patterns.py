@@ -26,9 +26,9 @@ def check_pattern(pattern: str) -> None:
         _compiled(pattern)
     except re2.error as error:
         [reason] = error.args
-        told = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
         raise InvalidRequest(
-            f"topics_pattern: not a regular expression as RE2 takes it: {told}"
+            f"topics_pattern: not a regular expression as RE2 takes it: {text}"
         ) from None
 
 

@@ -1,4 +1,6 @@
-"""Fit answers of records into the maximum size of a host that buffers answers.
+"""Fit answers into the maximum size of a host that buffers answers (`answer_bytes_max`).
+
+This is the only module that reads the setting: routes ask an `AnswerSize`.
 
 The size of records as JSON is known only after encoding. So they are encoded, and again with fewer
 records if the result is too large: rarely more than once more, since the first result shows the
@@ -7,9 +9,10 @@ ratio.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 from service.log.gateway import FetchResult
+from service.settings import Settings
 from storage.errors import RecordTooLarge
 from storage.reading.fetched import Batches, Data
 
@@ -45,32 +48,53 @@ def with_rest(body: Body, rest: bytes) -> Body:
     return replace(body, pieces=[*body.pieces[:-1], rest])
 
 
-async def fitted(
-    encode: Callable[[int], Awaitable[Body]],
-    bytes_max: int,
-    answer_bytes_max: int,
-    result: FetchResult,
-) -> Body:
-    """Return what `encode` makes of `bytes_max` of records, or of fewer, so that it fits.
+@dataclass(frozen=True, slots=True)
+class AnswerSize:
+    """The maximum size of an answer: a host that buffers answers has one."""
 
-    Raises `RecordTooLarge` if not even one record fits. If `answer_bytes_max` is 0, anything fits.
-    """
-    found = await encode(bytes_max)
-    while answer_bytes_max and found.body_bytes > answer_bytes_max:
-        if found.record_count <= 1:
-            raise too_large(result, found.body_bytes, answer_bytes_max)
-        ratio = CAUTION * answer_bytes_max / found.body_bytes
-        bytes_max = max(1, int(ratio * min(bytes_max, found.size_bytes)))
+    bytes_max: int = 0
+    """0: any size, as answers are sent while they are made."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the maximum of the host that `settings` describe."""
+        return cls(settings.answer_bytes_max)
+
+    @property
+    def is_limited(self) -> bool:
+        return self.bytes_max > 0
+
+    def holds(self, size_bytes: int) -> bool:
+        return not self.is_limited or size_bytes <= self.bytes_max
+
+    def without(self, size_bytes: int) -> Self:
+        """Return what remains beside `size_bytes` of the answer; if nothing does, one byte."""
+        if not self.is_limited:
+            return self
+        return replace(self, bytes_max=max(1, self.bytes_max - size_bytes))
+
+    async def fitted(
+        self, encode: Callable[[int], Awaitable[Body]], bytes_max: int, result: FetchResult
+    ) -> Body:
+        """Return what `encode` makes of `bytes_max` of records, or of fewer, so that it fits.
+
+        Raises `RecordTooLarge` if not even one record fits.
+        """
         found = await encode(bytes_max)
-    return found
+        while not self.holds(found.body_bytes):
+            if found.record_count <= 1:
+                raise self.too_large(result, found.body_bytes)
+            ratio = CAUTION * self.bytes_max / found.body_bytes
+            bytes_max = max(1, int(ratio * min(bytes_max, found.size_bytes)))
+            found = await encode(bytes_max)
+        return found
 
-
-def too_large(result: FetchResult, size_bytes: int, answer_bytes_max: int) -> RecordTooLarge:
-    """Return the error for a record that no answer can hold."""
-    topic, partition = result.topic.name, result.partition
-    offset = result.fetched.start_offset
-    return RecordTooLarge(
-        f"the record at or behind offset {offset} takes {size_bytes} bytes in this form, and"
-        f" answers here end at {answer_bytes_max}; read it where it is stored: GET"
-        f" /v1/topics/{topic}/partitions/{partition}/segments?offset={offset}&end={offset + 1}"
-    )
+    def too_large(self, result: FetchResult, size_bytes: int) -> RecordTooLarge:
+        """Return the error for a record that no answer can hold."""
+        topic, partition = result.topic.name, result.partition
+        offset = result.fetched.start_offset
+        return RecordTooLarge(
+            f"the record at or behind offset {offset} takes {size_bytes} bytes in this form, and"
+            f" answers here end at {self.bytes_max}; read it where it is stored: GET"
+            f" /v1/topics/{topic}/partitions/{partition}/segments?offset={offset}&end={offset + 1}"
+        )

@@ -41,15 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _job(given, settings), as_json=given.output == "json", until_eof=given.until_eof
         )
     except RiachoError as error:
-        _tell(f"{error} ({error.code})")
+        _print_error(f"{error} ({error.code})")
     except ValidationError as error:
-        _tell("; ".join(f"RIACHO_{e['loc'][0]}: {e['msg']}".upper() for e in error.errors()))
+        _print_error("; ".join(f"RIACHO_{e['loc'][0]}: {e['msg']}".upper() for e in error.errors()))
     except KeyboardInterrupt:
         return 130
     return 1
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(f"riacho: {' '.join(text.split())}\n")
 
 

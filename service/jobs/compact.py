@@ -52,7 +52,7 @@ async def compact(
         work_for,
         options,
         monotonic_s=work.stores.world.monotonic_s,
-        progress=_Told(work.meter),
+        progress=_MeteredProgress(work.meter),
     )
     return _done(summary)
 
@@ -96,7 +96,7 @@ class _Tasks:
         return beside(self.runner, found)
 
 
-class _Told(CompactionProgress):
+class _MeteredProgress(CompactionProgress):
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._records = self._bytes = self._planned = 0

@@ -121,7 +121,7 @@ async def held(
 
 def _lost(keeping: "asyncio.Task[None]") -> BaseException:
     error = keeping.exception()
-    assert error is not None, "nobody keeps a lease for less than ever"
+    assert error is not None, "a lease is kept until it is lost"
     return error
 
 
@@ -136,11 +136,11 @@ async def _take(lease: Lease, metadata: MetadataStore, world: World, wait_s: flo
         # the lease over.
         is_alive = other != first or waited_s > 2 * lease.lease_s
         if other is not None and is_alive and waited_s >= wait_s:
-            raise Busy(_told(other, world.now_ms()))
+            raise Busy(_held_by(other, world.now_ms()))
         await world.sleep(min(LOOK_S, lease.lease_s / 10))
 
 
-def _told(other: LeaseItem, now_ms: int) -> str:
+def _held_by(other: LeaseItem, now_ms: int) -> str:
     return (
         f"{other.about or other.holder} holds the lease {NAME!r} for"
         f" {max(0, now_ms - other.since_ms) // 1000} s; --wait SECONDS waits for it"

@@ -118,7 +118,7 @@ class _Work:
     async def _lane(self, topic: Topic, lane: int) -> None:
         moved: dict[PartitionNumber, TrimmedPartition] = {}
 
-        def told(trims: Sequence[Trimmed]) -> None:
+        def record(trims: Sequence[Trimmed]) -> None:
             for trim in trims:
                 partition = topic.partition_of(lane, trim.partition)
                 before = moved.get(partition)
@@ -135,7 +135,7 @@ class _Work:
         try:
             if policy is not None:
                 plan = Trimming(self._catalog).expiring(policy, self._now_ms())
-                await self._trim(key, plan, told)
+                await self._trim(key, plan, record)
             if self._transact is not None:
                 pruned = await prune(self._metadata, self._catalog, key, self._transact)
                 self.report.pruned_members += pruned.members
@@ -143,14 +143,14 @@ class _Work:
         finally:
             self.report.partitions += moved.values()
 
-    async def _trim(self, key: str, plan: Plan, told: Callable[[list[Trimmed]], None]) -> None:
+    async def _trim(self, key: str, plan: Plan, report: Callable[[list[Trimmed]], None]) -> None:
         if self._transact is not None:
-            await trimming.trim(self._metadata, key, plan, self._transact, told)
+            await trimming.trim(self._metadata, key, plan, self._transact, report)
             return
         item = await self._metadata.get(key)
         if item is not None:
             _, foreseen = await trimming.foresee(heads.decode(item.value, key), plan)
-            told(foreseen)
+            report(foreseen)
 
 
 def _outcome(report: RetentionReport, *, is_dry: bool) -> JobOutcome:

@@ -7,7 +7,6 @@ only saves reads and may be lost at any moment.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -25,6 +24,7 @@ from service.log.numbering import Numbered, claims_of
 from service.log.partition_info import PartitionInfo, check_width, partition_info
 from service.log.questions import READ_VIEW_AGE_MAX_S, Question, Questions
 from service.log.rereading import reread
+from service.log.waiting import LongPoll
 from service.settings import Settings
 from storage.errors import (
     HeadGone,
@@ -39,7 +39,7 @@ from storage.formats.records import RECORD_SCHEMA
 from storage.formats.slices import Sent
 from storage.lanes.atomic import AtomicCommits
 from storage.lanes.lane import Lane, LaneRuntime, Lanes, LaneView
-from storage.lanes.watch import NEWS_S
+from storage.lanes.watch import NEWS_S, any_changed
 from storage.lanes.windows import WindowPages
 from storage.reading.catalog import ENTRIES_MAX, Catalog
 from storage.reading.reader import Budget, LogReader
@@ -262,7 +262,7 @@ class Gateway:
         lane, local = self._lane(topic, partition)
         began_s = self.world.monotonic_s()
         offset, view = await self._start(lane, local, position, may_wait=wait.max_wait_s > 0)
-        deadline_s = self.world.monotonic_s() + wait.max_wait_s
+        poll = self.long_poll(wait.max_wait_s)
         question = Question(lane, local, offset, budget, wait.min_bytes)
         answer = self._questions.recent(question, view, shares) if wait.max_wait_s > 0 else None
         if answer is None and wait.max_wait_s > 0 and self._questions.is_next(lane, local, offset):
@@ -281,10 +281,8 @@ class Gateway:
                     shares.release(answer.share)
                     answer = None
             share.hold(fetched.size_bytes)
-            left_s = deadline_s - self.world.monotonic_s()
-            is_done = (
-                question.is_answered_by(fetched, view) or left_s <= 0 or self.draining.is_set()
-            )
+            left_s = poll.left_s
+            is_done = question.is_answered_by(fetched, view) or left_s == 0
             is_whole = fetched.end_offset == view.head.next_offsets[local]
             if (
                 is_whole
@@ -387,17 +385,15 @@ class Gateway:
             raise InvalidRequest(f"end: {end} is before offset {offset}")
         return await self.with_topic(topic_name, attempt)
 
+    def long_poll(self, max_wait_s: float) -> LongPoll:
+        """Return the wait of a request that may wait for `max_wait_s` from now on."""
+        now_s = self.world.monotonic_s
+        return LongPoll(now_s() + max_wait_s, now_s, self.draining)
+
     async def changed(self, watched: Sequence[Watch], timeout_s: float) -> None:
         """Return when any of the partitions moved, or after `timeout_s`."""
-        waiter = asyncio.get_running_loop().create_future()
-        try:
-            if all(lane.watched.watch(waiter, view, local) for lane, view, local in watched):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(timeout_s):
-                        await waiter
-        finally:
-            for lane, _, local in watched:
-                lane.watched.unwatch(waiter, local)
+        heads = [(lane.watched, view, local) for lane, view, local in watched]
+        await any_changed(heads, timeout_s)
 
     async def partition(self, topic_name: str, partition: PartitionNumber) -> PartitionInfo:
         """Return where one partition begins and ends now."""

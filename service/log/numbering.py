@@ -43,7 +43,7 @@ class SenderHeaders:
     transaction_id: str | None = None
 
 
-NOBODY: Final = SenderHeaders()
+NO_SENDER: Final = SenderHeaders()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Numbered:
 def parse_sender(headers: Mapping[str, str]) -> SenderHeaders:
     """Return what the headers say, or raise `InvalidRequest` if they contradict each other."""
     if not any(name in headers for name in (ID, EPOCH, SEQUENCE, TRANSACTION)):
-        return NOBODY
+        return NO_SENDER
     if (ID in headers) != (EPOCH in headers):
         raise InvalidRequest(f"headers: {ID} and {EPOCH} belong together; send both or none")
     sender = SenderHeaders(

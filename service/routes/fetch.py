@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from service.http.access_log import request_id_of
-from service.http.answer_size import Body, body_of, fitted, with_rest
+from service.http.answer_size import AnswerSize, Body, body_of, with_rest
 from service.http.bodies.arrow_fetch import arrow_body
 from service.http.bodies.fields import OFFSET_MAX
 from service.http.bodies.json_fetch import ndjson_pieces
@@ -44,6 +44,7 @@ class FetchRoutes:
         self._gateway = gateway
         self._metrics = metrics
         self._several = MultiFetch(gateway, metrics)
+        self._size = AnswerSize.of(gateway.settings)
 
     async def one(self, request: Request) -> Response:
         """Fetch records of one partition, or tail it as server-sent events."""
@@ -105,9 +106,7 @@ class FetchRoutes:
         form: Hashable,
     ) -> Response:
         share = result.share if result.answer is None else result.answer.share
-        fits = partial(
-            fitted, encode, share.size_bytes, self._gateway.settings.answer_bytes_max, result
-        )
+        fits = partial(self._size.fitted, encode, share.size_bytes, result)
         if result.answer is None:
             found = await fits()
         else:

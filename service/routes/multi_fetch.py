@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from service.http import problems
-from service.http.answer_size import Body, body_of, fitted
+from service.http.answer_size import AnswerSize, Body, body_of
 from service.http.bodies.fields import Count, Offset, PartitionNumber
 from service.http.bodies.json_fetch import FetchedRecord, ValueFormat, json_pieces
 from service.http.metrics import Metrics
@@ -91,8 +91,8 @@ class _Left:
 
     bytes: int
     records: int
-    room_bytes: int = 0
-    """Of JSON; 0: no limit."""
+    size: AnswerSize
+    """For JSON."""
     is_empty: bool = True
 
     def take(self, body: Body) -> None:
@@ -100,8 +100,7 @@ class _Left:
             self.is_empty = False
             self.bytes -= body.size_bytes
             self.records -= body.record_count
-            if self.room_bytes:
-                self.room_bytes = max(1, self.room_bytes - body.body_bytes)
+            self.size = self.size.without(body.body_bytes)
 
 
 class MultiFetch:
@@ -120,8 +119,7 @@ class MultiFetch:
 
         An offset out of range is no error if `resets` has a position for its partition.
         """
-        now_s = self._gateway.world.monotonic_s
-        deadline_s = now_s() + body.max_wait_ms / 1000
+        poll = self._gateway.long_poll(body.max_wait_ms / 1000)
         positions: list[Position | None] = [None] * len(body.partitions)
         while True:
             results = await self._fetch_each(body, positions, resets, shares)
@@ -130,12 +128,11 @@ class MultiFetch:
                 if isinstance(result, FetchResult):
                     # "latest" means the end at the time of the call, not of the last read.
                     positions[number] = Position(offset=result.fetched.start_offset)
-            left_s = deadline_s - now_s()
+            left_s = poll.left_s
             if (
                 sum(result.fetched.size_bytes for result in good) >= body.min_bytes
                 or len(good) < len(results)
-                or left_s <= 0
-                or self._gateway.draining.is_set()
+                or left_s == 0
             ):
                 return await self._json(body, results, request_id)
             shares.release_all()
@@ -206,9 +203,8 @@ class MultiFetch:
             records=min(
                 body.max_records or settings.fetch_records_default, settings.fetch_records_max
             ),
+            size=AnswerSize.of(settings).without(ITEM_BYTES * len(results)),
         )
-        if settings.answer_bytes_max:
-            left.room_bytes = settings.answer_bytes_max - ITEM_BYTES * len(results)
         items: list[Data] = []
         record_count = 0
         for wanted, result in zip(body.partitions, results, strict=True):
@@ -250,7 +246,7 @@ class MultiFetch:
 
         affordable = min(left.bytes, wanted.max_bytes or left.bytes, result.share.size_bytes)
         try:
-            return await fitted(encode, affordable, left.room_bytes, result)
+            return await left.size.fitted(encode, affordable, result)
         except RecordTooLarge:
             if left.is_empty:
                 raise

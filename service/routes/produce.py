@@ -18,7 +18,15 @@ from service.http.requests import JSON, Query, partition_of, read_body
 from service.limits.admission import Hold
 from service.limits.record_limits import RecordLimits
 from service.log.gateway import Gateway, Wanted
-from service.log.numbering import EPOCH, ID, NOBODY, SEQUENCE, Numbered, SenderHeaders, parse_sender
+from service.log.numbering import (
+    EPOCH,
+    ID,
+    NO_SENDER,
+    SEQUENCE,
+    Numbered,
+    SenderHeaders,
+    parse_sender,
+)
 from service.transactions.fences import Fences
 from service.transactions.staging import Receipt, Staging
 from storage.errors import InvalidAcks, InvalidRequest, RiachoError
@@ -69,7 +77,7 @@ class ProduceRoutes:
     async def _produce(self, request: Request, partition: int | None) -> Response:
         acks = _acks(Query(request))
         sender = parse_sender(request.headers)
-        if acks is Acks.NONE and sender is not NOBODY:
+        if acks is Acks.NONE and sender is not NO_SENDER:
             raise InvalidAcks(
                 "query: acks=0 does not wait, so nothing can be said of a sequence or transaction;"
                 " use acks=all, or leave the producer's headers out"

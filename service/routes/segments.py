@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from service.http.answer_size import AnswerSize
 from service.log.gateway import Gateway
 from service.log.locating import Located
 from storage import keys
@@ -82,10 +83,11 @@ async def located_ranges(
     limit: int,
 ) -> bytes:
     """Return the JSON of ranges that hold `offset` to `end`; fewer if they would not fit."""
+    size = AnswerSize.of(gateway.settings)
     while True:
         located = await gateway.locate(*place, offset, end, limit)
         body = await stored_ranges(gateway, located)
-        if limit == 1 or not 0 < gateway.settings.answer_bytes_max < len(body):
+        if limit == 1 or size.holds(len(body)):
             return body
         limit //= 2
 

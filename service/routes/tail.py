@@ -12,6 +12,7 @@ event: error                             the stream ends; the problem document s
 data: {"code": ...}
 """
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,11 +22,12 @@ import msgspec
 from starlette.requests import Request
 
 from service.http import problems
-from service.http.answer_size import too_large
+from service.http.answer_size import AnswerSize
 from service.http.bodies.json_fetch import ValueFormat, encode_each
 from service.http.deadlines import wait_until_s
 from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
+from service.log.waiting import LongPoll
 from storage.errors import RiachoError
 from storage.reading.reader import Budget
 
@@ -40,18 +42,20 @@ ROOM_BYTES: Final = 8 * 1024
 class Limits:
     """When a tail ends early: its reader continues from the last id."""
 
-    until_s: float | None = None
-    """By the gateway's clock."""
-    bytes_max: int = 0
-    """Maximum size if a host buffers the answer; such a tail ends with its first records. 0: any
-    size, sent as a stream."""
-
-    def has_time(self, gateway: Gateway) -> bool:
-        return self.until_s is None or gateway.world.monotonic_s() < self.until_s
+    poll: LongPoll
+    """Over all its waits."""
+    size: AnswerSize
+    """If it is limited, the tail ends with its first records."""
 
 
 def limits_of(request: Request, gateway: Gateway) -> Limits:
-    return Limits(until_s=wait_until_s(request), bytes_max=gateway.settings.answer_bytes_max)
+    until_s = wait_until_s(request)
+    return Limits(
+        poll=LongPoll(
+            math.inf if until_s is None else until_s, gateway.world.monotonic_s, gateway.draining
+        ),
+        size=AnswerSize.of(gateway.settings),
+    )
 
 
 async def tail(
@@ -68,12 +72,12 @@ async def tail(
 
     Calls `count` with the records and bytes of each piece that holds records.
     """
-    left, room = stop_after, limits.bytes_max - ROOM_BYTES
+    left, size = stop_after, limits.size.without(ROOM_BYTES)
     topic, partition = first.topic.name, first.partition
     result = first
     del first
     # Send something at once, so that the client knows it is connected.
-    yield b"retry: %d\n: tailing\n\n" % RETRY_MS if limits.bytes_max else b": tailing\n\n"
+    yield b"retry: %d\n: tailing\n\n" % RETRY_MS if size.is_limited else b": tailing\n\n"
     while not gateway.draining.is_set():
         batches = result.fetched.batches(result.share.size_bytes)
         # Compaction may have removed records after the last one.
@@ -85,24 +89,23 @@ async def tail(
         if left is not None:
             events = events[:left]
             left -= len(events)
-        if limits.bytes_max and events:
+        if size.is_limited and events:
             # Send what is there now and fits; the next call continues from the last id.
-            fitting = _fitting(events, room)
+            fitting = _fitting(events, size.bytes_max)
             if not fitting:
-                yield _event(
-                    "error", problems.document(too_large(result, len(events[0]), room), "")
-                )
+                error = size.too_large(result, len(events[0]))
+                yield _event("error", problems.document(error, ""))
             data = b"".join(fitting)
             count(len(fitting), len(data))
             yield data
             return
-        has_time = limits.has_time(gateway)
+        has_time = limits.poll.left_s > 0
         if events:
             data = b"".join(events)
             count(len(events), len(data))
             yield data
             del data
-        elif not limits.bytes_max or not has_time:
+        elif not size.is_limited or not has_time:
             yield _event(
                 "heartbeat", {"next_offset": offset, "high_watermark": result.high_watermark}
             )
@@ -111,20 +114,14 @@ async def tail(
         # Already sent: keep nothing while waiting for more.
         shares.release_all()
         del result, batches, events
+        wait = Wait(max_wait_s=min(gateway.settings.sse_heartbeat_s, limits.poll.left_s))
         try:
             result = await gateway.fetch(
-                topic, partition, Position(offset=offset), budget, _wait(gateway, limits), shares
+                topic, partition, Position(offset=offset), budget, wait, shares
             )
         except RiachoError as error:
             yield _event("error", problems.document(error, ""))
             return
-
-
-def _wait(gateway: Gateway, limits: Limits) -> Wait:
-    longest_s = gateway.settings.sse_heartbeat_s
-    if limits.until_s is not None:
-        longest_s = max(0.0, min(longest_s, limits.until_s - gateway.world.monotonic_s()))
-    return Wait(max_wait_s=longest_s)
 
 
 def _fitting(events: Sequence[bytes], bytes_max: int) -> list[bytes]:

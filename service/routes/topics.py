@@ -57,11 +57,12 @@ class TopicChange(BaseModel):
 
     partitions: StrictInt | None = None
     replication_factor: StrictInt | None = Field(
-        default=None, description="zones that shall hold each partition; what is there is copied"
+        default=None,
+        description="number of zones to hold each partition; existing records are copied",
     )
     replicas: list[StrictStr] | None = Field(
         default=None,
-        description="names of the zones that shall hold the topic; what is there is copied",
+        description="names of the zones to hold the topic; existing records are copied",
     )
     config: dict[str, ConfigValue | None] = Field(
         default_factory=dict,

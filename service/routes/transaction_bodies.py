@@ -13,7 +13,8 @@ from service.http.bodies.json_shape import check_shape
 from service.limits.record_limits import RecordLimits
 from service.routes.group_bodies import OffsetsBody
 from service.transactions.atomic import TopicRecords
-from service.transactions.transactions import TIMEOUT_MS_DEFAULT, GroupCommit
+from service.transactions.commit import GroupCommit
+from service.transactions.transactions import TIMEOUT_MS_DEFAULT
 from storage.errors import InvalidRequest
 
 

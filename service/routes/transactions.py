@@ -40,8 +40,8 @@ from service.transactions.guards import (
 from service.transactions.ids import ProducerIds, is_transactional
 from service.transactions.items import TransactionItems
 from service.transactions.state import Ref, Results
-from service.transactions.transactions import Ended, Instance, Transactions
-from service.transactions.views import View
+from service.transactions.transactions import Instance, Transactions
+from service.transactions.views import Ended, View
 from storage.errors import InvalidRequest
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"

@@ -93,7 +93,7 @@ class ScheduledController:
         await self._coordinator.tick()
         await self._transactions.tick()
         expired = await self._expire()
-        self._metrics.tell({"ControllerTick": 1})
+        self._metrics.write({"ControllerTick": 1})
         return {
             "controller": is_controller,
             "ticks": ticks,

@@ -4,9 +4,9 @@
     no version    REST APIs
     version 1.0   HTTP APIs configured for it: handled by Mangum itself
 
-- The path of an HTTP API is already decoded, so an encoded slash cannot be told from a slash; those
-  of a REST API and a Function URL are still encoded. Decoding a path twice, or not at all, would
-  turn `a%25b` into another name.
+- The path of an HTTP API is already decoded, so an encoded slash cannot be distinguished from a
+  slash; those of a REST API and a Function URL are still encoded. Decoding a path twice, or not at
+  all, would turn `a%25b` into another name.
 - The name of a stage precedes the path, except for `$default`.
 - Text is sent as a JSON string, in which every quote and every non-ASCII letter takes more bytes.
   Base64 always takes four thirds, so large responses use it: then one limit is enough.
@@ -87,7 +87,7 @@ class RestEvent(APIGateway):
 def paths_of(event: LambdaEvent) -> tuple[str, bytes | None]:
     """Return the path of an event of version 2.0 without the stage, decoded and as it was sent.
 
-    None: nobody knows how it was sent.
+    None: it is unknown how it was sent.
     """
     context = event["requestContext"]
     path: str = event.get("rawPath") or context["http"]["path"]

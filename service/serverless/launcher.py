@@ -47,10 +47,10 @@ class Launcher:
         since_s = runs.since_success_s(scope, known, self._now_ms() / 1000)
         running = runs.under_way(scope, known)
         if running is not None:
-            self._metrics.tell({"SecondsSinceSuccess": since_s, "JobStarted": 0}, Job=scope.job)
+            self._metrics.write({"SecondsSinceSuccess": since_s, "JobStarted": 0}, Job=scope.job)
             return _report(scope, running.id, running.state, started=False)
         run_id = self._cluster.start(scope, runs.token(scope, known))
-        self._metrics.tell({"SecondsSinceSuccess": since_s, "JobStarted": 1}, Job=scope.job)
+        self._metrics.write({"SecondsSinceSuccess": since_s, "JobStarted": 1}, Job=scope.job)
         return _report(scope, run_id, "SUBMITTED", started=True)
 
     def _changed(self, detail: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Launcher:
         }
         if succeeded:
             numbers["SecondsSinceSuccess"] = 0
-        self._metrics.tell(numbers, Job=job)
+        self._metrics.write(numbers, Job=job)
         return {"job": job, "run": run.id, "state": state, "counted": True}
 
 

@@ -34,7 +34,7 @@ class MetricLog:
         self._now_ms = now_ms
         self._stream = stream
 
-    def tell(self, metrics: Mapping[str, float], **dimensions: str) -> None:
+    def write(self, metrics: Mapping[str, float], **dimensions: str) -> None:
         stream = self._stream or sys.stdout
         stream.write(line(metrics, dimensions, self._now_ms()) + "\n")
         stream.flush()

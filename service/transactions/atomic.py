@@ -14,9 +14,9 @@ from service.groups.offsets import Offsets, Planned
 from service.limits.record_limits import record_bytes
 from service.log.gateway import Gateway
 from service.transactions import state
+from service.transactions.commit import GroupCommit
 from service.transactions.guards import Guard, GuardedAnswer, Unguarded
 from service.transactions.state import Results, Staged
-from service.transactions.transactions import GroupCommit
 from storage import keys
 from storage.cas import Undecided, retry
 from storage.errors import (

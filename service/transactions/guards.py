@@ -122,7 +122,7 @@ class TransactionGuard:
         if txn is None:
             raise InvalidProducerEpoch(
                 f"the transactional id {ref.transactional_id!r} was not used for long and is"
-                " forgotten; POST /v1/producers makes it anew"
+                " forgotten; POST /v1/producers makes it again"
             )
         for ended in txn.ends:
             if (ended.producer_id, ended.epoch) != (ref.producer_id, ref.epoch):

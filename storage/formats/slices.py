@@ -107,7 +107,7 @@ def encode(batches: Iterable[pa.RecordBatch], codec: Codec) -> list[Slice]:
     def encode_second() -> None:
         try:
             second.extend(_encode(batches[middle:], codec))
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it.
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for it.
             second.append(error)
 
     helping = Thread(target=encode_second, name="slices", daemon=True)

@@ -29,7 +29,7 @@ from storage.head import head as heads
 from storage.head import replication
 from storage.head.head import Head, Run
 from storage.lanes.commits import Bases as RunBases
-from storage.lanes.commits import told
+from storage.lanes.commits import reported
 from storage.lanes.lane import Lane, LaneRuntime, Lanes, LaneView
 from storage.lanes.watch import COMMIT_S_MAX
 from storage.stores.dated import DatedConflict
@@ -106,33 +106,43 @@ class AtomicCommits:
     async def _commit(
         self, lanes: Sequence[Lane], parts: list[LaneRuns], plan: Plan
     ) -> Bases | None:
-        doubt: list[LaneView] | None = None
+        """As `commit`, while this call is first in the queues of all `lanes`."""
+        doubt = _Doubt(lanes, parts)
         try:
-            give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
-            views = [await _view(lane, part) for lane, part in zip(lanes, parts, strict=True)]
-            for attempt in count():
-                try:
-                    return await self._try(lanes, views, parts, plan)
-                except DatedConflict as conflict:
-                    pairs = zip(lanes, views, strict=True)
-                    views = [lane.watched.adopted(view, conflict) for lane, view in pairs]
-                except MetadataConflict:
-                    pass  # Raised by `plan` for its own items.
-                except OutcomeUnknown:
-                    doubt = views
-                    views = [await lane.view(0) for lane in lanes]
-                if doubt is not None:
-                    has_landed = await _has_landed(lanes, parts, doubt, views)
-                    if has_landed:
-                        return _bases(parts, [view.head for view in doubt])
-                    if has_landed is False:
-                        doubt = None
-                await self._runtime.next_attempt(attempt, give_up_s)
-            raise AssertionError("attempts end by an error")
-        except RiachoError as error:
-            if doubt is not None and isinstance(error, UnknownTopicOrPartition):
+            return await self._retry_lost_races(lanes, parts, plan, doubt)
+        except UnknownTopicOrPartition as error:
+            if doubt.views is not None:
                 raise OutcomeUnknown(f"{error}; in the others it may have happened") from error
-            raise told(error, is_in_doubt=doubt is not None) from error
+            raise
+        except RiachoError as error:
+            raise reported(error, is_in_doubt=doubt.views is not None) from error
+
+    async def _retry_lost_races(
+        self, lanes: Sequence[Lane], parts: list[LaneRuns], plan: Plan, doubt: "_Doubt"
+    ) -> Bases | None:
+        """Attempt the commit until it is applied or withdrawn, for at most `COMMIT_S_MAX`.
+
+        An attempt fails if another writer changed a head or an item of `plan` first, or if it
+        gets no answer. The runs stay the same; only heads and items are read again.
+        """
+        give_up_s = self._runtime.monotonic_s() + COMMIT_S_MAX
+        views = [await _view(lane, part) for lane, part in zip(lanes, parts, strict=True)]
+        for attempt in count():
+            try:
+                return await self._try(lanes, views, parts, plan)
+            except DatedConflict as conflict:
+                pairs = zip(lanes, views, strict=True)
+                views = [lane.watched.adopted(view, conflict) for lane, view in pairs]
+            except MetadataConflict:
+                pass  # Raised by `plan` for its own items.
+            except OutcomeUnknown:
+                doubt.views = views
+                views = [await lane.view(0) for lane in lanes]
+            applied = await doubt.resolved(views)
+            if applied is not None:
+                return applied
+            await self._runtime.next_attempt(attempt, give_up_s)
+        raise AssertionError("attempts end by an error")
 
     async def _try(
         self,
@@ -194,21 +204,31 @@ async def _view(lane: Lane, part: LaneRuns) -> LaneView:
     return view
 
 
-async def _has_landed(
-    lanes: Sequence[Lane],
-    parts: Sequence[LaneRuns],
-    doubt: Sequence[LaneView],
-    views: Sequence[LaneView],
-) -> bool | None:
-    """Whether `views` include the attempt made on `doubt`; None: it may still be applied.
+@dataclass(slots=True)
+class _Doubt:
+    """The last attempt that was not answered, until heads read later decide it."""
 
-    Any lane that has changed since decides it, because the attempt was conditional on all heads.
-    It need not be the first lane: the attempt may be applied while the heads are read one by one.
-    """
-    for lane, part, old, now in zip(lanes, parts, doubt, views, strict=True):
-        if old.version != now.version:
-            return await lane.commits.landed(old.head, part.runs, now.head)
-    return None
+    lanes: Sequence[Lane]
+    parts: Sequence[LaneRuns]
+    views: Sequence[LaneView] | None = None
+    """The heads that it was conditional on; None: no attempt is in doubt."""
+
+    async def resolved(self, views: Sequence[LaneView]) -> Bases | None:
+        """Return the offsets if `views` include the attempt; it stays in doubt if they may yet.
+
+        Any lane that has changed since decides it, because the attempt was conditional on all
+        heads. It need not be the first lane: the attempt may be applied while the heads are read
+        one by one.
+        """
+        if self.views is None:
+            return None
+        for lane, part, old, now in zip(self.lanes, self.parts, self.views, views, strict=True):
+            if old.version != now.version:
+                if await lane.commits.landed(old.head, part.runs, now.head):
+                    return _bases(self.parts, [view.head for view in self.views])
+                self.views = None
+                return None
+        return None
 
 
 def check_width(lane_count: int, other_ops: int = 0) -> None:

@@ -152,7 +152,7 @@ class HeadCommits:
         try:
             return await self._commit(offers, born_s, doubt)
         except RiachoError as error:
-            raise told(error, is_in_doubt=doubt.unknown is not None) from error
+            raise reported(error, is_in_doubt=doubt.unknown is not None) from error
 
     async def _commit(
         self, offers: Sequence[Offer], born_s: float, doubt: "_Doubt"
@@ -402,7 +402,7 @@ def _has_gap(verdicts: Sequence[Mapping[int, Verdict]]) -> bool:
     )
 
 
-def told(error: RiachoError, *, is_in_doubt: bool) -> RiachoError:
+def reported(error: RiachoError, *, is_in_doubt: bool) -> RiachoError:
     """Return the error to report: `OutcomeUnknown` if an attempt may have been applied."""
     if not is_in_doubt or isinstance(error, (UnknownTopicOrPartition, OutcomeUnknown)):
         return error

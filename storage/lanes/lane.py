@@ -194,7 +194,7 @@ class Lane:
                 return
             except BaseException as error:
                 for ticket in tickets:
-                    _fail(ticket, _told(error))
+                    _fail(ticket, _reported(error))
                 if not isinstance(error, Exception):
                     raise
                 if not isinstance(error, RiachoError):
@@ -283,7 +283,7 @@ def _fail(ticket: Ticket, error: RiachoError) -> None:
         ticket.committed.set_exception(error)
 
 
-def _told(error: BaseException) -> RiachoError:
+def _reported(error: BaseException) -> RiachoError:
     if isinstance(error, RiachoError):
         return error
     return OutcomeUnknown(f"the commit was interrupted: {error!r}")

@@ -55,9 +55,9 @@ class ReplicaNews:
     def _begin(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
-            self._runtime.spawn(self._tell())
+            self._runtime.spawn(self._finish_later())
 
-    async def _tell(self) -> None:
+    async def _finish_later(self) -> None:
         await self._runtime.sleep(self._runtime.news_s)
         self._is_waiting = False
         if not await self._finished() and (self._copies or self._distrusted[0]):

@@ -6,7 +6,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -190,15 +190,7 @@ class WatchedHead:
 
         With a `partition`: when its end or its log start differs, or the head was deleted.
         """
-        waiter = asyncio.get_running_loop().create_future()
-        if not self.watch(waiter, since, partition):
-            return
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await waiter
-        finally:
-            self.unwatch(waiter, partition)
+        await any_changed([(self, since, partition)], timeout_s)
 
     def watch(
         self, waiter: "asyncio.Future[None]", since: LaneView, partition: LanePartition | None
@@ -241,6 +233,22 @@ class WatchedHead:
                     await self.fresh()
         finally:
             self._poller = None
+
+
+async def any_changed(
+    watched: Sequence[tuple[WatchedHead, LaneView, LanePartition | None]],
+    timeout_s: float | None,
+) -> None:
+    """Return when `WatchedHead.changed` would for any of `watched`, or after `timeout_s`."""
+    waiter = asyncio.get_running_loop().create_future()
+    try:
+        if all(head.watch(waiter, since, partition) for head, since, partition in watched):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await waiter
+    finally:
+        for head, _, partition in watched:
+            head.unwatch(waiter, partition)
 
 
 def _has_moved(before: Head, now: Head, partition: LanePartition | None) -> bool:

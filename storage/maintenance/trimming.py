@@ -185,11 +185,11 @@ async def trim(
     key: str,
     plan: Plan,
     transact: Transact | None = None,
-    told: Callable[[list[Trimmed]], None] = lambda _: None,
+    report: Callable[[list[Trimmed]], None] = lambda _: None,
 ) -> Head | None:
     """Follow `plan` to its end, step by step; return the final head, or None if it is deleted.
 
-    `told` is called with the result of each step. `transact` is as for `change_head`. Raises
+    `report` is called with the result of each step. `transact` is as for `change_head`. Raises
     `Contended` if other processes were always faster, and the errors of the plan and the stores.
     """
     overtaken = 0
@@ -210,7 +210,7 @@ async def trim(
                 raise Contended(f"the index of {key} was rewritten all the time; try again")
             continue
         overtaken = 0
-        told(step.done)
+        report(step.done)
 
 
 class _Step:

@@ -262,7 +262,7 @@ class Catalog:
         entries = heads.all_entries(head)
         if all(entry.kind != Kind.TABLE for entry in entries):
             return entries, EVERYWHERE, ()
-        assert self.batches is not None, "whoever rolls must be able to read the table"
+        assert self.batches is not None, "a process that rolls must be able to read the table"
         move = await self.batches.move(head, entries)
         object_id, zones = self._new_id(), head.isr
         if move.pieces:
@@ -309,7 +309,7 @@ class Catalog:
     def _with_member(
         self, members: Members, number: int, ref: IndexRef, writes: list[Write]
     ) -> Members:
-        """Return `members` with `ref` added to a level; a full level is turned into a node."""
+        """Return `members` with `ref` added to a level; a full level becomes a node."""
         refs = (*members.level(number), ref)
         if len(refs) < FANOUT:
             return index.replace_level(members, number, refs)

@@ -138,7 +138,7 @@ class TableBatches:
         found = await self._found({entry.object_id for entry in inside})
         missing = {entry.object_id for entry in inside} - found.keys()
         if missing and await self._is_rolled(head):
-            raise Overtaken("somebody else has rolled the lane")
+            raise Overtaken("another process has rolled the lane")
         bodies = {object_id: _body(item) for object_id, item in found.items()}
         footers = {object_id: _footer(body) for object_id, body in bodies.items()}
         positions: dict[tuple[bytes, int], int] = {}

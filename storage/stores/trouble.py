@@ -42,13 +42,13 @@ class Trouble:
         self.reason = ""
         self._monotonic_s = monotonic_s
         self._logged_s: float | None = None
-        self._is_told = False
+        self._is_logged = False
         """Whether the failure was logged, so that the recovery is logged too."""
 
     def failed(self, reason: str) -> None:
         """Record that a write failed for a reason that an operator has to fix."""
         self.reason = reason
-        self._is_told |= self.mention("written", reason)
+        self._is_logged |= self.mention("written", reason)
 
     def mention(self, what: str, reason: str) -> bool:
         """Log that the store cannot be read or written; return False if it was logged recently."""
@@ -64,8 +64,8 @@ class Trouble:
         if not self.reason:
             return
         self.reason = ""
-        if self._is_told:
-            self._is_told = False
+        if self._is_logged:
+            self._is_logged = False
             log.warning("%s can be written again", self.place)
 
 

@@ -133,13 +133,13 @@ def _two_longest(owners: list[tuple[float, Read]]) -> list[tuple[float, Read]]:
 
 
 def stale_generations_are_refused(group: GroupHistory, _: LogHistory) -> Iterator[str]:
-    first_told: dict[int, tuple[float, int]] = {}
+    first_reported: dict[int, tuple[float, int]] = {}
     for told in group.told:
         known = told.at_s, told.generation
-        first_told[told.generation] = min(known, first_told.get(told.generation, known))
-    generations = sorted(first_told)
+        first_reported[told.generation] = min(known, first_reported.get(told.generation, known))
+    generations = sorted(first_reported)
     # For each generation the earliest time of that and all later generations.
-    earliest = list(accumulate((first_told[g] for g in reversed(generations)), min))[::-1]
+    earliest = list(accumulate((first_reported[g] for g in reversed(generations)), min))[::-1]
     calls: list[Delivered | Committing] = [*group.delivered, *group.commits]
     for call in calls:
         if isinstance(call, Committing) and not call.acked:

@@ -93,7 +93,7 @@ def acked_records_are_at_their_offset(history: LogHistory) -> Iterator[str]:
 def one_offset_one_value(history: LogHistory) -> Iterator[str]:
     """All reads and acknowledgements of an offset agree, also if it was deleted later."""
     known: dict[tuple[Partition, int], tuple[Value, str]] = {}
-    for partition, offset, value, words in everything_told(history):
+    for partition, offset, value, words in everything_reported(history):
         before, by = known.setdefault((partition, offset), (value, words))
         if before != value:
             yield f"{partition}/{offset} is {before!r} ({by}) and {value!r} ({words})"
@@ -125,7 +125,7 @@ def offsets_are_dense(history: LogHistory) -> Iterator[str]:
 
 def nothing_appears_twice(history: LogHistory) -> Iterator[str]:
     seen: dict[Value, tuple[Partition, int]] = {}
-    for partition, offset, value, _ in everything_told(history):
+    for partition, offset, value, _ in everything_reported(history):
         first = seen.setdefault(value, (partition, offset))
         if first != (partition, offset):
             yield f"{value!r} is at {first} and at {(partition, offset)}"
@@ -163,7 +163,7 @@ def nothing_is_read_before_it_was_sent(history: LogHistory) -> Iterator[str]:
 def a_producers_order_holds(history: LogHistory) -> Iterator[str]:
     """Order holds within a call, and after all acked calls. Calls given up may be written later."""
     places: dict[tuple[Partition, Value], int] = {}
-    for partition, offset, value, _ in everything_told(history):
+    for partition, offset, value, _ in everything_reported(history):
         places.setdefault((partition, value), offset)
     acked: dict[tuple[int, Partition], tuple[int, Value]] = {}
     for call in history.produced:
@@ -184,7 +184,7 @@ def a_producers_order_holds(history: LogHistory) -> Iterator[str]:
 def appends_keep_the_order_of_time(history: LogHistory) -> Iterator[str]:
     """A call that began after another one was acked comes after it."""
     places: dict[tuple[Partition, Value], int] = {}
-    for partition, offset, value, _ in everything_told(history):
+    for partition, offset, value, _ in everything_reported(history):
         places.setdefault((partition, value), offset)
     by_partition: dict[Partition, list[tuple[int, Value, Produced]]] = defaultdict(list)
     for call in history.produced:
@@ -289,7 +289,7 @@ def everything_read(history: LogHistory) -> Iterator[tuple[Partition, int, Value
             yield fetch.partition, offset, value
 
 
-def everything_told(history: LogHistory) -> Iterator[tuple[Partition, int, Value, str]]:
+def everything_reported(history: LogHistory) -> Iterator[tuple[Partition, int, Value, str]]:
     """Yield every place of a value that a client saw, and how it saw it."""
     for partition, records in history.final.items():
         for offset, value in records:

@@ -60,7 +60,7 @@ class Spread(httpx.AsyncBaseTransport):
         await self._wire.aclose()
 
 
-def copy_until_told(job: Job) -> int:
+def copy_until_stopped(job: Job) -> int:
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     chance = random.Random(job.seed)
@@ -118,4 +118,4 @@ def say(what: str, count: int = 1) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(copy_until_told(Job(**json.loads(sys.argv[1]))))
+    sys.exit(copy_until_stopped(Job(**json.loads(sys.argv[1]))))

@@ -100,7 +100,7 @@ def test_a_topic_by_default_has_one_partition_and_kafkas_configuration(api: Api)
     assert topic["config"]["lane.partitions"] == "64"
 
 
-def test_the_second_of_two_creations_is_told_so(api: Api) -> None:
+def test_the_second_of_two_creations_is_refused(api: Api) -> None:
     topic = api.topic()
     again = api.http.post("/v1/topics", json={"name": topic})
 
@@ -122,7 +122,7 @@ def test_of_many_creations_at_once_one_wins(api: Api) -> None:
     api.produce("raced", [{"value": "it works"}], partition=2)
 
 
-def test_a_topic_made_anew_under_an_old_name_is_empty(api: Api) -> None:
+def test_a_topic_recreated_under_an_old_name_is_empty(api: Api) -> None:
     topic = api.topic()
     api.produce(topic, [{"value": "old"}])
     api.http.delete(f"/v1/topics/{topic}")
@@ -181,7 +181,7 @@ def test_partitions_tell_where_they_begin_end_and_live(api: Api) -> None:
     assert full["size_bytes"] > 0
 
 
-def test_a_hundred_partitions_in_several_lanes_are_told_apart(api: Api) -> None:
+def test_a_hundred_partitions_in_several_lanes_are_kept_apart(api: Api) -> None:
     topic = api.topic(partitions=100, config={"lane.partitions": 16})
     results = api.produce(topic, [{"value": str(p), "partition": p} for p in range(100)])
 
@@ -229,7 +229,7 @@ def test_a_topic_may_stamp_records_itself(api: Api) -> None:
     assert record["timestamp"] > 1_600_000_000_000
 
 
-def test_null_and_empty_and_missing_are_told_apart(api: Api) -> None:
+def test_null_and_empty_and_missing_differ(api: Api) -> None:
     topic = api.topic()
     api.produce(
         topic,

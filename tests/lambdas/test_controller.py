@@ -72,7 +72,7 @@ def api(frozen: Frozen) -> Iterator[Api]:
         yield api
 
 
-def test_members_and_transactions_that_nobody_meets_end(frozen: Frozen, api: Api) -> None:
+def test_members_and_transactions_that_no_call_meets_end(frozen: Frozen, api: Api) -> None:
     topic = api.topic()
     api.http.post("/v1/groups/g/members", json={"topics": [topic]})
     api.http.post("/v1/transactions", json={"transactional_id": "t", "timeout_ms": 30_000})

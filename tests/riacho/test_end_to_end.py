@@ -224,7 +224,7 @@ def test_a_consumer_rides_out_a_restart(tmp_path: Path) -> None:
                 assert [record.text() for record in consumer.poll(10_000)] == ["after"]
 
 
-def test_an_unreachable_gateway_is_told_in_time() -> None:
+def test_an_unreachable_gateway_is_reported_in_time() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with Admin(url) as admin, pytest.raises(GatewayUnreachable, match="no connection"):
         admin.list_topics()

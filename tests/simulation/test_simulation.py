@@ -85,7 +85,7 @@ def test_a_run_that_breaks_off_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
     assert "break_off" in result.shown_by
 
 
-def test_a_fault_is_told_with_its_seed_and_the_smallest_history() -> None:
+def test_a_fault_is_reported_with_its_seed_and_the_smallest_history() -> None:
     simulation = run(9)
     lost = next(call for call in simulation.history.produced if call.base is not None)
     log = simulation.history.final[lost.partition]

@@ -41,7 +41,7 @@ def test_the_heads_of_a_topic_are_one_collection_ordered_by_lane() -> None:
     assert collection_of(keys.topic("t")) == ("topic", "t")
 
 
-def test_keys_are_told_apart() -> None:
+def test_different_keys_differ() -> None:
     name = HEX
     ours = {
         keys.hot_segment(ID): "hot",

@@ -64,7 +64,7 @@ def seen(api: Api) -> set[int]:
 @pytest.mark.parametrize("env", [{}, AS_OBJECTS], ids=["table", "objects"])
 @pytest.mark.parametrize("whose", ["gateway", "sweep"])
 @SHIFTS
-def test_a_sweep_takes_nothing_that_is_needed_whoever_has_the_wrong_clock(
+def test_a_sweep_takes_nothing_that_is_needed_whichever_clock_is_wrong(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     shim: Path,

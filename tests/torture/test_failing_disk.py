@@ -89,7 +89,7 @@ def test_a_flush_that_fails_and_loses_what_it_should_flush_takes_nothing_acknowl
 @SEEDS
 @pytest.mark.parametrize("env", some([{}, AS_OBJECTS], AS_OBJECTS), ids=name_of)
 @pytest.mark.parametrize(("call", "error"), some(FAULTS, FAULTS[-1]))
-def test_calls_that_fail_are_told_and_forgotten(
+def test_calls_that_fail_are_reported_and_forgotten(
     tmp_path: Path, shim: Path, call: Call, error: int, env: dict[str, str], seed: int
 ) -> None:
     disk = Disk(tmp_path, shim)

@@ -130,7 +130,7 @@ def test_a_gateway_that_dies_on_a_full_disk_has_lost_nothing(
 
 
 @BOTH
-def test_a_full_disk_is_told_to_operators(
+def test_a_full_disk_is_reported_to_operators(
     tmp_path: Path, small_disk: Path, env: dict[str, str]
 ) -> None:
     with (
@@ -177,7 +177,7 @@ def test_no_descriptors_left_refuses_and_recovers(tmp_path: Path) -> None:
 
 
 @only_proof
-def test_no_descriptors_left_is_told_to_operators(tmp_path: Path) -> None:
+def test_no_descriptors_left_is_reported_to_operators(tmp_path: Path) -> None:
     with (
         deployment(tmp_path, AS_OBJECTS).start() as gateway,
         httpx.Client(base_url=gateway.url, timeout=TIMEOUT_S) as client,

@@ -96,7 +96,7 @@ def watch_health(url: str, pipe: Connection) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_bombs_are_refused_and_health_is_told_meanwhile(tmp_path: Path) -> None:
+def test_bombs_are_refused_and_health_is_reported_meanwhile(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     with deployment(tmp_path).start() as gateway, Api(gateway.url) as api:
         topic = api.topic()

@@ -130,7 +130,7 @@ def check_reads_go_on(ledger: Ledger, gateway: GatewayProcess) -> None:
         assert [record["value"] for record in page["records"]] == [value]
 
 
-def test_a_lock_that_is_held_is_told_in_time(tmp_path: Path) -> None:
+def test_a_lock_that_is_held_is_reported_in_time(tmp_path: Path) -> None:
     with deployment(tmp_path).start() as gateway, Api(gateway.url) as api:
         topic = api.topic(4)
 

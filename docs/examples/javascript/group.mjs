@@ -27,21 +27,21 @@ const owned = () => [...positions.values()].map(({ topic, partition }) => ({ top
 
 // Drop partitions that are no longer assigned to us; the next call omits them from `owned`, and then
 // the new owner gets them. A new one has no position yet: the gateway begins at the committed offset.
-function adopt(told) {
-  generation = told.generation;
-  const assigned = new Set(told.assignment.map(name));
+function adopt(reply) {
+  generation = reply.generation;
+  const assigned = new Set(reply.assignment.map(name));
   for (const key of positions.keys()) if (!assigned.has(key)) positions.delete(key);
 }
 
 async function join() {
-  const told = await call("POST", `${group}/members`, {
+  const reply = await call("POST", `${group}/members`, {
     topics: ["payments"],
     session_timeout_ms,
     client_id: "group.mjs",
   });
-  member = told.member_id;
+  member = reply.member_id;
   positions = new Map();
-  adopt(told);
+  adopt(reply);
 }
 
 const beat = () => call("POST", `${group}/members/${member}/heartbeat`, { generation, owned: owned() });
@@ -54,18 +54,18 @@ async function commit(offsets) {
     if (error.code !== "ILLEGAL_GENERATION") throw error;
     // The group has changed meanwhile. What it wants back from us is still ours to commit, in the
     // new generation, as long as we say that we own it.
-    const told = await beat();
-    const ours = new Set([...told.assignment, ...told.revoke].map(name));
-    generation = told.generation;
+    const reply = await beat();
+    const ours = new Set([...reply.assignment, ...reply.revoke].map(name));
+    generation = reply.generation;
     await commit(offsets.filter((each) => ours.has(name(each))));
-    adopt(told);
+    adopt(reply);
   }
 }
 
 async function step() {
   // One call to keep the session, get the assignment, and fetch. Work that takes longer than the
   // session would need heartbeats beside it.
-  const told = await call("POST", `${group}/members/${member}/poll`, {
+  const reply = await call("POST", `${group}/members/${member}/poll`, {
     generation,
     owned: owned(),
     positions: [...positions.values()],
@@ -73,9 +73,9 @@ async function step() {
     max_wait_ms: 500,
     value_format: "json",
   });
-  adopt(told);
+  adopt(reply);
   const done = [];
-  for (const { topic, partition, records, next_offset, error } of told.partitions) {
+  for (const { topic, partition, records, next_offset, error } of reply.partitions) {
     if (error) throw Object.assign(new Error(error.detail), error);
     for (const { offset, key, value } of records) {
       console.log(partition, offset, key, JSON.stringify(value));

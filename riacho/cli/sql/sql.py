@@ -283,7 +283,7 @@ def _keep_answering(topics: "TopicViews", query: str, running: Running, quiet: b
         every=running.every,
     )
 
-    def tell(batch_id: int, rows: int) -> None:
+    def report(batch_id: int, rows: int) -> None:
         if not quiet:
             note(f"batch {batch_id}: {rows} records read")
 
@@ -294,7 +294,7 @@ def _keep_answering(topics: "TopicViews", query: str, running: Running, quiet: b
             raise _wrong(error) from None
         if not quiet:
             note(f"query {running.name!r} runs; it is remembered in {running.checkpoint}")
-        sql_stream.follow(started, stop, tell)
+        sql_stream.follow(started, stop, report)
         if not quiet:
             note("stopped" if stop.is_set() else "done")
 

@@ -126,18 +126,18 @@ def _start_updating(writer: Any, wanted: Continuous) -> "StreamingQuery":
 
 
 def follow(
-    query: "StreamingQuery", stop: threading.Event, tell: Callable[[int, int], None]
+    query: "StreamingQuery", stop: threading.Event, report: Callable[[int, int], None]
 ) -> None:
     """Return when the query has ended, or when `stop` is set, after it has been stopped.
 
-    `tell` is called with the id and the rows of every micro-batch that had some. Raises
+    `report` is called with the id and the rows of every micro-batch that had some. Raises
     `QueryFailed`.
     """
     last = -1
     try:
         while not stop.is_set() and not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
-            last = _told(query, last, tell)
-        _told(query, last, tell)
+            last = _report_new_batches(query, last, report)
+        _report_new_batches(query, last, report)
     except PySparkException as error:
         if not stop.is_set():
             raise new_error(QueryFailed, explained(error)) from None
@@ -145,11 +145,13 @@ def follow(
         query.stop()
 
 
-def _told(query: "StreamingQuery", last: int, tell: Callable[[int, int], None]) -> int:
+def _report_new_batches(
+    query: "StreamingQuery", last: int, report: Callable[[int, int], None]
+) -> int:
     for progress in query.recentProgress:
         batch_id, rows = int(progress["batchId"]), int(progress["numInputRows"])
         if batch_id > last:
             last = batch_id
             if rows:
-                tell(batch_id, rows)
+                report(batch_id, rows)
     return last

@@ -1,6 +1,6 @@
 """Types of the values in requests and answers, as the OpenAPI document shows them.
 
-Bounds (`ge`, `le`) are also checked by whoever decodes such a value. What is in `extra_json_schema`
+Bounds (`ge`, `le`) are also checked when such a value is decoded. What is in `extra_json_schema`
 is only shown: the code that uses the value checks it, with an error that says more.
 """
 

@@ -82,8 +82,8 @@ class SparkRunner:
         if not payloads:
             return
         rows: Rows = SimpleQueue()
-        told = self._context.accumulator([], _Told(rows))
-        work = partial(_tasks, self._shipped, function, told)
+        reported = self._context.accumulator([], _ReportedRows(rows))
+        work = partial(_tasks, self._shipped, function, reported)
         dealt, count = self._dealt(payloads)
         rdd = self._context.parallelize(dealt, count).mapPartitions(work)
         yield from self._job(rdd.collect, rows)
@@ -194,14 +194,14 @@ def _gist(text: str) -> str:
     return (raised or lines or ["it did not say why"])[0][:500]
 
 
-class _Told(AccumulatorParam[list[Row]]):
+class _ReportedRows(AccumulatorParam[list[Row]]):
     """Collects rows in a worker; in the driver, puts them into the queue."""
 
     def __init__(self, rows: "Rows | None" = None) -> None:
         self._rows = rows
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        return _Told, ()
+        return _ReportedRows, ()
 
     def zero(self, value: list[Row]) -> list[Row]:
         return []
@@ -250,17 +250,17 @@ def _errors_travel() -> Iterator[None]:
 def _packed(error: RiachoError) -> str:
     try:
         pickle.loads(packed := pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - Not every error can be made anew from its arguments.
+    except Exception:  # noqa: BLE001 - Not every error can be made again from its arguments.
         packed = pickle.dumps(failed(error))
     return base64.b64encode(packed).decode()
 
 
-def _tasks(shipped: Shipped, function: Task, told: Any, rows: Iterable[Row]) -> Iterator[Row]:
+def _tasks(shipped: Shipped, function: Task, reported: Any, rows: Iterable[Row]) -> Iterator[Row]:
     worker = _worker(shipped)
     for index, payload in rows:
         with _errors_travel():
             result = worker.submit(partial(_call, function, payload)).result()
-        told.add([(index, result)])
+        reported.add([(index, result)])
         yield index, result
 
 

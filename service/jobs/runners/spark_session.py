@@ -172,10 +172,10 @@ def check_java() -> None:
     found = str(java) if java is not None else shutil.which("java")
     if found is None:
         raise NotSupported(f"Spark needs Java, and there is none; {_INSTALL}")
-    told = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)', told.stderr + told.stdout)
-    if told.returncode or (version is not None and int(version[1]) < JAVA_MIN):
-        text = " ".join((told.stderr or told.stdout).split())
+    reply = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', reply.stderr + reply.stdout)
+    if reply.returncode or (version is not None and int(version[1]) < JAVA_MIN):
+        text = " ".join((reply.stderr or reply.stdout).split())
         raise NotSupported(f"Spark cannot use {found} ({text}); {_INSTALL}")
 
 

@@ -86,7 +86,7 @@ async def sweep(
     """
     removed = Count()
 
-    def told(objects: int, size_bytes: int) -> None:
+    def count_removed(objects: int, size_bytes: int) -> None:
         removed.add(objects, size_bytes)
         work.meter.done(objects, f"{removed.objects} objects removed, {size(removed.size_bytes)}")
 
@@ -95,7 +95,7 @@ async def sweep(
         limit=limit,
         is_unsafe=is_unsafe,
         clocks_differ_ms=0 if is_unsafe else CLOCKS_DIFFER_MS,
-        removed=told,
+        removed=count_removed,
     )
     job = Sweep(work.stores, work.held, options)
     if spark or (spark is None and is_submitted()):
@@ -194,7 +194,7 @@ class Sweep:
         await self._held.check()
         lease = await leases.current(self._stores.metadata, NAME)
         if lease is None:
-            raise LeaseLost(f"nobody holds the lease {NAME!r}")
+            raise LeaseLost(f"no process holds the lease {NAME!r}")
         return Removal(
             holder=lease.holder,
             epoch=lease.epoch,
@@ -216,7 +216,7 @@ class Sweep:
         if age_ms < SAFE_AGE_MS_MIN and not self._options.is_unsafe:
             raise Unsafe(
                 f"objects of the last {SAFE_AGE_MS_MIN // 60_000} minutes may be about to be"
-                " committed; --unsafe sweeps younger ones, and is right only if nobody writes"
+                " committed; --unsafe sweeps younger ones, and is right only if no process writes"
             )
         if not await self._stores.metadata.list(keys.TOPICS, limit=1):
             await self._check_heads()

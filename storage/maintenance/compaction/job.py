@@ -195,10 +195,10 @@ class _Job:
                     number = lane.number_of(partition)
                     self._failed(lane.topic, number, f"{error.code}: {error}")
             else:
-                self._tell(gathering, swapped.applied, swapped.overtaken)
+                self._record(gathering, swapped.applied, swapped.overtaken)
         self.progress.swapped(len(lane.rewrites))
 
-    def _tell(
+    def _record(
         self,
         gathering: Gathering,
         applied: frozenset[LanePartition],
@@ -207,5 +207,5 @@ class _Job:
         lane = gathering.lane
         self.summary.compacted += [gathering.compacted(p) for p in sorted(applied)]
         for partition in sorted(overtaken):
-            reason = "overtaken: somebody else compacted it meanwhile"
+            reason = "overtaken: another process compacted it meanwhile"
             self._skipped(lane.topic, lane.number_of(partition), reason)

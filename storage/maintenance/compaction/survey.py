@@ -47,7 +47,7 @@ class LanePlan:
         return sum(len(each.hot) for each in self.rewrites)
 
 
-Told = Callable[[Topic, PartitionNumber, str], None]
+ReportPartition = Callable[[Topic, PartitionNumber, str], None]
 """Called with a partition of a topic, and why it is not compacted."""
 
 
@@ -55,8 +55,8 @@ Told = Callable[[Topic, PartitionNumber, str], None]
 class Surveyor:
     swapper: Swapper
     options: CompactionOptions
-    skipped: Told
-    failed: Told
+    skipped: ReportPartition
+    failed: ReportPartition
     rolls: bool = True
     """Whether to roll inline runs of lanes that are due; False: nothing is written."""
 

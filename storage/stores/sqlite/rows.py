@@ -172,9 +172,9 @@ def every_row(path: Path, busy_s: float) -> Generator[list[Scanned], None, None]
     try:
         db.text_factory = bytes  # A damaged key may not be text any more.
         db.execute("BEGIN")
-        [told] = db.execute("PRAGMA quick_check(1)").fetchone()
-        if told != b"ok":
-            raise MetadataDamaged(f"{path}: {_text(told)}; {REMEDY}")
+        [verdict] = db.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != b"ok":
+            raise MetadataDamaged(f"{path}: {_text(verdict)}; {REMEDY}")
         before: tuple[bytes, bytes] | None = None
         rows = db.execute("SELECT collection, rest, value, version, crc FROM item NOT INDEXED")
         while some := rows.fetchmany(_ROWS_AT_ONCE):

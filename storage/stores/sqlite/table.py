@@ -66,7 +66,7 @@ _BUSY_DELAY_MAX_S: Final = 0.02
 LOCKED_S_MIN: Final = 0.25
 """Minimum wait of a transaction for the lock, however long others have waited before it."""
 
-_LOCKED_ANEW_S: Final = 1.0
+_LOCK_COUNT_RESET_S: Final = 1.0
 """After this time without an attempt, another process may hold the lock: restart the count."""
 
 Outcome: TypeAlias = Mapping[str, str] | Exception
@@ -266,12 +266,12 @@ class _Writer(Thread):
 
     def _failed(self, error: Exception) -> Exception:
         """Return what to raise to the caller whose transaction failed with `error`."""
-        told = error
+        raised = error
         if isinstance(error, (sqlite3.Error, OSError)):
-            told = failure(self._path, error)
-        if isinstance(told, DiskFailing | StoreLocked) or is_malformed(error):
-            self._trouble.failed(str(told))
-        return told
+            raised = failure(self._path, error)
+        if isinstance(raised, DiskFailing | StoreLocked) or is_malformed(error):
+            self._trouble.failed(str(raised))
+        return raised
 
     def _choose_flush(self, group: Sequence[_Waiting]) -> None:
         """Set whether the next commit waits for the disk. Only between transactions."""
@@ -281,7 +281,7 @@ class _Writer(Thread):
             self._flushes = flushes
 
     def _begin(self) -> None:
-        # SQLite's own wait is turned off: it sleeps up to 100 ms at a time, while the commit it
+        # SQLite's own wait is disabled: it sleeps up to 100 ms at a time, while the commit it
         # waits for takes half a millisecond.
         began_s, delay_s = time.monotonic(), _BUSY_DELAY_MIN_S
         while True:
@@ -303,7 +303,7 @@ class _Writer(Thread):
         the queues of lanes, have waited as well.
         """
         now_s = time.monotonic()
-        if now_s - self._refused_s > _LOCKED_ANEW_S:
+        if now_s - self._refused_s > _LOCK_COUNT_RESET_S:
             self._locked_s = now_s
         self._refused_s = now_s
         least_s = min(LOCKED_S_MIN, self._busy_s)

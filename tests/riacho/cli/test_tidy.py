@@ -139,7 +139,7 @@ def test_a_deleted_topic_is_swept_in_steps(gateway: GatewayProcess, tmp_path: Pa
     assert values(gateway, "other") == ["stays"]
 
 
-def test_what_cannot_be_is_told(tmp_path: Path) -> None:
+def test_impossible_options_are_refused(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     assert b"no topic" in riacho("sweep", *data, code=1).stderr
     assert b"--min-age" in riacho("sweep", *data, "--min-age", "1 fortnight", code=2).stderr

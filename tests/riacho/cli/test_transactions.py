@@ -54,7 +54,7 @@ def test_a_transaction_is_listed_described_and_aborted(gateway: GatewayProcess, 
     assert "state             aborted" in fields
 
 
-def test_what_cannot_be_aborted_is_told(gateway: GatewayProcess, topic: str) -> None:
+def test_what_cannot_be_aborted_is_reported(gateway: GatewayProcess, topic: str) -> None:
     begun = begin(gateway, topic, "done")
     httpx.post(f"{gateway.url}/v1/transactions/{begun}/commit", json={}).raise_for_status()
 

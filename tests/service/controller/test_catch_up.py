@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from service.clock import real_world
-from service.controller.catch_up import TOLD_S
+from service.controller.catch_up import PROGRESS_LOG_S
 from service.controller.leading import while_leading
 from service.controller.live_gateways import LiveGateways
 from service.log.delete_records import delete_records
@@ -257,7 +257,7 @@ async def test_the_reason_why_a_zone_cannot_catch_up_is_reported(
         zones.health["b"].failed("no route to host", asyncio.get_running_loop().time())
 
     with caplog.at_level(logging.INFO, "riacho.controller"):
-        for _ in range(int(TOLD_S / INTERVAL_S) + 1):
+        for _ in range(int(PROGRESS_LOG_S / INTERVAL_S) + 1):
             await registry.beat()
             await deployment.tick(controller)
 

@@ -85,7 +85,7 @@ async def test_a_group_needs_a_name_that_can_be_a_key() -> None:
         await gateway.offsets.read("a/b")
 
 
-async def test_a_partition_that_is_not_there_is_told_first() -> None:
+async def test_a_partition_that_is_not_there_is_reported_first() -> None:
     gateway = await with_topic(Cluster(), 4)
     with pytest.raises(UnknownTopicOrPartition):
         await commit(gateway, at(-1, 4))

@@ -356,7 +356,7 @@ async def test_stores_that_never_answer_are_given_up_on() -> None:
         await join(gateway)
 
 
-async def test_a_member_removed_during_its_beat_is_told_so() -> None:
+async def test_a_member_removed_during_its_beat_gets_unknown_member() -> None:
     cluster = Cluster()
     gateway, elsewhere = await with_topic(cluster), cluster.gateway()
     beat = await join(gateway)
@@ -406,7 +406,7 @@ async def test_a_group_needs_a_name_that_can_be_a_key(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "a/b", "x" * 5000])
-async def test_a_member_nobody_knows_is_told_to_join(name: str) -> None:
+async def test_an_unknown_member_must_join(name: str) -> None:
     gateway = await with_topic(Cluster())
     await join(gateway)
     for call in (

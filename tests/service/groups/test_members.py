@@ -167,7 +167,7 @@ def removing(elsewhere: Gateway, beat: Beat) -> Callable[[], Awaitable[None]]:
 
 
 @pytest.mark.parametrize("is_beat_lost", [True, False])
-async def test_who_is_removed_while_it_beats_is_told_so(is_beat_lost: bool) -> None:
+async def test_a_member_removed_while_it_beats_gets_unknown_member(is_beat_lost: bool) -> None:
     cluster = Cluster()
     gateway, elsewhere = await with_topic(cluster), cluster.gateway()
     old = await join(gateway)
@@ -181,7 +181,7 @@ async def test_who_is_removed_while_it_beats_is_told_so(is_beat_lost: bool) -> N
         await follow(gateway, old)
 
 
-async def test_who_is_removed_just_before_it_beats_is_told_so() -> None:
+async def test_a_member_removed_just_before_it_beats_gets_unknown_member() -> None:
     cluster = Cluster()
     gateway, elsewhere = await with_topic(cluster), cluster.gateway()
     beat = await join(gateway)

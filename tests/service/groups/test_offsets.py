@@ -150,7 +150,7 @@ async def rebalanced(gateway: Gateway) -> None:
     await joined(gateway)
 
 
-async def test_when_nobody_can_tell_the_outcome_is_unknown() -> None:
+async def test_an_outcome_that_cannot_be_read_is_unknown() -> None:
     cluster = Cluster()
     gateway, elsewhere = await with_topic(cluster), cluster.gateway()
     beat = await joined(gateway)
@@ -205,7 +205,7 @@ async def test_what_may_have_been_written_is_never_called_unwritten() -> None:
     assert await offsets(gateway) == {("t", 0): 5}
 
 
-async def test_a_topic_made_anew_begins_anew() -> None:
+async def test_a_recreated_topic_has_no_offsets() -> None:
     cluster = Cluster()
     gateway = await with_topic(cluster)
     await commit(gateway, at(5), at(6, 1))

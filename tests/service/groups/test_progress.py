@@ -31,7 +31,7 @@ async def write(process: Process, *ages_ms: int) -> None:
     await process.atomic.write([records], batch.nbytes, None, Unguarded())
 
 
-async def test_every_partition_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_partition_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LOOKUPS_AT_ONCE", 2)
     process = await with_topic(Cluster(), 5)
     await commit(process, 0, *range(5))

@@ -145,7 +145,7 @@ class Groups(RuleBasedStateMachine):
         self.run(self.gateways[gateway].coordinator.tick())
 
     @rule(gateway=GATEWAYS)
-    def a_gateway_starts_anew(self, gateway: int) -> None:
+    def a_gateway_restarts(self, gateway: int) -> None:
         self.gateways[gateway] = self.cluster.gateway(self.gateways[gateway].skew_ms)
 
     @rule(faults=st.lists(st.sampled_from(["refused", "request lost", "reply lost"]), max_size=3))

@@ -42,7 +42,7 @@ def test_silence_adds_up_to_the_end() -> None:
     assert ends == [[]] * 5 + [["m"]] * 3
 
 
-def test_a_beat_begins_anew() -> None:
+def test_a_beat_restarts_the_session() -> None:
     group = group_with("m")
     watch = Watch(idle={"m": ("v1", SESSION_MS - 1)})
     watch, over = sessions.look(watch, group, {"m": "v2"}, INTERVAL_MS, 0)

@@ -17,7 +17,7 @@ from tests.storage.helpers.worlds import Clock, HandClock, new_metadata
 pytestmark = pytest.mark.anyio
 
 
-async def test_who_finds_a_job_alive_is_told_whose_it_is() -> None:
+async def test_finding_a_job_alive_names_its_holder() -> None:
     metadata, clock = new_metadata(), HandClock()
 
     async def second() -> None:
@@ -64,7 +64,7 @@ async def test_a_job_that_died_is_replaced_without_being_told_to_wait() -> None:
     assert 1030 <= clock.now_s < 1040
 
 
-async def test_who_waits_for_a_job_that_goes_on_is_told_when_the_time_is_over() -> None:
+async def test_waiting_for_a_job_that_goes_on_ends_with_an_error_when_the_time_is_over() -> None:
     metadata, clock = new_metadata(), HandClock()
 
     async def second() -> None:

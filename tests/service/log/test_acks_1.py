@@ -70,7 +70,7 @@ async def test_it_comes_back_with_its_zone_and_then_everybody_gets_it() -> None:
     await gateway.aclose()
 
 
-async def test_it_is_lost_if_its_zone_has_lost_it_and_that_is_told() -> None:
+async def test_it_is_lost_if_its_zone_has_lost_it_and_that_is_reported() -> None:
     deployment = Replicated()
     topic, gateway = await with_lost_record(deployment)
     controller = deployment.controller(controller_scan_s=1)

@@ -511,7 +511,7 @@ async def test_large_flushes_are_encoded_off_the_loop_and_read_back_from_the_cac
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_under_random_faults_everyone_is_told_the_truth(seed: int) -> None:
+async def test_under_random_faults_every_outcome_is_reported_truly(seed: int) -> None:
     chance = random.Random(seed)
     table = FaultyMetadata(new_metadata())
     stage = Stage(batch_bytes_max=30, flights_max=3, metadata=table, seed=seed)

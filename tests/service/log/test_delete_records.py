@@ -89,7 +89,7 @@ async def test_several_partitions_go_together() -> None:
         assert [info["log_start_offset"] for info in infos] == [2, 0, 1]
 
 
-async def test_what_cannot_be_asked_is_told() -> None:
+async def test_impossible_questions_are_refused() -> None:
     async with running() as [api]:
         await api.topic()
         await api.produce(0, "a")

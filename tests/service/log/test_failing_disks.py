@@ -144,7 +144,7 @@ async def test_a_disk_that_refuses_for_another_reason_makes_nobody_unready(tmp_p
         assert await gateway.ready() == (200, "")
 
 
-async def test_files_that_may_not_be_so_large_are_told(tmp_path: Path) -> None:
+async def test_files_that_may_not_be_so_large_are_reported(tmp_path: Path) -> None:
     disk = DirectoryObjects(tmp_path)
     with limited(resource.RLIMIT_FSIZE, 1000), pytest.raises(DiskFailing, match="ulimit -f"):
         await disk.put("0/hot/x", [bytes(10_000)])

@@ -190,7 +190,7 @@ async def test_readers_of_another_gateway_share_each_read() -> None:
     assert cloud.objects.calls["get_ranges"] == 1
 
 
-async def test_damage_and_loss_are_told_apart() -> None:
+async def test_damage_and_loss_are_reported_apart() -> None:
     cloud = Cloud()
     writer = cloud.gateway()
     await writer.topics.create("t")
@@ -358,7 +358,7 @@ async def test_a_fetch_that_waited_long_enough_comes_back_with_what_there_is() -
     assert values_of(result) == [b"a"]
 
 
-async def test_whoever_waits_is_answered_when_the_gateway_drains() -> None:
+async def test_waiting_readers_are_answered_when_the_gateway_drains() -> None:
     gateway = Cloud().gateway(HandClock())
     await gateway.topics.create("t")
     waiting = [asyncio.create_task(fetch(gateway, 0, LONG)) for _ in range(3)]
@@ -429,7 +429,7 @@ async def test_a_topic_deleted_elsewhere_is_unknown_here_and_forgotten() -> None
         await fetch(ours, 0)
 
 
-async def test_a_topic_made_anew_elsewhere_is_written_and_read_at_once() -> None:
+async def test_a_topic_recreated_elsewhere_is_written_and_read_at_once() -> None:
     cloud = Cloud()
     ours, theirs = cloud.gateway(), cloud.gateway()
     await ours.topics.create("t")
@@ -478,7 +478,7 @@ async def test_widening_keeps_the_order_of_what_is_in_the_air() -> None:
     assert [await first, await second, await elsewhere] == [1, 2, 0]
 
 
-async def test_who_waits_on_a_topic_that_is_deleted_is_told() -> None:
+async def test_a_reader_that_waits_on_a_deleted_topic_gets_an_error() -> None:
     cloud, clock = Cloud(), HandClock()
     ours, theirs = cloud.gateway(clock), cloud.gateway()
     await ours.topics.create("t")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from service.log.lane_buffers import NO_CLAIMS
 from service.log.numbering import (
-    NOBODY,
+    NO_SENDER,
     Numbered,
     SenderHeaders,
     Sequence,
@@ -26,8 +26,8 @@ SEQUENCE, TRANSACTION = "riacho-sequence", "riacho-transaction"
 WHO = {ID: "4012", EPOCH: "3"}
 
 
-def test_without_headers_it_is_nobody() -> None:
-    assert parse_sender({"content-type": "application/json"}) is NOBODY
+def test_without_headers_there_is_no_sender() -> None:
+    assert parse_sender({"content-type": "application/json"}) is NO_SENDER
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ async def test_a_commit_between_the_look_and_the_wait_is_not_missed() -> None:
     unmoved.cancel()
 
 
-async def test_a_log_start_that_moves_past_a_waiting_reader_is_told() -> None:
+async def test_a_log_start_that_moves_past_a_waiting_reader_is_reported() -> None:
     scene = await new_scene()
     await produce(scene.gateway, b"a", b"b")
     waiting = [scene.waits(0, wait=Wait(min_bytes=10**9, max_wait_s=3600)) for _ in range(CROWD)]
@@ -232,7 +232,7 @@ async def test_a_log_start_that_moves_past_a_waiting_reader_is_told() -> None:
             await task
 
 
-async def test_readers_of_a_topic_that_is_deleted_are_told() -> None:
+async def test_readers_of_a_deleted_topic_get_an_error() -> None:
     scene = await new_scene()
     waiting = [scene.waits(partition=p % 4) for p in range(CROWD)]
     await scene.settle()

@@ -11,8 +11,8 @@ from service.transactions.guards import Unguarded
 from service.transactions.ids import ProducerIds
 from service.transactions.items import TransactionItems
 from service.transactions.staging import Staging
-from service.transactions.transactions import Ended, Transactions
-from service.transactions.views import View
+from service.transactions.transactions import Transactions
+from service.transactions.views import Ended, View
 from storage.errors import NotEnoughReplicas
 from tests.service.helpers.replicated import Replicated, append
 from tests.storage.helpers.failing_zones import Mode

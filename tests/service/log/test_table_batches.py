@@ -327,7 +327,7 @@ async def located(gateway: Gateway, offset: int | None = None) -> dict[str, obje
     return document
 
 
-async def test_where_records_are_is_told_with_the_records_themselves() -> None:
+async def test_places_of_records_come_with_the_records_themselves() -> None:
     deployment = Replicated()
     topic = await deployment.topic()
     values = await write(deployment.modest(**SMALL), topic, 3)

@@ -12,12 +12,13 @@ from service.log.gateway import Gateway, Position, Wait
 from service.settings import Settings
 from service.transactions import state
 from service.transactions.atomic import Atomic
+from service.transactions.commit import GroupCommit
 from service.transactions.fences import Fences
 from service.transactions.ids import ProducerIds
 from service.transactions.items import TransactionItems
 from service.transactions.staging import Staging
 from service.transactions.state import Transaction
-from service.transactions.transactions import GroupCommit, Transactions
+from service.transactions.transactions import Transactions
 from service.transactions.upkeep import TransactionUpkeep
 from service.transactions.views import View
 from storage import keys

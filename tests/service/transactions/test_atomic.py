@@ -300,7 +300,7 @@ async def test_five_calls_of_a_producer_are_remembered() -> None:
     assert len(await process.read()) == 14
 
 
-async def test_a_new_epoch_of_a_producer_begins_anew_and_fences() -> None:
+async def test_a_new_epoch_of_a_producer_begins_again_and_fences() -> None:
     process = await started(Cluster())
     with pytest.raises(OutOfOrderSequence, match="sequence 4, and 0 comes next"):
         await write(process, sequence_guard(process, 4), records("x"))
@@ -314,7 +314,7 @@ async def test_a_new_epoch_of_a_producer_begins_anew_and_fences() -> None:
     assert await process.read() == ["a", "b", "c"]
 
 
-async def test_numbers_of_a_producer_begin_anew_after_the_last() -> None:
+async def test_numbers_of_a_producer_begin_again_after_the_last() -> None:
     process = await started(Cluster())
     window = Window(0, SEQUENCES - 1, 0, ((SEQUENCES - 2, 1, {}),))
     value = frames.seal(b"RAW1", msgspec.msgpack.encode(window))
@@ -342,7 +342,7 @@ async def test_a_key_is_for_one_body() -> None:
     assert await process.read() == ["a", "b"]
 
 
-async def test_damaged_items_are_told() -> None:
+async def test_damaged_items_are_reported() -> None:
     process = await started(Cluster())
     broken = [Put(keys.idempotency_key("k"), b"?", None), Put(keys.atomic_producer(2), b"?", None)]
     await process.gateway.metadata.transact(broken)
@@ -389,7 +389,7 @@ async def test_errors_name_the_record_in_the_request() -> None:
         await write(process, Unguarded(), of("gone", b"a"))
 
 
-async def test_a_topic_made_anew_or_widened_elsewhere_is_written_at_once() -> None:
+async def test_a_topic_recreated_or_widened_elsewhere_is_written_at_once() -> None:
     cluster = Cluster()
     process, other = await started(cluster), cluster.process()
     await write(process, key_guard(process, "1"), records("a"))
@@ -401,7 +401,7 @@ async def test_a_topic_made_anew_or_widened_elsewhere_is_written_at_once() -> No
     assert await other.read() == ["c"]
 
 
-async def test_a_topic_deleted_under_an_unguarded_write_is_told() -> None:
+async def test_a_topic_deleted_under_an_unguarded_write_is_reported() -> None:
     cluster = Cluster()
     process, other = await started(cluster), cluster.process()
     await write(process, Unguarded(), records("a"))

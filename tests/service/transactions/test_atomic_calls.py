@@ -93,7 +93,7 @@ async def test_without_a_guard_a_topic_widened_elsewhere_is_written_at_once() ->
     assert await process.read(8) == ["a"]
 
 
-async def test_without_a_guard_a_topic_made_anew_gets_nothing_of_the_old() -> None:
+async def test_without_a_guard_a_recreated_topic_gets_nothing_of_the_old() -> None:
     cluster = Cluster()
     process, other = await with_topic(cluster), cluster.process()
     await write(process, Unguarded(), records("a"))
@@ -107,7 +107,7 @@ async def test_without_a_guard_a_topic_made_anew_gets_nothing_of_the_old() -> No
     assert await other.read() == []
 
 
-async def test_a_copy_that_was_done_in_a_topic_that_is_gone_is_not_written_anew() -> None:
+async def test_a_copy_that_was_done_in_a_topic_that_is_gone_is_not_written_again() -> None:
     cluster = Cluster()
     process, other = await with_topic(cluster), cluster.process()
     cluster.objects.hold_puts = True

@@ -179,7 +179,7 @@ async def test_a_topic_deleted_after_another_gateway_committed_changes_no_answer
     assert await process.transactions.commit(view.ref, None) == ended
 
 
-async def test_a_head_that_is_gone_though_its_topic_is_not_is_told_as_it_is() -> None:
+async def test_a_head_that_is_gone_though_its_topic_is_not_is_reported_as_missing() -> None:
     cluster = Cluster()
     process = await with_topic(cluster)
     topic = await process.gateway.topics.get("t")

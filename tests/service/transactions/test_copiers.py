@@ -102,7 +102,7 @@ class Copier:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whoever_dies_and_whatever_fails_there_is_one_copy_in_order(seed: int) -> None:
+async def test_whatever_dies_or_fails_there_is_one_copy_in_order(seed: int) -> None:
     cluster = Cluster()
     processes = [await with_topic(cluster), cluster.process(), cluster.process()]
     cluster.metadata.next_fault = random_faults(seed, 0.1)

@@ -29,7 +29,7 @@ def test_only_the_current_transaction_is_open() -> None:
     assert not state.is_open(Transaction(producer_id=1, epoch=3, changed_ms=0), Ref("a", 1, 3))
 
 
-def test_who_never_was_there_is_not_told_to_be_fenced() -> None:
+def test_an_unknown_instance_is_not_reported_as_fenced() -> None:
     txn = state.end(begun(epoch=5), Outcome.ABORTED, 1, 0)
 
     with pytest.raises(InvalidProducerEpoch):
@@ -47,7 +47,7 @@ def test_of_a_former_producer_id_all_but_the_last_epochs_are_fenced() -> None:
         state.find(txn, Ref("a", 1, EPOCH_MAX - 1))
 
 
-def test_only_whoever_timed_out_is_told_so() -> None:
+def test_only_the_instance_that_timed_out_learns_so() -> None:
     txn = state.end(begun(epoch=5), Outcome.TIMED_OUT, 1, 0)
 
     assert isinstance(state.superseded(Ref("a", 1, 5), txn), InvalidTransactionState)

@@ -269,7 +269,7 @@ async def test_atomic_by_a_transactional_id() -> None:
         ({"records": [RECORD]}, {"idempotency_key": ""}, "must be 1 to 255 printable"),
     ],
 )
-async def test_an_atomic_call_that_is_wrong_is_told_where(
+async def test_a_wrong_atomic_call_is_refused_with_the_place(
     body: Json, headers: dict[str, object], words: str
 ) -> None:
     async with running() as [api]:
@@ -298,7 +298,7 @@ async def test_an_atomic_call_of_nobody_known_or_without_records_to_count_is_ref
         (b'{"records": [{"topic": "t", "value": ["\xff"]}]}', "not valid UTF-8"),
     ],
 )
-async def test_an_atomic_body_that_is_no_json_is_told(content: bytes, words: str) -> None:
+async def test_an_atomic_body_that_is_no_json_is_refused(content: bytes, words: str) -> None:
     async with running() as [api]:
         reply = await api.http.post("/v1/atomic", content=content)
         assert reply.status_code == 400

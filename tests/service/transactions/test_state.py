@@ -62,7 +62,7 @@ def stage(txn: Transaction, written: LaneRuns, sequence: dict[int, int]) -> Tran
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=40), st.integers(EPOCH_MAX - 20, EPOCH_MAX))
-def test_whatever_happens_no_transaction_is_named_twice_and_ends_are_told_for_ever(
+def test_whatever_happens_no_transaction_is_named_twice_and_ends_are_remembered(
     events: Sequence[str], epoch: int
 ) -> None:
     txn = Transaction(producer_id=1, epoch=epoch, changed_ms=0)
@@ -207,7 +207,7 @@ def test_a_copy_is_recognised_and_a_gap_refused() -> None:
         state.is_staged(known, "t", {0: 0, 1: 0}, {0: 2, 1: 2})
 
 
-def test_sequences_begin_anew_after_the_last() -> None:
+def test_sequences_begin_again_after_the_last() -> None:
     full = state.Open(0, 1, (), {"t": {0: SEQUENCES - 1}})
     txn = Transaction(producer_id=1, epoch=0, changed_ms=0, open=full)
 

@@ -164,7 +164,7 @@ async def test_who_begins_without_naming_an_instance_shares_an_epoch_with_nobody
         await process.transactions.commit(first.ref, None)
 
 
-async def test_a_begin_of_nobody_known_is_refused() -> None:
+async def test_a_begin_of_an_unknown_instance_is_refused() -> None:
     process = await with_topic(Cluster())
     with pytest.raises(InvalidProducerEpoch, match="there is no transactional id 'copier'"):
         await process.transactions.begin(TXN, 1000, Instance(producer_id=1, epoch=0))
@@ -203,7 +203,7 @@ async def test_after_the_last_epoch_follows_a_new_producer_id() -> None:
 # Time
 
 
-async def test_what_is_overdue_is_aborted_by_whoever_meets_it() -> None:
+async def test_an_overdue_transaction_is_aborted_by_any_call_that_meets_it() -> None:
     cluster = Cluster()
     process = await with_topic(cluster)
     for meet in ("commit", "stage", "describe", "abort", "upkeep"):

@@ -309,14 +309,14 @@ def test_a_new_epoch_begins_with_an_empty_window() -> None:
     window = window_of(3)
 
     with pytest.raises(OutOfOrderSequence, match="came where 0 is expected: the epoch is new"):
-        raise_told(producers.judge(window, claim(1, 3, 1)))
+        raise_given(producers.judge(window, claim(1, 3, 1)))
     advanced = producers.advance(window, claim(1, 0, 1), 17, MINUTE)
 
     assert advanced.batches == (1, 17)
     assert told(producers.judge(advanced, claim(1, -1, 1))) is OutOfOrderSequence
 
 
-def raise_told(verdict: Verdict | None) -> None:
+def raise_given(verdict: Verdict | None) -> None:
     assert isinstance(verdict, RiachoError)
     raise verdict
 

@@ -62,7 +62,7 @@ async def test_who_hangs_up_gives_the_turns_back() -> None:
     assert await scene.ours.append(1, 2) == 0
 
 
-async def test_who_waits_when_the_process_stops_is_told() -> None:
+async def test_a_caller_that_waits_when_the_process_stops_gets_an_error() -> None:
     scene = await new_scene()
     tickets = [scene.ours.lanes.lane(TOPIC_ID, lane).enqueue() for lane in (0, 1)]
     waiting = asyncio.create_task(scene.ours.atomic.commit(staged_in([0, 1], 1), nothing_else))
@@ -93,7 +93,7 @@ async def test_heads_are_rolled_by_atomic_commits_too() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_amid_faults_and_each_other_all_are_told_the_truth(seed: int) -> None:
+async def test_amid_faults_and_each_other_every_outcome_is_reported_truly(seed: int) -> None:
     crowd = Turns(await new_scene(), seed)
 
     await crowd.work(times=60)

@@ -49,7 +49,7 @@ def test_lanes_and_other_items_share_one_limit() -> None:
         check_width(TRANSACT_OPS_MAX - 3, other_ops=4)
 
 
-async def test_who_never_wins_is_told_in_time() -> None:
+async def test_a_writer_that_never_wins_fails_in_time() -> None:
     table, clock = Rival(new_metadata(), races=1_000_000), Clock()
     await create_lane(table.inner)
     runtime = new_runtime(table, clock=clock)

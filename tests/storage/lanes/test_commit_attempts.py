@@ -92,7 +92,7 @@ async def test_a_commit_that_landed_unseen_waits_for_nothing() -> None:
     assert (table.calls["transact"], clock.sleeps) == (3, 1)
 
 
-async def test_who_never_wins_is_told_in_time() -> None:
+async def test_a_writer_that_never_wins_fails_in_time() -> None:
     lane, table, clock = await rivals()
     table.races = 1_000_000
     began_s = clock.now_s
@@ -112,7 +112,7 @@ class FencedLater(Rival):
         return await super().transact(ops)
 
 
-async def test_a_fence_that_fails_is_told_at_once() -> None:
+async def test_a_fence_that_fails_is_reported_at_once() -> None:
     table, clock = FencedLater(new_metadata(), races=1), CountingClock()
     await create_lane(table.inner)
     lane = Lane(TOPIC_ID, 0, new_runtime(table, clock=clock))

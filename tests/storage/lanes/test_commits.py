@@ -186,7 +186,7 @@ async def test_an_attempt_landed_if_its_object_is_where_it_would_be() -> None:
     assert not await landed(ours, theirs, ours)
 
 
-async def test_where_the_log_was_rewritten_nobody_can_tell_what_landed() -> None:
+async def test_where_the_log_was_rewritten_it_is_unknown_what_landed() -> None:
     ours, theirs = run_of(b"ours", {0: 1}), run_of(b"theirs", {0: 1})
     compacted = msgspec.structs.replace(theirs, kind=int(Kind.PARQUET))
 

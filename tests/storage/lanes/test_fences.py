@@ -84,7 +84,7 @@ class MeetsOthers(FaultyMetadata):
         return await super().transact(ops)
 
 
-async def test_what_was_told_before_a_fence_failed_holds_after_it() -> None:
+async def test_what_was_reported_before_a_fence_failed_holds_after_it() -> None:
     scene = await new_scene()
     fence = Fence(scene)
     early, behind = claim(2, 1), nobody(2)

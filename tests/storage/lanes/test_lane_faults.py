@@ -243,7 +243,7 @@ async def test_a_log_that_was_rewritten_meanwhile_leaves_the_outcome_unknown() -
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_under_random_faults_everyone_is_told_the_truth(seed: int) -> None:
+async def test_under_random_faults_every_outcome_is_reported_truly(seed: int) -> None:
     table, objects = new_metadata(), TestObjects()
     await create_lane(table, partitions=2)
     stores = [FaultyMetadata(table, random_faults(seed * 10 + n)) for n in range(3)]

@@ -107,7 +107,7 @@ async def test_the_oldest_of_those_that_share_a_commit_says_whether_zones_are_as
     assert zoned.looks() == "abc"
 
 
-async def test_copies_of_a_batch_are_told_the_same_though_others_commit_first() -> None:
+async def test_copies_of_a_batch_get_the_same_offset_though_others_commit_first() -> None:
     scene = await new_scene()
     await scene.send(scene.ours, claim(2, 0))
     await scene.send(scene.theirs, nobody(1))
@@ -143,7 +143,7 @@ async def test_a_commit_that_is_interrupted_ends_with_all_behind_it() -> None:
         await behind.committed
 
 
-async def test_whoever_waits_when_the_process_ends_is_told_and_who_hung_up_is_not() -> None:
+async def test_callers_that_wait_when_the_process_ends_get_an_error_unless_they_hung_up() -> None:
     unseen: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: unseen.append(str(what)))
     lane, _ = await new_lane()

@@ -241,7 +241,7 @@ async def test_a_mistake_of_ours_fails_its_commit_and_not_those_behind(
     assert "failed" in caplog.text
 
 
-async def test_whoever_waits_when_the_process_stops_is_told() -> None:
+async def test_callers_that_wait_when_the_process_stops_get_an_error() -> None:
     lane = await new_lane()
     waiting = [lane.enqueue() for _ in range(3)]
     await turns()
@@ -428,7 +428,7 @@ async def test_one_lane_for_all_who_ask_as_long_as_anyone_holds_it() -> None:
     assert known.lane(TOPIC_ID, 0) is held
 
 
-async def test_lanes_that_nobody_uses_are_forgotten() -> None:
+async def test_unused_lanes_are_forgotten() -> None:
     metadata, ids = FaultyMetadata(new_metadata()), numbered_ids()
     known = Lanes(new_runtime(metadata), kept_max=3)
     for number in range(100):

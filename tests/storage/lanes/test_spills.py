@@ -217,7 +217,7 @@ async def test_a_move_that_was_overtaken_never_counts() -> None:
 
 
 @pytest.mark.parametrize("refusing", ["", "c"])
-async def test_zones_that_do_not_take_a_page_are_told(refusing: str) -> None:
+async def test_zones_that_do_not_take_a_page_are_reported(refusing: str) -> None:
     scene = Scene(zones="abc")
     for name in refusing:
         scene.stores[name].failing_puts = 1

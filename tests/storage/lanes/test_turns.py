@@ -123,7 +123,9 @@ def test_answers_that_are_lost_lose_and_double_nothing(loop: asyncio.Runner) -> 
     assert writers.committed.keys() <= set(log) <= writers.committed.keys() | unsure
 
 
-def test_who_never_gets_a_turn_is_told_that_nothing_was_written(loop: asyncio.Runner) -> None:
+def test_a_writer_that_never_gets_a_turn_learns_that_nothing_was_written(
+    loop: asyncio.Runner,
+) -> None:
     # Half a second for a call: a hundred of them take longer than anybody waits.
     writers = Writers(latency_s=0.5)
     log = loop.run(writers.all(WRITERS, 1))

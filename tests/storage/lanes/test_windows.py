@@ -198,7 +198,7 @@ async def test_a_window_that_is_used_while_it_leaves_stays_in_the_head() -> None
     await scene.check_everything()
 
 
-async def test_expired_windows_are_dropped_and_their_producers_begin_anew() -> None:
+async def test_expired_windows_are_dropped_and_their_producers_begin_again() -> None:
     scene = await new_scene()
     lane = scene.process()
     await scene.fill(lane, 1000, 400)

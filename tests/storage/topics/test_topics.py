@@ -444,10 +444,10 @@ async def test_a_retried_deletion_does_not_delete_a_recreated_topic() -> None:
     made = await topics.create("t")
     metadata.faults = ["reply lost"]
 
-    async def make_anew() -> None:
+    async def recreate() -> None:
         await theirs.create("t", partitions=5)
 
-    metadata.before_unknown = make_anew
+    metadata.before_unknown = recreate
     assert await topics.delete("t") == made
     assert (await topics.read("t")).partition_count == 5
 

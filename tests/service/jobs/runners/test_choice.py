@@ -60,7 +60,7 @@ async def test_much_is_done_in_threads_if_there_is_no_spark(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("without_java")
-async def test_who_insists_on_spark_is_told_what_to_install(tmp_path: Path) -> None:
+async def test_insisting_on_spark_without_it_names_what_to_install(tmp_path: Path) -> None:
     async with runners(tmp_path, How(spark=True)) as each:
         with pytest.raises(NotSupported, match="install a Java runtime, 17 or later"):
             await each.for_bytes(0)

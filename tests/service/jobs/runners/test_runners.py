@@ -103,7 +103,7 @@ def test_an_error_of_a_task_is_raised(
     assert list(runner.run(tasks.doubled, [b"a"])) == [b"aa"]
 
 
-def test_an_error_that_cannot_travel_is_told_all_the_same(runner: Runner) -> None:
+def test_an_error_that_cannot_travel_is_reported_all_the_same(runner: Runner) -> None:
     with pytest.raises((OffsetOutOfRange, TaskFailed), match="offset 7 is outside the log"):
         list(runner.run(tasks.out_of_range, [b"bad"]))
 
@@ -173,7 +173,7 @@ def test_an_error_after_a_shuffle_is_raised(runner: Runner) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_told(spark: "SparkSession", shipped: Shipped) -> None:
+def test_a_worker_that_dies_is_reported(spark: "SparkSession", shipped: Shipped) -> None:
     runner = spark_runner(spark, shipped)
 
     with pytest.raises(TaskFailed, match="Spark gave up"):

@@ -135,7 +135,7 @@ async def test_workers_do_not_begin_without_a_holder() -> None:
 
     with (
         ThreadRunner(lambda: _opened(stores), 1) as runner,
-        pytest.raises(LeaseLost, match="nobody holds the lease"),
+        pytest.raises(LeaseLost, match="no process holds the lease"),
     ):
         await Sweep(stores, Unheld(stores), SweepOptions()).run_with(runner)
 
@@ -225,7 +225,7 @@ class Overtaken(TestHeld):
         return await super().transact(ops)
 
 
-async def test_who_meets_somebody_at_one_topic_goes_on_with_the_next() -> None:
+async def test_a_job_that_meets_another_at_one_topic_goes_on_with_the_next() -> None:
     cluster = Cluster()
     await with_topic(cluster)
     for digit in (b"1", b"2"):

@@ -358,7 +358,7 @@ async def test_a_clock_that_is_ahead_makes_nothing_old_enough(spread: bool) -> N
     assert await left(24 * HOUR_S) == set()
 
 
-async def test_what_is_not_safe_needs_to_be_told() -> None:
+async def test_what_is_not_safe_needs_an_option() -> None:
     cluster = Cluster()
     with pytest.raises(Unsafe, match="no topic"):
         await swept(cluster)
@@ -395,7 +395,7 @@ async def replicated(names: str = "abc", factor: int = 3) -> Sweepable:
     return deployment
 
 
-async def test_a_zone_that_cannot_be_reached_is_told_and_the_others_are_swept(
+async def test_a_zone_that_cannot_be_reached_is_reported_and_the_others_are_swept(
     spread: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment = await replicated()

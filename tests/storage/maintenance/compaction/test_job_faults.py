@@ -198,7 +198,7 @@ async def test_the_slower_of_two_compactors_skips_what_the_other_compacted(polic
     assert not summary.compacted
     assert not summary.failed
     assert [each.reason for each in summary.skipped] == [
-        "overtaken: somebody else compacted it meanwhile"
+        "overtaken: another process compacted it meanwhile"
     ] * 2
     await is_whole(lab, topic)
 
