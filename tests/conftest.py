@@ -18,7 +18,21 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.time_limit"]
 
+ONE_SPARK = {
+    "tests/docs/test_spark.py": 1,
+    "tests/integration/test_spark_exactly_once.py": 1,
+    "tests/service/jobs/runners/test_runners.py": 1,
+    "tests/service/jobs/sweep/test_sweep.py": 1,
+    "tests/service/jobs/sweep/test_job.py": 1,
+    "tests/riacho/spark/test_sql.py": 2,
+    "tests/riacho/spark/test_read_spark.py": 2,
+    "tests/riacho/spark/test_write.py": 2,
+    "tests/riacho/cli/test_jobs.py": 2,
+}
+"""Files that use the fixture `spark`. Those with the same number share one, in one worker."""
+
 SLOWEST_FIRST = (
+    *ONE_SPARK,
     *("tests/integration", "tests/docs", "tests/riacho", "tests/torture", "tests/lambdas"),
     *("tests/simulation", "tests/infra", "tests/service/jobs"),
 )
@@ -41,10 +55,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest; tests that share `spark` are one group.
-
-    The group matters with `--dist loadgroup`.
-    """
+    """Begin with the files that take longest."""
 
     def place(item: pytest.Item) -> int:
         folders = enumerate(SLOWEST_FIRST)
@@ -54,7 +65,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=place)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            file = item.nodeid.partition("::")[0]
+            assert file in ONE_SPARK, f"{file} would start one more Spark: add it to ONE_SPARK"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give each file to one worker, and all files of a Spark to the same."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return f"spark {ONE_SPARK[file]}" if file in ONE_SPARK else file
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -44,7 +44,6 @@ class FetchRoutes:
         self._gateway = gateway
         self._metrics = metrics
         self._several = MultiFetch(gateway, metrics)
-        self._size = AnswerSize.of(gateway.settings)
 
     async def one(self, request: Request) -> Response:
         """Fetch records of one partition, or tail it as server-sent events."""
@@ -106,7 +105,8 @@ class FetchRoutes:
         form: Hashable,
     ) -> Response:
         share = result.share if result.answer is None else result.answer.share
-        fits = partial(self._size.fitted, encode, share.size_bytes, result)
+        size = AnswerSize.of(self._gateway.settings)
+        fits = partial(size.fitted, encode, share.size_bytes, result)
         if result.answer is None:
             found = await fits()
         else:

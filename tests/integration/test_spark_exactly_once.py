@@ -1,7 +1,8 @@
 """A streaming copy whose driver dies, or seems to: every record is there once, in order.
 
-Each driver is another start of Spark. So the suite has one, which is replaced by a query in the
-shared session; `make proof PART=spark` kills several, and more on request:
+Each driver is another start of Spark, so this is `make proof PART=spark`. In every run of the
+suite, `tests/riacho/spark/test_write.py` has the writers of a driver that was replaced and of a
+micro-batch that is repeated. More deaths on request:
 
     RIACHO_PROOF=1 RIACHO_SPARK_DEATHS=20 pytest tests/integration/test_spark_exactly_once.py
 """
@@ -35,7 +36,7 @@ PARTITIONS = 2
 START_S_MAX = 600.0
 """From the start of a driver to its first batch, on a machine with better things to do."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 * (DEATHS_MAX + 2))]
+pytestmark = [only_proof, pytest.mark.slow, pytest.mark.timeout(600 * (DEATHS_MAX + 2))]
 
 
 class Copier:
@@ -145,7 +146,6 @@ def test_a_driver_that_was_replaced_while_it_slept_writes_nothing_more(
     check(api, source, target)
 
 
-@only_proof
 def test_a_driver_that_dies_loses_and_doubles_nothing(
     gateway: GatewayProcess, api: Api, tmp_path: Path
 ) -> None:
@@ -170,7 +170,6 @@ def test_a_driver_that_dies_loses_and_doubles_nothing(
     assert doubts, "none of the deaths was at the commit, so this has shown little"
 
 
-@only_proof
 def test_a_driver_that_another_driver_replaced_writes_nothing_more(
     gateway: GatewayProcess, api: Api, tmp_path: Path
 ) -> None:

@@ -44,6 +44,9 @@ ROUGH: Final = (
 )
 """Of these files of tests/integration the suite runs a slice."""
 
+LONGER: Final = ("tests/checker/test_rules.py", "tests/simulation/test_simulation.py")
+"""Have longer histories and more seeds here than in the suite."""
+
 LONG: Final = {time_limit.VARIABLE: "inf"}
 EXPLORE: Final = {**LONG, "RIACHO_EXAMPLES": "explore"}
 
@@ -76,7 +79,7 @@ def parts(minutes: int, rest: Sequence[str], figures: Path) -> list[Part]:
     return [
         Part(
             "torture",
-            [*pytest, "tests/torture"],
+            [*pytest, "tests/torture", *LONGER],
             {**LONG, sizes.VARIABLE: "1", summary.VARIABLE: str(figures)},
         ),
         Part(

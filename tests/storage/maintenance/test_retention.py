@@ -119,7 +119,7 @@ class Lane:
     async def expire(self, policy: Policy, now_ms: int) -> list[Trimmed]:
         plan = Trimming(self.catalog).expiring(policy, now_ms)
         told: list[Trimmed] = []
-        await trimming.trim(self.metadata, KEY, plan, told=told.extend)
+        await trimming.trim(self.metadata, KEY, plan, report=told.extend)
         await self.load()
         return told
 

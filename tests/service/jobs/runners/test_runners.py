@@ -38,10 +38,7 @@ def shipped(tmp_path: Path) -> Shipped:
     return ship(Settings(data=tmp_path / "data"))
 
 
-SPARK = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
-
-
-@pytest.fixture(params=["threads", pytest.param("spark", marks=SPARK)])
+@pytest.fixture(params=["threads", pytest.param("spark", marks=pytest.mark.slow)])
 def runner(request: pytest.FixtureRequest, shipped: Shipped) -> Iterator[Runner]:
     if request.param == "threads":
         with ThreadRunner(shipped, 2) as threads:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.sizes import only_proof
+from tests.torture.sizes import FULL, only_proof
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -27,6 +27,13 @@ def jvm(spark):
 def found():
     with session() as same:
         return same
+"""
+
+ONE_SESSION = f"""{BEGIN}
+with session("local[1]") as spark:
+    assert found() is spark
+    print(jvm(spark), flush=True)
+    sys.stdin.read()
 """
 
 TWO_SESSIONS = f"""{BEGIN}
@@ -61,7 +68,7 @@ def _has_spark() -> None:
 
 def test_a_jvm_ends_with_its_session_and_with_a_process_that_is_killed() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", TWO_SESSIONS],
+        [sys.executable, "-c", TWO_SESSIONS if FULL else ONE_SESSION],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
