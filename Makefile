@@ -29,7 +29,7 @@ setup: $(VENV)/.all
 
 $(VENV)/.base: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Riacho needs $(PYTHON); PYTHON=... names another"; exit 1; }
-	$(call install,.)
+	$(call install,.[security])
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base

@@ -15,11 +15,11 @@ from benchmarks.harness import show
 from benchmarks.list_prices import usd
 from benchmarks.modes import GET_S
 from benchmarks.virtual_time import BEGAN_MS
-from service.clock import World, real_world
 from service.serverless import controller as scheduled
 from service.serverless.metrics import MetricLog
 from service.serverless.settings import controller_settings
 from service.settings import Settings
+from service.world.clock import World, real_world
 from storage.zones.zones import Zones
 
 TICKS = 30

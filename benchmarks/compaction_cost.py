@@ -26,7 +26,7 @@ from benchmarks.cost_model import (
     produce,
 )
 from benchmarks.harness import show
-from service.clock import World, real_world
+from service.world.clock import World, real_world
 from storage.maintenance.compaction import job, tasks
 from storage.maintenance.compaction.plan import CompactionOptions
 from storage.maintenance.compaction.summary import Summary

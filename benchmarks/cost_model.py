@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from benchmarks.harness import show
-from service.clock import real_world
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.formats.records import record_batch
 from storage.head import head as heads
 from storage.reading.reader import Budget

@@ -26,12 +26,12 @@ from typing import Any
 from benchmarks.harness import Server, free_port, wait_ready
 from service import serve
 from service.app import App
-from service.clock import real_world
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
 from service.stores import open_table, open_zones
+from service.world.clock import real_world
 from storage.stores.objects import ObjectStore
 from storage.zones.zones import Zones
 

@@ -23,12 +23,12 @@ from benchmarks.http import JSON, VALUES, json_body
 from benchmarks.index_growth import CountingMetadata, CountingObjects
 from benchmarks.lanes import batch
 from service.app import App
-from service.clock import real_world
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.log.lane_buffers import Claims
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.head import head as heads
 from storage.head.producers import Claim
 from storage.zones.zones import Zones

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.harness import Connection, gateway, request, show
 from benchmarks.index_growth import CountingMetadata
-from service.clock import World, real_world
 from service.groups.coordinator import Beat, Coordinator
 from service.groups.state import Member
+from service.world.clock import World, real_world
 from storage.errors import Unavailable
 from storage.stores.metadata import MetadataStore, Op, Versioned
 from storage.topics.topics import Topics

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from benchmarks.harness import show
 from benchmarks.index_growth import CountingMetadata, CountingObjects
-from service.clock import World, real_world
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import World, real_world
 from storage.errors import MetadataConflict
 from storage.formats.records import record_batch
 from storage.stores.metadata import MetadataStore, Op

@@ -19,9 +19,9 @@ from benchmarks.harness import Connection, Server, gateway, request, show
 from benchmarks.http import ARROW, JSON, arrow_body, json_body
 from benchmarks.lanes import batch
 from benchmarks.slow_store import TABLE_S, SlowTable
-from service.clock import real_world
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.stores.memory import MemoryObjects
 from storage.stores.objects import Body
 from storage.topics.topics import Topic

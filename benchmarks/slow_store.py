@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.harness import show
 from benchmarks.lanes import batch
-from service.clock import real_world
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.stores.memory import MemoryMetadata, MemoryObjects
 from storage.stores.metadata import Op, Versioned
 from storage.stores.objects import Body

@@ -11,7 +11,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from service.clock import World
+from service.world.clock import World
 
 T = TypeVar("T")
 

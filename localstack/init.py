@@ -19,9 +19,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from service.clock import real_world
 from service.settings import Settings
 from service.stores import open_table
+from service.world.clock import real_world
 from storage.errors import StoreUnavailable
 from storage.stores.dynamodb.table import DynamoMetadata
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.clock import World, real_world
 from service.controller.live_gateways import LiveGateways, stop
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
@@ -46,6 +45,7 @@ from service.transactions.items import TransactionItems
 from service.transactions.staging import Staging
 from service.transactions.transactions import Transactions
 from service.transactions.upkeep import TransactionUpkeep
+from service.world.clock import World, real_world
 from storage.errors import RequestTooLarge
 
 if TYPE_CHECKING:

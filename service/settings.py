@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service import durations
+from service.world import durations
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from service.clock import World
 from service.settings import Settings
+from service.world.clock import World
 from storage.errors import InvalidConfig
 from storage.stores.metadata import MetadataStore
 from storage.stores.objects import ObjectStore

@@ -7,14 +7,18 @@
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
         NotAcceptable, NotSupported, UnknownGroup, UnknownMember, UnknownProducer,
         UnknownTransaction, InvalidTransactionTimeout, TransactionTooLarge,
-        PolicyViolation
+        PolicyViolation, UnknownCredential, EncryptionKeyUnavailable
+        Unauthenticated        say who you are, or get another credential
+        Unauthorized           ask for a grant
+          TopicUnauthorized, GroupUnauthorized, ClusterUnauthorized,
+          TransactionalIdUnauthorized, SubjectUnauthorized, ConnectorUnauthorized
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, InconsistentGroup,
         GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence,
         InvalidTransactionState, IdempotencyKeyReused
       Unavailable            nothing was written: send the same request later
-        Overloaded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing, StoreLocked,
-        ShuttingDown
+        Overloaded, QuotaExceeded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing,
+        StoreLocked, ShuttingDown
       OutcomeUnknown         it may have been written: retry only what is idempotent
       Corrupt                stored bytes contradict the index: wake a person
         ObjectMissing, HeadMissing, MetadataDamaged
@@ -175,6 +179,54 @@ class PolicyViolation(Rejected):
     code = "POLICY_VIOLATION"
 
 
+class UnknownCredential(Rejected):
+    """There is no API key or user of this name."""
+
+    code = "RESOURCE_NOT_FOUND"
+
+
+class EncryptionKeyUnavailable(Rejected):
+    """The records are encrypted, and their key was destroyed or cannot be unwrapped."""
+
+    code = "ENCRYPTION_KEY_UNAVAILABLE"
+
+
+class Unauthenticated(Rejected):
+    """The caller did not say who it is, or what it said does not hold."""
+
+    code = "SASL_AUTHENTICATION_FAILED"
+
+
+class Unauthorized(Rejected):
+    """The caller may not do this; the same whether the resource exists or not."""
+
+    code = "AUTHORIZATION_FAILED"
+
+
+class TopicUnauthorized(Unauthorized):
+    code = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class GroupUnauthorized(Unauthorized):
+    code = "GROUP_AUTHORIZATION_FAILED"
+
+
+class ClusterUnauthorized(Unauthorized):
+    code = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class TransactionalIdUnauthorized(Unauthorized):
+    code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+class SubjectUnauthorized(Unauthorized):
+    code = "SUBJECT_AUTHORIZATION_FAILED"
+
+
+class ConnectorUnauthorized(Unauthorized):
+    code = "CONNECTOR_AUTHORIZATION_FAILED"
+
+
 class MetadataConflict(Conflict):
     """A condition did not hold, and the transaction certainly changed nothing.
 
@@ -237,6 +289,14 @@ class ObjectExists(Conflict):
 
 class Overloaded(Unavailable):
     code = "THROTTLING_QUOTA_EXCEEDED"
+
+
+class QuotaExceeded(Overloaded):
+    """The caller has used up its quota; nothing was written. It shares the code of `Overloaded`."""
+
+    def __init__(self, detail: str, throttle_ms: int) -> None:
+        super().__init__(detail)
+        self.throttle_ms = throttle_ms
 
 
 class Contended(Unavailable):

@@ -35,6 +35,9 @@ TRANSACTIONS: Final = "txn/"
 ATOMIC_PRODUCERS: Final = "atomic/"
 IDEMPOTENCY_KEYS: Final = "idempotency/"
 ZONES: Final = "zone/"
+API_KEYS: Final = "key/"
+QUOTAS: Final = "quota/"
+USERS: Final = "user/"
 """The first parts of the keys of items that are listed together."""
 
 _OBJECT: Final = re.compile(
@@ -194,3 +197,43 @@ def doctor_folder(name: str) -> str:
 
 def verification() -> str:
     return "verification/all"
+
+
+def api_key(key_id: str) -> str:
+    return f"{API_KEYS}{key_id}"
+
+
+def user(name: str) -> str:
+    return f"{USERS}{name}"
+
+
+def acls_of(resource_type: str) -> str:
+    """Return what the keys of all ACLs of a type of resource begin with."""
+    return f"acl/{resource_type}/"
+
+
+def acl(resource_type: str, pattern_type: str, name: str) -> str:
+    return f"{acls_of(resource_type)}{pattern_type}/{name}"
+
+
+def security_version() -> str:
+    """Return the key of the item that changes with every key, ACL and quota."""
+    return "security/version"
+
+
+def quota(digest: str) -> str:
+    """Return the key of a quota; `digest` is that of the user and the client."""
+    return f"{QUOTAS}{digest}"
+
+
+def quota_use(digest: str) -> str:
+    return f"quota-use/{digest}"
+
+
+def data_keys_of(topic_id: bytes) -> str:
+    """Return what the keys of all data keys of a topic begin with."""
+    return f"data-key/{topic_id.hex()}/"
+
+
+def data_key(topic_id: bytes, number: int) -> str:
+    return f"{data_keys_of(topic_id)}{number:08d}"

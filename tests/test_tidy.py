@@ -59,17 +59,17 @@ JOB = {
 }
 
 LAZILY = {
-    "riacho/cli/serve.py": {"service.durations", "service.serve"},
+    "riacho/cli/serve.py": {"service.world.durations", "service.serve"},
     # The doctor examines the very stores that the service would open with these settings.
     "riacho/cli/maintenance/doctor.py": {
-        "service.clock",
+        "service.world.clock",
         "service.settings",
         "service.stores",
         "storage.stores.doctor",
         "storage.stores.dynamodb.table",
     },
     "riacho/cli/maintenance/fsck.py": {
-        "service.clock",
+        "service.world.clock",
         "service.jobs.fsck",
         "service.jobs.runners.choice",
         "service.jobs.progress",
@@ -86,7 +86,7 @@ LAZILY = {
     "riacho/cli/maintenance/compact.py": JOB,
     "riacho/cli/maintenance/maintain.py": JOB,
     "riacho/cli/maintenance/retention.py": JOB,
-    "riacho/cli/maintenance/sweep.py": JOB | {"service.durations"},
+    "riacho/cli/maintenance/sweep.py": JOB | {"service.world.durations"},
     "riacho/cli/sql/sql.py": {"service.jobs.runners.spark_session"},
 }
 """What a command may import besides, inside a function or for types only."""

@@ -59,8 +59,8 @@ def serve(
     riacho serve --host 0.0.0.0 --zones a=s3://bucket-a,b=s3://bucket-b \\
                  --metadata dynamodb://riacho --workers 4
     """
-    from service import durations
     from service.serve import run
+    from service.world import durations
 
     try:
         if maintain_every and not durations.seconds(maintain_every):

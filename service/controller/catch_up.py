@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from service.clock import World
 from service.controller.leading import keep_lease, while_leading
 from service.settings import Settings
+from service.world.clock import World
 from storage.errors import Contended, RiachoError, StoreUnavailable
 from storage.formats import zone_sets
 from storage.head import head as heads

@@ -22,7 +22,6 @@ from typing import Final
 
 import msgspec
 
-from service.clock import World
 from service.controller import survey
 from service.controller.catch_up import CatchUp
 from service.controller.leading import keep_lease
@@ -31,6 +30,7 @@ from service.controller.survey import Counts
 from service.controller.verification import Verification
 from service.controller.zone_watch import WatchedZone, ZoneWatch
 from service.settings import Settings
+from service.world.clock import World
 from storage import keys
 from storage.errors import (
     Contended,

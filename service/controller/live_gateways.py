@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from service.clock import World
 from service.process.version import VERSION
 from service.settings import Settings
+from service.world.clock import World
 from storage import keys
 from storage.errors import RiachoError
 from storage.formats import frames

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from service.clock import World
 from service.controller.leading import while_leading
 from service.settings import Settings
+from service.world.clock import World
 from storage import keys
 from storage.errors import Corrupt, RiachoError
 from storage.formats import frames

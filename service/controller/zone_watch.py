@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from service.clock import World
 from service.settings import Settings
+from service.world.clock import World
 from storage import keys
 from storage.errors import ObjectMissing, RiachoError
 from storage.leases import Lease

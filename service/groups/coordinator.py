@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from service.clock import World
 from service.groups import state
 from service.groups.assignors import ASSIGNORS, TopicPartition
 from service.groups.items import GroupItems, Known, parse_group_id
 from service.groups.patterns import check_pattern
 from service.groups.session_expiry import MEMBERS_MAX, SessionExpiry
 from service.groups.state import Group, Member
+from service.world.clock import World
 from storage import keys
 from storage.errors import (
     GroupNotEmpty,

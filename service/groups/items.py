@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from service.clock import World
 from service.groups import state
 from service.groups.state import Group
+from service.world.clock import World
 from storage import keys
 from storage.cas import retry
 from storage.errors import InvalidRequest

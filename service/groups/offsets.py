@@ -12,12 +12,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from service.clock import World
 from service.groups import sessions, state
 from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Coordinator
 from service.groups.items import Known, parse_group_id
 from service.groups.state import Group
+from service.world.clock import World
 from storage import keys
 from storage.cas import Undecided, retry
 from storage.errors import (

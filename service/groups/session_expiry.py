@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from service.clock import World
 from service.groups import sessions, state
 from service.groups.items import GroupItems
 from service.groups.sessions import Watch
 from service.groups.state import Group
+from service.world.clock import World
 from storage import keys
 from storage.errors import MetadataConflict, OutcomeUnknown
 from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned

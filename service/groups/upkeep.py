@@ -1,10 +1,10 @@
 """Periodic upkeep of groups: ends expired sessions and deletes expired offsets."""
 
-from service.clock import World
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.process.upkeep import Upkeep
 from service.settings import Settings
+from service.world.clock import World
 
 
 class GroupUpkeep(Upkeep):

@@ -9,11 +9,11 @@ from typing import Final
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.clock import World
 from service.http.metrics import Metrics
 from service.http.problems import response_to
 from service.http.routing import ROUTE
 from service.process.logs import AccessLine, AccessLines
+from service.world.clock import World
 
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 

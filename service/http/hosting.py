@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp
 
-from service.clock import World
 from service.http.hosted import InTime, Settled
 from service.http.metrics import Metrics, NoMetrics
 from service.process.thawing import thawing
 from service.settings import Settings
+from service.world.clock import World
 from storage.lanes.watch import NEWS_S
 
 

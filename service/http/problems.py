@@ -5,6 +5,7 @@ never a status; routes never catch one.
 """
 
 import logging
+import math
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -22,12 +23,16 @@ from storage.errors import (
     NotSupported,
     OffsetOutOfRange,
     OutcomeUnknown,
+    QuotaExceeded,
     RecordTooLarge,
     Rejected,
     RequestTooLarge,
     RiachoError,
     TransactionTooLarge,
+    Unauthenticated,
+    Unauthorized,
     Unavailable,
+    UnknownCredential,
     UnknownGroup,
     UnknownMember,
     UnknownProducer,
@@ -47,8 +52,15 @@ RETRY_AFTER_S: Final = 1
 """Value of `Retry-After`: the shortest possible, since a flush takes far less. A request that only
 lost a race can be retried at once."""
 
+CHALLENGE: Final = 'Bearer realm="riacho", Basic realm="riacho", charset="UTF-8"'
+"""Value of `WWW-Authenticate`: a key or a token, or a key's id and secret as user and password."""
+
 _STATUS: Final[dict[type, HTTPStatus]] = {
     Rejected: HTTPStatus.BAD_REQUEST,
+    Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    Unauthorized: HTTPStatus.FORBIDDEN,
+    UnknownCredential: HTTPStatus.NOT_FOUND,
+    QuotaExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     UnknownTopicOrPartition: HTTPStatus.NOT_FOUND,
     UnknownGroup: HTTPStatus.NOT_FOUND,
     UnknownMember: HTTPStatus.NOT_FOUND,
@@ -80,6 +92,9 @@ class Problem(msgspec.Struct):
     retryable: bool
     may_have_applied: bool
     request_id: str
+    throttle_time_ms: Annotated[
+        int | msgspec.UnsetType, msgspec.Meta(description="with 429: when to try again")
+    ] = msgspec.UNSET
 
 
 def status_of(kind: type[RiachoError]) -> HTTPStatus:
@@ -96,6 +111,7 @@ def document(error: RiachoError, request_id: str) -> Problem:
         request_id,
         retryable=error.retryable,
         may_have_applied=error.may_have_applied,
+        throttle_ms=error.throttle_ms if isinstance(error, QuotaExceeded) else None,
     )
 
 
@@ -106,7 +122,11 @@ def response_to(error: Exception, request_id: str) -> Response:
             log.error("stored data is damaged", exc_info=error, extra={"request_id": request_id})
         body = document(error, request_id)
         headers = {}
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unauthenticated):
+            headers["www-authenticate"] = CHALLENGE
+        if isinstance(error, QuotaExceeded):
+            headers["retry-after"] = str(max(1, math.ceil(error.throttle_ms / 1000)))
+        elif isinstance(error, Unavailable):
             headers["retry-after"] = "0" if isinstance(error, Contended) else str(RETRY_AFTER_S)
         return _response(body, headers)
     if isinstance(error, HTTPException):
@@ -135,6 +155,7 @@ def _document(
     *,
     retryable: bool = False,
     may_have_applied: bool = False,
+    throttle_ms: int | None = None,
 ) -> Problem:
     return Problem(
         type=f"/problems/{code.lower().replace('_', '-')}",
@@ -145,6 +166,7 @@ def _document(
         retryable=retryable,
         may_have_applied=may_have_applied,
         request_id=request_id,
+        throttle_time_ms=msgspec.UNSET if throttle_ms is None else throttle_ms,
     )
 
 

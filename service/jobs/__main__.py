@@ -21,12 +21,12 @@ if __package__ in (None, ""):
 
 from pydantic import ValidationError
 
-from service import durations
 from service.jobs import commands
 from service.jobs.commands import Job
 from service.jobs.runners.choice import How
 from service.jobs.sweep.sweep import MIN_AGE_MS
 from service.settings import Settings
+from service.world import durations
 from storage.errors import RiachoError
 
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from service.clock import World
 from service.jobs import stores
 from service.jobs.progress import size
 from service.jobs.runners.runners import Runner, results
 from service.jobs.stores import Stores
 from service.jobs.work import JobOutcome
 from service.settings import Settings
+from service.world.clock import World
 from storage import keys
 from storage.errors import Corrupt, HeadMissing, MetadataDamaged
 from storage.formats import frames

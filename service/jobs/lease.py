@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from service.clock import World
+from service.world.clock import World
 from storage import leases
 from storage.errors import OutcomeUnknown, StoreUnavailable, Unavailable
 from storage.leases import Lease, LeaseItem, LeaseLost

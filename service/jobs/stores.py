@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from service.clock import World, real_world
 from service.settings import Settings
 from service.stores import open_table, open_zones
+from service.world.clock import World, real_world
 from storage.stores.metadata import MetadataStore
 from storage.topics.topics import Topics
 from storage.zones.zones import Zones

@@ -5,13 +5,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.clock import World, real_world
 from service.jobs import lease, progress, stores
 from service.jobs.lease import HeldLease
 from service.jobs.progress import Meter
 from service.jobs.runners.choice import How, Runners
 from service.jobs.stores import Stores
 from service.settings import Settings
+from service.world.clock import World, real_world
 from storage.topics.topics import Topic
 
 

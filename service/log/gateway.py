@@ -13,7 +13,6 @@ from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from service.clock import World
 from service.limits.admission import Admission
 from service.limits.heavy_work import HeavyWork
 from service.limits.outgoing import RequestShares, Shares
@@ -26,6 +25,7 @@ from service.log.questions import READ_VIEW_AGE_MAX_S, Question, Questions
 from service.log.rereading import reread
 from service.log.waiting import LongPoll
 from service.settings import Settings
+from service.world.clock import World
 from storage.errors import (
     HeadGone,
     HeadMissing,

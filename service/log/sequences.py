@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
-from service.clock import World
+from service.world.clock import World
 from storage.errors import OutOfOrderSequence
 from storage.formats.partitions import PartitionNumber
 from storage.head.producers import SEQUENCES, Claim, judge

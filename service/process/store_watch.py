@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from service.clock import World
+from service.world.clock import World
 from storage import keys
 from storage.errors import RiachoError
 from storage.stores.metadata import MetadataStore

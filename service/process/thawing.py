@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from service.clock import World
+from service.world.clock import World
 
 PAUSE_S_MIN: Final = 0.05
 """Smaller differences are those of two clocks that both run."""

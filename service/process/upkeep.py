@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Final
 
-from service.clock import World
 from service.settings import Settings
+from service.world.clock import World
 from storage.errors import RiachoError
 
 EXPIRY_EVERY_S: Final = 3600.0

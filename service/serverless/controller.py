@@ -9,7 +9,6 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from service.clock import World, real_world
 from service.controller.controller import Controller
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
@@ -24,6 +23,7 @@ from service.stores import open_table, open_zones
 from service.transactions.ids import ProducerIds
 from service.transactions.items import TransactionItems
 from service.transactions.upkeep import TransactionUpkeep
+from service.world.clock import World, real_world
 from storage.errors import RiachoError
 from storage.topics.topics import Topics
 

@@ -12,12 +12,12 @@ from mangum import Mangum
 from starlette.types import Receive, Scope, Send
 
 from service.app import create_app
-from service.clock import World
 from service.http.deadlines import set_deadline
 from service.serverless.context import left_s
 from service.serverless.events import TEXT, HttpEvent, RestEvent
 from service.serverless.settings import gateway_settings
 from service.settings import Settings
+from service.world.clock import World
 
 MARGIN_S: Final = 0.5
 """The response is sent at least this long before Lambda ends the function."""

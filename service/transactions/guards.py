@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from service.clock import World
 from service.log.sequences import past_gap
 from service.transactions import state
 from service.transactions.items import Known, TransactionItems
 from service.transactions.state import End, Outcome, Ref, Results
+from service.world.clock import World
 from storage import keys
 from storage.errors import (
     DuplicateSequence,

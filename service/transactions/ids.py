@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from service.clock import World
+from service.world.clock import World
 from storage import keys
 from storage.cas import retry
 from storage.errors import Corrupt, InvalidRequest, UnknownProducer

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from service.clock import World
 from service.transactions import state
 from service.transactions.ids import ProducerIds, owner_op
 from service.transactions.state import Outcome, Ref, Results, Transaction
+from service.world.clock import World
 from storage import keys
 from storage.cas import Again, Undecided, retry
 from storage.errors import TransactionTooLarge

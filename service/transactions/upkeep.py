@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
-from service.clock import World
 from service.process.upkeep import Upkeep
 from service.settings import Settings
 from service.transactions.guards import decode_kept, decode_window
 from service.transactions.ids import decode_owner
 from service.transactions.items import Known, TransactionItems
+from service.world.clock import World
 from storage import keys
 from storage.errors import MetadataConflict, RiachoError
 from storage.stores.metadata import Delete, MetadataStore, Versioned, pages

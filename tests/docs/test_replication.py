@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks.cost_model import CountedObjects, CountedTable
-from service.clock import real_world
 from service.controller.catch_up import SETTLE_S
 from service.controller.controller import Controller
 from service.controller.live_gateways import LiveGateways
 from service.settings import MIB, Settings
+from service.world.clock import real_world
 from storage.topics.config import SETTINGS
 from storage.topics.topics import Topics
 from storage.zones.health import HEDGE_S_MAX, HEDGE_S_MIN

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import httpx
 
 from service.app import App
-from service.clock import World, real_world
 from service.controller.live_gateways import LiveGateways
 from service.http.hosting import hosting
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import World, real_world
 from storage.errors import (
     MetadataConflict,
     MetadataDamaged,

@@ -19,7 +19,6 @@ from typing import Final
 
 from service import serve
 from service.app import App
-from service.clock import real_world
 from service.controller import catch_up
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
@@ -27,6 +26,7 @@ from service.log.gateway import Gateway
 from service.process.logs import configure_logging
 from service.settings import Settings
 from service.stores import open_table, open_zones
+from service.world.clock import real_world
 from storage import leases
 from storage.errors import StoreUnavailable
 from storage.stores.metadata import Check, Delete, MetadataStore, Op, Put, Versioned

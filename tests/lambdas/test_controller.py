@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from service.clock import World, real_world
 from service.serverless.controller import ScheduledController
 from service.serverless.gateway import ServerlessGateway
 from service.serverless.metrics import MetricLog
 from service.serverless.settings import controller_settings, gateway_settings
+from service.world.clock import World, real_world
 from tests.integration.processes import Api
 from tests.lambdas.conftest import through
 from tests.lambdas.runtime import environment

@@ -14,11 +14,11 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from service.app import create_app
-from service.clock import World, real_world
 from service.http.deadlines import set_deadline
 from service.http.hosted import InTime, Settled
 from service.process.thawing import ThawingClock
 from service.settings import Settings
+from service.world.clock import World, real_world
 from storage.errors import OutcomeUnknown, StoreUnavailable
 from storage.tasks import begin, detached
 from tests.integration.processes import ARROW, SSE, arrow_records

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from service.clock import real_world
 from service.serverless import runs
 from service.serverless.emr import EmrRuns, emr_settings
 from service.serverless.launcher import Launcher
 from service.serverless.metrics import MetricLog
 from service.serverless.runs import JobRun, Scope
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.errors import InvalidRequest
 from tests.lambdas.emr_server import EmrServer, emr_server
 from tests.lambdas.runtime import environment

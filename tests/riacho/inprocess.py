@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import httpx
 
 from service.app import App
-from service.clock import real_world
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.stores.memory import MemoryMetadata, MemoryObjects
 from storage.zones.zones import Zones
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from service.app import App
-from service.clock import World
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import World
 from storage.topics.topics import Topic
 from tests.simulation.cloud import Cloud
 from tests.simulation.virtual_loop import Process, VirtualLoop

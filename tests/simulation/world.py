@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from service.clock import World
+from service.world.clock import World
 from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.stores.metadata import MetadataStore, Op, Versioned
 from storage.stores.objects import Body, ObjectInfo, ObjectStore

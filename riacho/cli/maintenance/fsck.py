@@ -73,11 +73,11 @@ def fsck(
 async def _check(
     settings: "Settings", topics: list[str], sizes_only: bool, how: "How | None"
 ) -> "tuple[int, LaneReport]":
-    from service.clock import real_world
     from service.jobs.fsck import opened
     from service.jobs.progress import NoMeter
     from service.jobs.runners.choice import Runners
     from service.jobs.stores import ship
+    from service.world.clock import real_world
     from storage.maintenance.fsck import LaneReport
 
     total = LaneReport()

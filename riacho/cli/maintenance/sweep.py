@@ -51,10 +51,10 @@ def sweep(
     riacho sweep --limit 100000
     riacho sweep --zones a=s3://bucket-a,b=s3://bucket-b --metadata dynamodb://riacho --spark
     """
-    from service import durations
     from service.jobs import commands
     from service.jobs.runners.choice import How
     from service.settings import Settings
+    from service.world import durations
 
     try:
         min_age_ms = round(durations.seconds(min_age) * 1000)

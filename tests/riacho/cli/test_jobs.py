@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from riacho.cli.main import cli
-from service.clock import real_world
 from service.jobs.lease import NAME, held
 from service.jobs.stores import opened
 from service.settings import Settings
+from service.world.clock import real_world
 from storage import keys, leases
 from storage.leases import LeaseItem
 from storage.stores.metadata import Put

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service.clock import real_world
 from service.jobs.lease import held
 from service.jobs.stores import opened
 from service.settings import Settings
+from service.world.clock import real_world
 from tests.commands import riacho
 from tests.gateway import GatewayProcess, start_gateway
 

@@ -13,10 +13,10 @@ from riacho import Admin, Producer
 from riacho.admin.admin import AsyncAdmin
 from riacho.consumer.consumer import AsyncConsumer
 from riacho.records import Record, TopicPartition
-from service.clock import real_world
 from service.log.gateway import Gateway
 from service.settings import Settings
 from service.stores import open_table, open_zones
+from service.world.clock import real_world
 from tests.gateway import start_gateway
 from tests.riacho.consumer.test_consumer import consumer, numbers, read, write
 from tests.riacho.consumer.test_groups import member, offsets, until

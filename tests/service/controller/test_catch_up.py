@@ -7,12 +7,12 @@ import time
 import msgspec
 import pytest
 
-from service.clock import real_world
 from service.controller.catch_up import PROGRESS_LOG_S
 from service.controller.leading import while_leading
 from service.controller.live_gateways import LiveGateways
 from service.log.delete_records import delete_records
 from service.settings import Settings
+from service.world.clock import real_world
 from storage import keys, leases
 from storage.head import head as heads
 from storage.head import replication

@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.clock import real_world
 from service.controller.catch_up import SETTLE_S
 from service.controller.controller import Controller
 from service.controller.live_gateways import LiveGateways
 from service.controller.survey import Survey
 from service.settings import Settings
+from service.world.clock import real_world
 from storage import keys, leases
 from storage.errors import ObjectMissing, RiachoError, StoreUnavailable
 from storage.head.changes import change_head

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.clock import World, real_world
 from service.controller.live_gateways import MISSED_BEATS_MAX, LiveGateways
 from service.settings import Settings
+from service.world.clock import World, real_world
 from storage.errors import OutcomeUnknown
 from storage.stores.memory import MemoryMetadata
 from tests.storage.helpers.faults import FaultyMetadata

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from service.clock import World
 from service.groups.assignors import TopicPartition
 from service.groups.coordinator import Beat, Coordinator
 from service.groups.offsets import Offsets
 from service.groups.state import Group, Member
+from service.world.clock import World
 from storage.stores.metadata import MetadataStore, Op, Put, Versioned
 from storage.topics.topics import Topics
 from tests.storage.helpers.faults import FaultyMetadata

@@ -4,11 +4,11 @@ import itertools
 import random
 from pathlib import Path
 
-from service.clock import World
 from service.controller.controller import Controller
 from service.controller.survey import zones_of
 from service.log.gateway import Gateway, Position, Wait
 from service.settings import Settings
+from service.world.clock import World
 from storage import keys
 from storage.errors import RiachoError
 from storage.head import head as heads

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.clock import World
 from service.jobs.lease import NAME, held
+from service.world.clock import World
 from storage import keys, leases
 from storage.errors import StoreUnavailable
 from storage.leases import LeaseItem, LeaseLost

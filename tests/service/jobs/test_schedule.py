@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service import durations
 from service.jobs.schedule import Maintenance
+from service.world import durations
 
 GIVE_UP_S = 100.0
 

@@ -14,13 +14,13 @@ import pytest
 from crc32c import crc32c
 
 from service.app import App
-from service.clock import real_world
 from service.controller.live_gateways import LiveGateways
 from service.http.bodies import arrow_fetch
 from service.http.metrics import Metrics
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.log.rereading import reread
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.errors import ObjectMissing, OffsetOutOfRange
 from storage.formats.compacted import decode_row_group, parse_footer
 from storage.formats.records import RECORD_SCHEMA, record_batch

@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from service.app import App
-from service.clock import real_world
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.process.store_watch import StoreWatch
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.errors import DiskFailing, OutcomeUnknown, RiachoError
 from storage.stores.directory import DirectoryObjects
 from storage.stores.memory import MemoryMetadata

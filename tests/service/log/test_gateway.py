@@ -7,9 +7,9 @@ import random
 import pyarrow as pa
 import pytest
 
-from service.clock import World
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.settings import Settings
+from service.world.clock import World
 from storage import keys
 from storage.errors import (
     Contended,

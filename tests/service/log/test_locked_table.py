@@ -12,10 +12,10 @@ from subprocess import Popen
 
 import pytest
 
-from service.clock import real_world
 from service.http.problems import document
 from service.log.gateway import Gateway
 from service.settings import Settings
+from service.world.clock import real_world
 from storage.errors import StoreLocked
 from storage.stores.memory import MemoryObjects
 from storage.stores.metadata import Put

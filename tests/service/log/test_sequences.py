@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from service.clock import World
 from service.log import sequences
 from service.log.sequences import (
     GAP_LOOKS,
@@ -21,6 +20,7 @@ from service.log.sequences import (
     already_written,
     past_gap,
 )
+from service.world.clock import World
 from storage.errors import DuplicateSequence, InvalidProducerEpoch, OutOfOrderSequence
 from storage.head.head import WindowPage
 from storage.head.producers import SEQUENCES, Claim, Window

@@ -7,10 +7,10 @@ import json
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.clock import real_world
 from service.http.access_log import AccessLog
 from service.http.metrics import Metrics
 from service.process.logs import LINES_MAX, AccessLine, AccessLines
+from service.world.clock import real_world
 
 pytestmark = pytest.mark.anyio
 

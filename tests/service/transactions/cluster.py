@@ -5,7 +5,6 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from service.clock import World
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Commit, Committer, Offsets
 from service.log.gateway import Gateway, Position, Wait
@@ -21,6 +20,7 @@ from service.transactions.state import Transaction
 from service.transactions.transactions import Transactions
 from service.transactions.upkeep import TransactionUpkeep
 from service.transactions.views import View
+from service.world.clock import World
 from storage import keys
 from storage.reading.reader import Budget
 from storage.zones.zones import Zones

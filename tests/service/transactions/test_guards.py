@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.clock import World
 from service.log.sequences import GAP_LOOKS, GAP_WAIT_S
 from service.transactions import guards
 from service.transactions.guards import (
@@ -17,6 +16,7 @@ from service.transactions.guards import (
     decode_window,
 )
 from service.transactions.state import Ref, Results, Transaction
+from service.world.clock import World
 from storage.errors import (
     DuplicateSequence,
     InvalidProducerEpoch,

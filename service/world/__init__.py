@@ -1,0 +1,1 @@
+"""Time, randomness and identifiers, and lengths of time as text."""
