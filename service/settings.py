@@ -153,6 +153,26 @@ class Settings(BaseSettings):
     """Pause between the end of one maintenance run of `riacho serve` and the next, like 5m; empty:
     no maintenance. A run is retention, compaction and sweep, in a separate process."""
 
+    audit: str = Field(default="", pattern="^(on|off|file:.+)?$")
+    """Where refusals and administrative changes are recorded, as a JSON line each: `on` is standard
+    error, whatever `log_format` and `log_level` say, `file:/var/log/riacho-audit` a file; empty: on
+    if security is on."""
+
+    logins_failed_max: PositiveInt = 10
+    """Failed logins a minute with one key from one address. Then it is refused for the rest of the
+    minute, even with the right secret; other keys and other addresses are not."""
+
+    logins_failed_per_peer_max: PositiveInt = 100
+    """Failed logins a minute from one address, with whatever keys. Then logins from there that
+    succeeded recently go on, and others are refused for the rest of the minute."""
+
+    tails_per_principal_max: PositiveInt = 1_000
+    """Open tails of one principal at this gateway; more are refused."""
+
+    waits_per_principal_max: PositiveInt = 1_000
+    """Fetches and polls of one principal that wait for records at this gateway; more are refused
+    unless they do not wait."""
+
     log_level: str = "info"
     log_format: str = Field(default="auto", pattern="^(auto|text|json)$")
     """`auto`: text on a terminal, JSON elsewhere."""

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -18,6 +19,10 @@ FLUSH_S: Final = 0.1
 
 LINES_MAX: Final = 1000
 """Maximum number of buffered lines: then they are written at once."""
+
+
+AUDIT_FILE: Final = "file:"
+"""What `RIACHO_AUDIT` begins with if it names a file."""
 
 
 class AccessLine(msgspec.Struct, kw_only=True):
@@ -118,6 +123,33 @@ def configure_logging(
         return None
     as_json = _is_json(log_format, sys.stdout)
     return AccessLines(sys.stdout.buffer, as_json=as_json, at_once=lines_at_once)
+
+
+def configure_audit_log(where: str) -> bool:
+    """Let the logger `riacho.audit` write its lines as they are; return whether it writes any.
+
+    `where` is on (standard error, as other lines), off, or file:<path>. A file that is moved away
+    is opened again, so that it can be rotated.
+    """
+    logger = logging.getLogger("riacho.audit")
+    path = where.removeprefix(AUDIT_FILE)
+    handler: logging.Handler = logging.NullHandler()
+    if where == "on":
+        handler = logging.StreamHandler(sys.stderr)
+    elif path != where:
+        # Imported here: a cold start that writes no file does not need it.
+        from logging.handlers import WatchedFileHandler
+
+        # Only for its owner, as it says who may do what; an existing file keeps its mode.
+        Path(path).touch(mode=0o600)
+        handler = WatchedFileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for old in logger.handlers:
+        old.close()
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    return where != "off"
 
 
 def _is_json(log_format: str, stream: Any) -> bool:
