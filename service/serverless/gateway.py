@@ -15,6 +15,7 @@ from service.app import create_app
 from service.http.deadlines import set_deadline
 from service.serverless.context import left_s
 from service.serverless.events import TEXT, HttpEvent, RestEvent
+from service.serverless.identity import identity_of
 from service.serverless.settings import gateway_settings
 from service.settings import Settings
 from service.world.clock import World
@@ -47,6 +48,8 @@ class ServerlessGateway:
         remaining_s = left_s(scope["aws.context"])
         if remaining_s is not None:
             set_deadline(scope, self.app.gateway.world.monotonic_s(), remaining_s - MARGIN_S)
+        # Of the event, never of its headers: those are the client's.
+        identity_of(scope["aws.event"].get("requestContext")).put_into(scope)
         await self.app(scope, receive, send)
 
     def close(self) -> None:

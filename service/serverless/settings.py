@@ -6,6 +6,8 @@ Environment variables override these defaults.
 import os
 from typing import Any, Final
 
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
 from service.serverless.events import ANSWER_BYTES_MAX
 from service.settings import MIB, Settings
 from storage.errors import InvalidConfig
@@ -30,8 +32,38 @@ GATEWAY: Final[dict[str, Any]] = {
 }
 
 
+class AdapterSettings(BaseSettings):
+    """What a process behind the Lambda Web Adapter is told, in `RIACHO_ADAPTER_*`."""
+
+    model_config = SettingsConfigDict(env_prefix="RIACHO_ADAPTER_", frozen=True, extra="ignore")
+
+    identity: bool = False
+    """Whether the adapter's header says who calls. Only for a function whose URL or API has
+    verified its callers, and whose process nobody but the adapter can reach."""
+
+
 def gateway_settings() -> Settings:
-    return _settings(GATEWAY)
+    return _settings({**GATEWAY, "security": security()})
+
+
+def security() -> str:
+    """Return what `RIACHO_SECURITY` is in this process: in a function on, unless it says otherwise.
+
+    Raises `InvalidConfig` if a function would let anybody do everything, and nobody insists on it.
+    """
+    is_function = "AWS_LAMBDA_FUNCTION_NAME" in os.environ
+    given = os.environ.get("RIACHO_SECURITY", "").lower() or ("on" if is_function else "")
+    if is_function and given == "off" and not _is_insecure():
+        raise InvalidConfig(
+            "RIACHO_SECURITY=off lets whoever reaches this function do everything: leave it out,"
+            " and name those who may do everything in RIACHO_SUPER_USERS; or set RIACHO_INSECURE=1"
+            " if other means protect the function"
+        )
+    return given
+
+
+def _is_insecure() -> bool:
+    return os.environ.get("RIACHO_INSECURE", "").lower() in {"1", "true", "t", "on", "yes", "y"}
 
 
 def controller_settings() -> Settings:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from service.serverless.settings import GATEWAY, gateway_settings
+from service.serverless.settings import GATEWAY, gateway_settings, security
 from service.settings import Settings
 from storage.errors import InvalidConfig
 from tests.docs.markdown import ROOT, table
@@ -39,3 +39,23 @@ def test_a_function_must_be_told_where_records_are(monkeypatch: pytest.MonkeyPat
         gateway_settings()
     monkeypatch.setenv("RIACHO_METADATA", "dynamodb://table")
     assert gateway_settings().zones == "a=s3://bucket"
+
+
+def test_a_function_is_closed_unless_somebody_insists(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RIACHO_SECURITY", "RIACHO_INSECURE", "AWS_LAMBDA_FUNCTION_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert security() == ""
+    monkeypatch.setenv("RIACHO_SECURITY", "off")
+    assert security() == "off"
+    monkeypatch.delenv("RIACHO_SECURITY")
+
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "riacho")
+    assert security() == "on"
+    monkeypatch.setenv("RIACHO_SECURITY", "off")
+    with pytest.raises(InvalidConfig, match="RIACHO_SUPER_USERS; or set RIACHO_INSECURE=1"):
+        security()
+    monkeypatch.setenv("RIACHO_INSECURE", "0")
+    with pytest.raises(InvalidConfig):
+        security()
+    monkeypatch.setenv("RIACHO_INSECURE", "1")
+    assert security() == "off"

@@ -1,0 +1,32 @@
+"""The gateway behind the Lambda Web Adapter: `lambdas/web` starts this on the port that it names.
+
+It listens on loopback only, where nobody but the adapter is. So this is the one process that may
+believe the adapter's header about callers, if `RIACHO_ADAPTER_IDENTITY` says so.
+"""
+
+import os
+import sys
+
+from starlette.types import ASGIApp
+
+from service.serve import lasting_app, run
+from service.serverless.identity import FromAdapter
+from service.serverless.settings import AdapterSettings, security
+
+HOST = "127.0.0.1"
+
+
+def app_behind_adapter() -> ASGIApp:
+    """Return the gateway, which learns from the adapter who calls."""
+    return FromAdapter(lasting_app(), is_believed=AdapterSettings().identity)
+
+
+def main() -> None:
+    """Serve until signalled to stop. Raises `InvalidConfig`."""
+    # Loopback would mean that security is off; but callers come through the adapter from anywhere.
+    os.environ["RIACHO_SECURITY"] = security()
+    run(host=HOST, port=int(sys.argv[1]), app="service.serverless.web:app_behind_adapter")
+
+
+if __name__ == "__main__":
+    main()

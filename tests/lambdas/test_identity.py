@@ -1,0 +1,153 @@
+"""Who calls is what the front door says, and nothing that a client can write."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from service.serverless.identity import FromAdapter, identity_of
+
+ROLE = "arn:aws:sts::123456789012:assumed-role/writer/i-0a1b2c"
+USER = "arn:aws:iam::123456789012:user/ana"
+
+Context = dict[str, Any]
+
+
+def iam(arn: str) -> Context:
+    """Of an HTTP API, or of a Function URL, when it has verified a signature."""
+    return {
+        "accountId": "123456789012",
+        "authorizer": {
+            "iam": {
+                "accessKey": "AKIA",
+                "accountId": "123456789012",
+                "callerId": "AIDA",
+                "cognitoIdentity": None,
+                "principalOrgId": "o-1",
+                "userArn": arn,
+                "userId": "AIDA",
+            }
+        },
+        "http": {"method": "GET", "path": "/"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arn", "principal", "detail"),
+    [
+        (USER, f"User:{USER}", ""),
+        (ROLE, "User:arn:aws:iam::123456789012:role/writer", "i-0a1b2c"),
+        (
+            "arn:aws-cn:sts::123456789012:assumed-role/writer/ana@example.org",
+            "User:arn:aws-cn:iam::123456789012:role/writer",
+            "ana@example.org",
+        ),
+        (
+            "arn:aws:sts::123456789012:federated-user/ana",
+            "User:arn:aws:sts::123456789012:federated-user/ana",
+            "",
+        ),
+        ("arn:aws:iam::123456789012:root", "User:arn:aws:iam::123456789012:root", ""),
+    ],
+)
+def test_a_signature_names_a_user_or_a_role(arn: str, principal: str, detail: str) -> None:
+    rest = {"identity": {"sourceIp": "192.0.2.1", "userArn": arn, "user": "AIDA"}}
+    for context in (iam(arn), rest):
+        found = identity_of(context)
+        assert (found.principal, found.detail) == (principal, detail)
+
+
+def test_a_token_names_a_principal_by_the_claim_that_was_chosen() -> None:
+    claims = {"sub": "ana", "client_id": "billing", "exp": "1767225600"}
+    context = {"authorizer": {"jwt": {"claims": claims, "scopes": None}}}
+
+    assert identity_of(context).principal == "User:ana"
+    assert identity_of(context, "client_id").principal == "User:billing"
+    assert identity_of(context, "email").principal == ""
+
+
+@pytest.mark.parametrize("place", ["authentication", "identity"])
+def test_a_certificate_is_handed_on_for_its_rules(place: str) -> None:
+    subject = "CN=ana,O=Example"
+    scope: Scope = {"type": "http"}
+
+    identity_of({place: {"clientCert": {"subjectDN": subject}}}).put_into(scope)
+
+    assert scope["extensions"]["tls"]["client_cert_name"] == subject
+    assert "riacho.identity" not in scope
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        None,
+        [],
+        "User:root",
+        {},
+        {"authorizer": None},
+        {"authorizer": {"iam": None, "jwt": None}},
+        {"authorizer": {"iam": {"userArn": ["arn"]}}},
+        {"authorizer": {"iam": {"userArn": "line\nbreak"}}},
+        {"authorizer": {"iam": {"userArn": "x" * 2000}}},
+        {"authorizer": {"jwt": {"claims": {"sub": 7}}}},
+        {"authorizer": {"lambda": {"userArn": USER}}, "identity": {"userArn": None}},
+        {"authentication": None, "identity": {"clientCert": {}}},
+    ],
+)
+def test_whoever_is_not_named_is_nobody(context: object) -> None:
+    scope: Scope = {"type": "http"}
+
+    identity_of(context).put_into(scope)
+
+    assert scope == {"type": "http"}
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with what an application would learn of its caller."""
+    told = {name: value for name, value in scope.items() if name.startswith("riacho.")}
+    request = Request(scope, receive)
+    told["headers"] = request.headers.getlist("x-amzn-request-context")
+    await JSONResponse(told)(scope, receive, send)
+
+
+async def seen(headers: list[tuple[str, str]], *, is_believed: bool = True) -> Any:
+    app = FromAdapter(echo, is_believed=is_believed)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://riacho") as client:
+        return (await client.get("/", headers=headers)).json()
+
+
+NOBODY = {"headers": []}
+HEADER = "X-Amzn-Request-Context"
+
+
+@pytest.mark.anyio
+async def test_the_adapter_says_who_calls_where_it_is_believed() -> None:
+    header = (HEADER, json.dumps(iam(ROLE)))
+
+    assert await seen([header]) == {
+        "riacho.identity": "User:arn:aws:iam::123456789012:role/writer",
+        "riacho.identity_detail": "i-0a1b2c",
+        "headers": [],
+    }
+    assert await seen([header], is_believed=False) == NOBODY
+
+
+@pytest.mark.anyio
+async def test_a_header_of_the_client_beside_the_adapters_makes_both_worthless() -> None:
+    forged, true = (HEADER, json.dumps(iam(USER))), (HEADER, json.dumps(iam(ROLE)))
+
+    assert await seen([forged, true]) == NOBODY
+    assert await seen([true, forged]) == NOBODY
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "value", ["", "null", "[]", "{", "[" * 10_000, json.dumps({"x": "y" * 70_000})]
+)
+async def test_what_the_adapter_would_not_send_names_nobody(value: str) -> None:
+    assert await seen([(HEADER, value)]) == NOBODY
