@@ -34,8 +34,10 @@ from service.routes.groups import GroupRoutes
 from service.routes.multi_fetch import MultiFetch
 from service.routes.produce import ProduceRoutes
 from service.routes.route import Handlers
-from service.routes.table import PAGES, ROUTES
+from service.routes.security import SecurityRoutes
+from service.routes.table import PAGES, PAGES_NEED, ROUTES
 from service.routes.transactions import TransactionRoutes
+from service.security.assembly import Security, secured
 from service.settings import Settings
 from service.stores import DEFAULT_ZONE, open_table, open_zones, with_small_batches
 from service.transactions.atomic import Atomic
@@ -69,9 +71,14 @@ class App:
         metrics: Metrics,
         lines: AccessLines | None = None,
         wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+        security: Security | None = None,
     ) -> None:
-        """Serve `gateway`; `wrap` keeps the application within the limits of its host."""
+        """Serve `gateway`; `wrap` keeps the application within the limits of its host.
+
+        Without `security` every caller may do everything.
+        """
         self.gateway = gateway
+        self._security = security
         self._registry = registry
         producer_ids = ProducerIds(gateway.metadata, gateway.world)
         transaction_items = TransactionItems(gateway.metadata, producer_ids, gateway.world)
@@ -104,6 +111,7 @@ class App:
             fetch=FetchRoutes(gateway, metrics),
             groups=groups,
             transactions=transactions,
+            security=SecurityRoutes(gateway, None if security is None else security.view),
         )
         metrics.watch(gateway)
         self._lines = lines
@@ -116,17 +124,19 @@ class App:
     def _router(self) -> Router:
         """Return what serves every route of the table."""
         bounded = _BoundedBodies(self._administer)
-        pages = [Served("GET", path, bounded) for path in PAGES]
+        pages = [Served("GET", path, bounded, needs=PAGES_NEED) for path in PAGES]
         served = [
             Served(
                 route.method,
                 route.path,
                 bounded if route.by_fastapi else direct(route.handler(self._handlers)),
                 route.query,
+                route.needs,
             )
             for route in ROUTES
         ]
-        return Router([*served, *pages], self._administer)
+        door = None if self._security is None else self._security.door
+        return Router([*served, *pages], self._administer, door)
 
     @cached_property
     def fastapi(self) -> "FastAPI":
@@ -178,6 +188,8 @@ class App:
         await stop(controlling)
         await controller.leave()
         await self._registry.leave()
+        if self._security is not None:
+            await self._security.audit.aclose()
         await self.gateway.aclose()
         if self._lines is not None:
             self._lines.flush()
@@ -263,4 +275,5 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     zones = open_zones(settings)
     gateway = Gateway(settings, zones, metadata, host.world, news_s=host.news_s)
     registry = LiveGateways(settings, metadata, host.world, zones)
-    return App(gateway, registry, host.metrics, lines, host.wrap)
+    security = secured(settings, metadata, host.world) if settings.security == "on" else None
+    return App(gateway, registry, host.metrics, lines, host.wrap, security)

@@ -149,6 +149,16 @@ class Settings(BaseSettings):
     controller_gateway_expiry_s: PositiveFloat = 300
     """The item of a gateway is deleted after this long without an update."""
 
+    security: str = Field(default="", pattern="^(on|off|)$")
+    """Whether callers must show a credential, and may only do what ACLs allow. Empty: on, unless
+    `riacho serve` listens on loopback only."""
+
+    insecure: bool = False
+    """Insist on `security=off` where others than this machine can reach the gateway."""
+
+    super_users: str = ""
+    """Principals that may do everything, separated by semicolons: `User:root;User:ops`."""
+
     maintain_every: str = ""
     """Pause between the end of one maintenance run of `riacho serve` and the next, like 5m; empty:
     no maintenance. A run is retention, compaction and sweep, in a separate process."""
@@ -183,6 +193,11 @@ class Settings(BaseSettings):
         if text and durations.seconds(text) <= 0:
             raise ValueError("must be longer than nothing; leave it out for never")
         return text
+
+    @property
+    def super_user_names(self) -> frozenset[str]:
+        names = (name.strip() for name in self.super_users.split(";"))
+        return frozenset(name for name in names if name)
 
     @property
     def maintain_every_s(self) -> float | None:

@@ -1,7 +1,7 @@
 """Progress of groups: lag, and resets of committed offsets."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -125,20 +125,29 @@ class Progress:
             return max(0.0, (self._gateway.world.now_ms() - stamp_ms) / 1000)
         return 0.0
 
-    async def reset(self, group_id: str, reset: Reset, *, dry_run: bool) -> list[Moved]:
-        """Move the committed offsets of the group and return the moves; a dry run only returns."""
+    async def reset(
+        self, group_id: str, reset: Reset, *, dry_run: bool, check: Callable[[str], None]
+    ) -> list[Moved]:
+        """Move the committed offsets of the group and return the moves; a dry run only returns.
+
+        `check` gets every topic first, and raises an error for those that must not be moved.
+        """
         known = await self._coordinator.read(group_id)
         if known.group.members and not dry_run:
             raise GroupNotEmpty(
                 f"group {group_id!r} has {len(known.group.members)} members; stop them first, or"
                 " give dry_run to see what would happen"
             )
+        for topic in {*reset.topics, *(topic for topic, _ in reset.partitions)}:
+            check(topic)
         before = {(c.topic, c.partition): c.offset for c in await self._offsets.read(group_id)}
         places = await self._places(reset, list(before))
         if not places:
             raise InvalidRequest(
                 f"group {group_id!r} has committed nothing; name topics or partitions to set"
             )
+        for topic in {topic for topic, _ in places}:
+            check(topic)
         moved = [await self._moved(place, before.get(place), reset) for place in places]
         if not dry_run:
             commits = [Commit(topic=m.topic, partition=m.partition, offset=m.after) for m in moved]

@@ -13,6 +13,7 @@ from service.http.metrics import Metrics
 from service.http.problems import response_to
 from service.http.routing import ROUTE
 from service.process.logs import AccessLine, AccessLines
+from service.security.caller import caller_of
 from service.world.clock import World
 
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -52,7 +53,7 @@ class AccessLog:
         except Exception as error:
             if seen.status:
                 raise  # Too late for another answer: the server drops the connection.
-            await response_to(error, request_id)(scope, receive, send_and_see)
+            await response_to(error, request_id, caller_of(scope))(scope, receive, send_and_see)
         finally:
             took_s = self._world.monotonic_s() - began_s
             # Its pattern, since there are too many paths to count by.

@@ -7,13 +7,14 @@ from starlette.requests import Request
 
 from service.http.requests import JSON, read_body
 from service.log.gateway import Gateway
+from service.security.caller import caller_of
 from storage.errors import InvalidRequest, UnsupportedMediaType
 
 T = TypeVar("T")
 
 
 async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.Decoder[T]") -> T:
-    """Return the body decoded by `decoder`; an empty body counts as `{}`."""
+    """Return the body decoded by `decoder`, with full names; an empty body counts as `{}`."""
     check_json(request.headers.get("content-type"))
     settings = gateway.settings
     with gateway.admission.hold() as hold:
@@ -24,7 +25,8 @@ async def read_json(request: Request, gateway: Gateway, decoder: "msgspec.json.D
             request_bytes_max=settings.request_bytes_max,
             decompressed_bytes_max=settings.decompressed_bytes_max,
         )
-        return await gateway.heavy_work.convert(len(data), lambda: decode_json(data, decoder))
+        body = await gateway.heavy_work.convert(len(data), lambda: decode_json(data, decoder))
+    return caller_of(request.scope).inward(body)
 
 
 def decode_json(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:

@@ -13,6 +13,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from service.security.caller import ANYONE, Caller
 from storage.errors import (
     Conflict,
     Contended,
@@ -102,12 +103,15 @@ def status_of(kind: type[RiachoError]) -> HTTPStatus:
     return next(_STATUS[ancestor] for ancestor in kind.__mro__ if ancestor in _STATUS)
 
 
-def document(error: RiachoError, request_id: str) -> Problem:
-    """Return the problem document of `error`."""
+def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Problem:
+    """Return the problem document of `error`, with names as `caller` knows them."""
+    detail = str(error)
+    if caller.name_prefix:
+        detail = detail.replace(caller.name_prefix, "")
     return _document(
         status_of(type(error)),
         error.code,
-        str(error),
+        detail,
         request_id,
         retryable=error.retryable,
         may_have_applied=error.may_have_applied,
@@ -115,12 +119,12 @@ def document(error: RiachoError, request_id: str) -> Problem:
     )
 
 
-def response_to(error: Exception, request_id: str) -> Response:
+def response_to(error: Exception, request_id: str, caller: Caller = ANYONE) -> Response:
     """Return the response to any error; unexpected errors are logged here."""
     if isinstance(error, RiachoError):
         if isinstance(error, Corrupt):
             log.error("stored data is damaged", exc_info=error, extra={"request_id": request_id})
-        body = document(error, request_id)
+        body = document(error, request_id, caller)
         headers = {}
         if isinstance(error, Unauthenticated):
             headers["www-authenticate"] = CHALLENGE

@@ -7,7 +7,7 @@ Frequent calls are served directly: FastAPI's machinery costs more than the rest
 or fetch together (measured: 236 µs against 60 to 80 for bare ASGI).
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -21,6 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.methods import as_get, other_method
 from service.http.requests import QUERY
+from service.security.door import Door
+from service.security.needs import ANY_CALLER, Needs
 from storage.errors import InvalidRequest
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -37,6 +39,7 @@ class Served:
     path: str
     app: ASGIApp
     query: Sequence[str] = ()
+    needs: Needs = ANY_CALLER
 
 
 class _Node:
@@ -60,12 +63,23 @@ class _Node:
         assert not (self.literals and self.parameter), f"{part}: is it a name or a parameter?"
         return node
 
+    def route(self, method: str) -> tuple[Served | None, bool]:
+        """Return the route for a method, and whether it is a GET that answers a HEAD."""
+        found = self.served.get(method)
+        if found is None and method == "HEAD":
+            return self.served.get("GET"), True
+        return found, False
+
 
 class Router:
-    """Serves every request by its method and path; anything else is left to `others`."""
+    """Serves every request by its method and path; anything else is left to `others`.
 
-    def __init__(self, routes: Iterable[Served], others: ASGIApp) -> None:
+    A `door` decides first whether the caller may go on; without one, every caller may.
+    """
+
+    def __init__(self, routes: Iterable[Served], others: ASGIApp, door: Door | None = None) -> None:
         self._others = others
+        self._door = door
         self._root = _Node()
         for route in routes:
             self._add(route)
@@ -87,19 +101,23 @@ class Router:
             return
         parts = parts_of(scope)
         node, values = self._find(parts)
+        route, is_head = node.route(scope["method"])
+        # As many of both: a node is reached by its parameters.
+        parameters: Mapping[str, str] = dict(zip(node.names, values, strict=False))
+        if node.served:
+            scope[ROUTE] = node.path
+        if self._door is not None:
+            needs = None if route is None else route.needs
+            parameters = await self._door.enter(scope, needs, parameters)
         if not node.served:
             await self._elsewhere(scope, parts)(scope, receive, send)
             return
-        scope[ROUTE] = node.path
-        route = node.served.get(scope["method"])
         if route is None:
-            if scope["method"] != "HEAD" or "GET" not in node.served:
-                await other_method(scope["method"], node.served)(scope, receive, send)
-                return
-            route = node.served["GET"]
+            await other_method(scope["method"], node.served)(scope, receive, send)
+            return
+        if is_head:
             scope, send = as_get(scope, send)
-        # As many of both: a node is reached by its parameters.
-        scope["path_params"] = dict(zip(node.names, values, strict=False))
+        scope["path_params"] = parameters
         scope[QUERY] = route.query
         await route.app(scope, receive, send)
 

@@ -24,6 +24,7 @@ from service.process.version import VERSION
 from service.routes.openapi import described
 from service.routes.route import Handlers
 from service.routes.table import BY_TAG
+from service.security.caller import caller_of
 from storage.errors import InvalidRequest, RiachoError
 
 
@@ -76,7 +77,7 @@ class _MatchedRoute(APIRoute):
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    return response_to(error, request_id_of(request))
+    return response_to(error, request_id_of(request), caller_of(request.scope))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

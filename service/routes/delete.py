@@ -11,6 +11,8 @@ from service.limits.record_limits import PARTITION_MAX
 from service.log.delete_records import delete_records
 from service.log.gateway import Gateway
 from service.routes.topics import PartitionInPath, TopicInPath
+from service.security.acls import Operation, ResourceType
+from service.security.caller import caller_of
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.topics.topics import PARTITIONS_MAX
@@ -53,6 +55,7 @@ class DeleteRoutes:
         """Delete the records before an offset, or all that are there (`latest`)."""
         text = Query(request).text("before_offset")
         starts = await delete_records(self._gateway, topic, {partition: _parse(text)})
+        caller_of(request.scope).changed(Operation.DELETE, ResourceType.TOPIC, topic)
         return LogStart(partition=partition, log_start_offset=starts[partition])
 
     async def delete_records_of_partitions(
@@ -68,6 +71,7 @@ class DeleteRoutes:
             is_all = each.before_offset in ("latest", LATEST)
             before[partition] = None if is_all else int(each.before_offset)
         starts = await delete_records(self._gateway, topic, before)
+        caller_of(request.scope).changed(Operation.DELETE, ResourceType.TOPIC, topic)
         return LogStarts(
             partitions=[LogStart(partition=p, log_start_offset=starts[p]) for p in before]
         )

@@ -32,6 +32,7 @@ from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.routes.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
 from service.routes.tail import limits_of, tail
+from service.security.caller import caller_of
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.reading.reader import Budget
@@ -167,7 +168,8 @@ class FetchRoutes:
         wanted_s = wait_s(request, body.max_wait_ms / 1000, self._gateway.world.monotonic_s())
         body.max_wait_ms = int(wanted_s * 1000)
         shares = shares_of(request)
-        items = await self._several.fetch(body, request_id_of(request), shares)
+        caller = caller_of(request.scope)
+        items = await self._several.fetch(body, request_id_of(request), shares, caller)
         return RecordsResponse([b'{"partitions":', *items, b"}"], JSON, shares)
 
 

@@ -20,7 +20,7 @@ from service.http.json_requests import read_json
 from service.http.records_response import RecordsResponse, shares_of
 from service.http.requests import JSON, Query
 from service.log.gateway import Gateway, Position
-from service.routes.group_bodies import (
+from service.routes.bodies.groups import (
     BeatAnswer,
     BeatBody,
     CommitAnswer,
@@ -40,6 +40,8 @@ from service.routes.group_bodies import (
     ResetBody,
 )
 from service.routes.multi_fetch import FetchBody, MultiFetch, Wanted
+from service.security.acls import Operation, ResourceType
+from service.security.caller import Caller, caller_of
 from storage.errors import InvalidRequest, UnknownGroup
 from storage.reading.fetched import Data
 
@@ -72,6 +74,8 @@ class GroupRoutes:
         """Become a member of a group, which is made by its first member."""
         Query(request)
         body = await read_json(request, self._gateway, _JOIN)
+        for topic in body.topics:
+            caller_of(request.scope).require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         member = Member(
             topics=tuple(dict.fromkeys(body.topics)),
             pattern=body.topics_pattern,
@@ -81,12 +85,13 @@ class GroupRoutes:
         )
         beat = await self._coordinator.join(_group(request), member, body.assignor)
         return _answer(
+            request,
             JoinAnswer(
                 member_id=beat.member_id,
                 generation=beat.generation,
-                assignment=_places(beat.assignment),
-                revoke=_places(beat.revoke),
-            )
+                assignment=_visible(request, beat.assignment),
+                revoke=_visible(request, beat.revoke),
+            ),
         )
 
     async def heartbeat(self, request: Request) -> Response:
@@ -94,7 +99,7 @@ class GroupRoutes:
         Query(request)
         body = await read_json(request, self._gateway, _BEAT)
         beat = await self._beat(request, body.generation, body.owned)
-        return _answer(_beat(beat))
+        return _answer(request, _beat(request, beat))
 
     async def poll(self, request: Request) -> Response:
         """Heartbeat, and fetch what is assigned from where the caller is."""
@@ -120,11 +125,12 @@ class GroupRoutes:
                 max_wait_ms=wait_ms,
                 value_format=body.value_format,
             )
-            items = await self._several.fetch(fetch, request_id_of(request), shares, resets)
+            caller = caller_of(request.scope)
+            items = await self._several.fetch(fetch, request_id_of(request), shares, caller, resets)
         elif wait_ms:
             # Nothing is assigned: wait, so that the client does not poll in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
-        head = msgspec.json.encode(_beat(beat))
+        head = msgspec.json.encode(caller_of(request.scope).outward(_beat(request, beat)))
         return RecordsResponse([head[:-1], b',"partitions":', *items, b"}"], JSON, shares)
 
     async def _beat(self, request: Request, generation: int, owned: list[Place] | None) -> Beat:
@@ -168,13 +174,17 @@ class GroupRoutes:
         """Record offsets, as a member, or from outside while the group has none."""
         Query(request)
         body = await read_json(request, self._gateway, _COMMIT)
+        for topic in {one.topic for one in body.offsets}:
+            caller_of(request.scope).require(Operation.READ, ResourceType.TOPIC, topic)
         commits, committer = body.commits()
         await self._offsets.commit(_group(request), commits, committer)
-        return _answer(CommitAnswer(body.offsets))
+        return _answer(request, CommitAnswer(body.offsets))
 
     async def committed(self, request: Request) -> Response:
         """Return what the group has committed."""
-        topic = Query(request).text("topic")
+        given = Query(request).text("topic")
+        caller = caller_of(request.scope)
+        topic = None if given is None else caller.inner_name(given)
         found = [
             CommittedOffset(
                 topic=one.topic,
@@ -184,20 +194,23 @@ class GroupRoutes:
                 committed_ms=one.committed_ms,
             )
             for one in await self._offsets.read(_group(request))
-            if topic is None or one.topic == topic
+            if (topic is None or one.topic == topic) and _sees(caller, one.topic)
         ]
-        return _answer(CommittedOffsets(found))
+        return _answer(request, CommittedOffsets(found))
 
     async def lag(self, request: Request) -> Response:
         """Return how far behind the group is, in records and seconds."""
         Query(request)
+        caller = caller_of(request.scope)
         lags = await self._progress.lag(_group(request))
-        return _answer(GroupLag(_group(request), sum(lag.lag for lag in lags), lags))
+        lags = [lag for lag in lags if _sees(caller, lag.topic)]
+        return _answer(request, GroupLag(_group(request), sum(lag.lag for lag in lags), lags))
 
     async def reset(self, request: Request) -> Response:
         """Move committed offsets; with dry_run only say where to."""
         Query(request)
         body = await read_json(request, self._gateway, _RESET)
+        caller = caller_of(request.scope)
         value = {"timestamp": body.timestamp, "offset": body.offset, "shift": body.shift}
         if body.to in value and value[body.to] is None:
             raise InvalidRequest(f"{body.to}: is missing, and to says {body.to!r}")
@@ -210,15 +223,23 @@ class GroupRoutes:
                 partitions=[place.pair() for place in body.partitions],
             ),
             dry_run=body.dry_run,
+            check=lambda topic: caller.require(Operation.READ, ResourceType.TOPIC, topic),
         )
-        return _answer(ResetAnswer(body.dry_run, moved))
+        if not body.dry_run:
+            caller.changed(Operation.ALTER, ResourceType.GROUP, _group(request))
+        return _answer(request, ResetAnswer(body.dry_run, moved))
 
     async def list_groups(self, request: Request) -> Response:
         """List all groups."""
         Query(request)
         groups = await self._coordinator.all()
-        found = [GroupSummary(**_summary(name, group)) for name, group in groups.items()]
-        return _answer(GroupList(found))
+        caller = caller_of(request.scope)
+        found = [
+            GroupSummary(**_summary(name, group))
+            for name, group in groups.items()
+            if caller.allows(Operation.DESCRIBE, ResourceType.GROUP, name)
+        ]
+        return _answer(request, GroupList(found))
 
     async def describe(self, request: Request) -> Response:
         """Return a group, its members and what each of them reads."""
@@ -240,12 +261,13 @@ class GroupRoutes:
             )
             for member_id, member in sorted(group.members.items())
         ]
-        return _answer(GroupInfo(**_summary(_group(request), group), members=members))
+        return _answer(request, GroupInfo(**_summary(_group(request), group), members=members))
 
     async def delete(self, request: Request) -> Response:
         """Delete a group that has no members, with all it has committed."""
         Query(request)
         await self._coordinator.delete(_group(request))
+        caller_of(request.scope).changed(Operation.DELETE, ResourceType.GROUP, _group(request))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -261,8 +283,19 @@ def _places(places: Sequence[TopicPartition]) -> list[Partition]:
     return [Partition(topic, partition) for topic, partition in places]
 
 
-def _beat(beat: Beat) -> BeatAnswer:
-    return BeatAnswer(beat.generation, _places(beat.assignment), _places(beat.revoke))
+def _visible(request: Request, places: Sequence[TopicPartition]) -> list[Partition]:
+    """Return the partitions of topics that the caller may know of: a pattern matches any topic."""
+    caller = caller_of(request.scope)
+    return _places([place for place in places if _sees(caller, place[0])])
+
+
+def _sees(caller: Caller, topic: str) -> bool:
+    return caller.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _beat(request: Request, beat: Beat) -> BeatAnswer:
+    assignment, revoke = _visible(request, beat.assignment), _visible(request, beat.revoke)
+    return BeatAnswer(beat.generation, assignment, revoke)
 
 
 def _summary(name: str, group: Group) -> dict[str, Any]:
@@ -275,5 +308,6 @@ def _summary(name: str, group: Group) -> dict[str, Any]:
     }
 
 
-def _answer(body: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(body), media_type=JSON)
+def _answer(request: Request, body: msgspec.Struct) -> Response:
+    named = caller_of(request.scope).outward(body)
+    return Response(msgspec.json.encode(named), media_type=JSON)

@@ -16,6 +16,8 @@ from service.http.metrics import Metrics
 from service.http.requests import parse_place
 from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
+from service.security.acls import Operation, ResourceType
+from service.security.caller import Caller
 from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, RiachoError
 from storage.reading.fetched import Batches, Budget, Data
 
@@ -113,16 +115,19 @@ class MultiFetch:
         body: FetchBody,
         request_id: str,
         shares: RequestShares,
+        caller: Caller,
         resets: Mapping[tuple[str, PartitionNumber], Position] = NO_RESETS,
     ) -> list[Data]:
         """Return pieces of the JSON array of what was found, waiting for `min_bytes` of it.
 
-        An offset out of range is no error if `resets` has a position for its partition.
+        A partition that `caller` may not read has an error. An offset out of range is no error if
+        `resets` has a position for its partition.
         """
+        refusals = _refusals(body, caller)
         poll = self._gateway.long_poll(body.max_wait_ms / 1000)
         positions: list[Position | None] = [None] * len(body.partitions)
         while True:
-            results = await self._fetch_each(body, positions, resets, shares)
+            results = await self._fetch_each(body, positions, resets, shares, refusals)
             good = [result for result in results if isinstance(result, FetchResult)]
             for number, result in enumerate(results):
                 if isinstance(result, FetchResult):
@@ -134,7 +139,7 @@ class MultiFetch:
                 or len(good) < len(results)
                 or left_s == 0
             ):
-                return await self._json(body, results, request_id)
+                return await self._json(body, results, request_id, caller)
             shares.release_all()
             await self._gateway.changed([result.watch for result in good], left_s)
 
@@ -144,6 +149,7 @@ class MultiFetch:
         positions: Sequence[Position | None],
         resets: Mapping[tuple[str, PartitionNumber], Position],
         shares: RequestShares,
+        refusals: Mapping[str, RiachoError],
     ) -> list[FetchResult | RiachoError]:
         """Fetch from all partitions, some at a time, until the budget is used up."""
         settings = self._gateway.settings
@@ -164,6 +170,7 @@ class MultiFetch:
                         ),
                         resets.get((wanted.topic, wanted.partition)),
                         shares,
+                        refusals.get(wanted.topic),
                     )
                     for number, wanted in enumerate(
                         body.partitions[start : start + FETCHES_AT_ONCE]
@@ -181,7 +188,10 @@ class MultiFetch:
         budget: Budget,
         reset: Position | None,
         shares: RequestShares,
+        refusal: RiachoError | None = None,
     ) -> FetchResult | RiachoError:
+        if refusal is not None:
+            return refusal
         try:
             position = position or wanted.position()
             return await self._gateway.fetch(
@@ -195,7 +205,11 @@ class MultiFetch:
             return error
 
     async def _json(
-        self, body: FetchBody, results: Sequence[FetchResult | RiachoError], request_id: str
+        self,
+        body: FetchBody,
+        results: Sequence[FetchResult | RiachoError],
+        request_id: str,
+        caller: Caller,
     ) -> list[Data]:
         settings = self._gateway.settings
         left = _Left(
@@ -208,13 +222,13 @@ class MultiFetch:
         items: list[Data] = []
         record_count = 0
         for wanted, result in zip(body.partitions, results, strict=True):
-            place = FetchedPartition(wanted.topic, wanted.partition)
+            place = FetchedPartition(caller.outer_name(wanted.topic), wanted.partition)
             try:
                 if isinstance(result, RiachoError):
                     raise result
                 found = await self._item(result, wanted, left, body.value_format)
             except RiachoError as error:
-                place.error = problems.document(error, request_id)
+                place.error = problems.document(error, request_id, caller)
                 items += [b",", msgspec.json.encode(place)]
             else:
                 left.take(found)
@@ -251,6 +265,16 @@ class MultiFetch:
             if left.is_empty:
                 raise
             return await encode(0)
+
+
+def _refusals(body: FetchBody, caller: Caller) -> dict[str, RiachoError]:
+    """Return an error for each topic that the caller may not read."""
+    refusals: dict[str, RiachoError] = {}
+    for topic in {wanted.topic for wanted in body.partitions}:
+        decision = caller.decide(Operation.READ, ResourceType.TOPIC, topic)
+        if not decision.allowed:
+            refusals[topic] = caller.refusal(Operation.READ, ResourceType.TOPIC, topic, decision)
+    return refusals
 
 
 def _first_records(batches: Batches, count: int) -> Batches:

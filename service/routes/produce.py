@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -27,6 +28,8 @@ from service.log.numbering import (
     SenderHeaders,
     parse_sender,
 )
+from service.security.acls import Operation, ResourceType
+from service.security.caller import caller_of
 from service.transactions.fences import Fences
 from service.transactions.staging import Receipt, Staging
 from storage.errors import InvalidAcks, InvalidRequest, RiachoError
@@ -82,6 +85,7 @@ class ProduceRoutes:
                 "query: acks=0 does not wait, so nothing can be said of a sequence or transaction;"
                 " use acks=all, or leave the producer's headers out"
             )
+        sender = _authorized(request, sender)
         topic = request.path_params["topic"]
         numbered = await self._numbered(sender)
         with self._gateway.admission.hold() as hold:
@@ -197,6 +201,17 @@ class ProduceRoutes:
         task.add_done_callback(self._unacknowledged.discard)
         results = [Result(p, NO_OFFSET, count) for p, count in counts.items()]
         return _answer(HTTPStatus.ACCEPTED, ProduceAnswer(results))
+
+
+def _authorized(request: Request, sender: SenderHeaders) -> SenderHeaders:
+    """Return the sender with the full name of its transaction, once the caller may write in it."""
+    if sender.transaction_id is None:
+        return sender
+    caller = caller_of(request.scope)
+    transaction_id = caller.inner_name(sender.transaction_id)
+    transactional_id = transaction_id.rsplit(".", 2)[0]
+    caller.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    return replace(sender, transaction_id=transaction_id)
 
 
 def _acks(query: Query) -> Acks:

@@ -12,7 +12,9 @@ from service.log.gateway import Gateway
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.produce import ProduceRoutes
+from service.routes.security import SecurityRoutes
 from service.routes.transactions import TransactionRoutes
+from service.security.needs import Needs
 from storage.errors import RiachoError
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class Handlers:
     fetch: FetchRoutes
     groups: GroupRoutes
     transactions: TransactionRoutes
+    security: SecurityRoutes
 
     # These are served by FastAPI, so they are imported by the first call that needs it.
 
@@ -100,6 +103,8 @@ class Route:
     handler: Callable[[Handlers], Callable[..., Awaitable[Any]]]
     """A method that takes a request and returns a response, or what FastAPI makes of both."""
     summary: str
+    needs: Needs = field(kw_only=True)
+    """What the caller must be allowed to do."""
     errors: Errors = field(kw_only=True)
     """All that it may answer with; besides, an unexpected error if there are any."""
     parameters: Sequence[Parameter] = ()

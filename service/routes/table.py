@@ -8,7 +8,8 @@ and looks for others. An operation that lists any may also return an unexpected 
 (`UNKNOWN_SERVER_ERROR`).
 """
 
-from typing import Annotated, Final
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
@@ -26,15 +27,38 @@ from service.http.bodies.fields import (
 from service.http.bodies.json import ProduceBody
 from service.http.bodies.json_fetch import ValueFormat
 from service.http.requests import ARROW, JSON, NDJSON, SSE
-from service.routes import group_bodies as group
-from service.routes import transaction_bodies as transaction
+from service.routes.bodies import groups as group
+from service.routes.bodies import security
+from service.routes.bodies import transactions as transaction
 from service.routes.multi_fetch import FetchBody, FetchedPartitions, FetchedRecords
 from service.routes.produce import ProduceAnswer
 from service.routes.route import Answer, Parameter, RequestBody, Route
 from service.routes.segments import RANGES, RANGES_MAX, StoredRanges
 from service.routes.transactions import KEY_CHARS_MAX, REPLAYED
+from service.security.acls import Acl, Operation, Permission, ResourceType
+from service.security.needs import ANY_CALLER, OPEN, cluster, on, within
 from storage import errors
 from storage.head.producers import SEQUENCES
+
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+)
+DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = (
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
 
 # Errors that come together.
 
@@ -70,6 +94,7 @@ PATH_PARAMETERS: Final = (
     Parameter("group", GroupId, place="path"),
     Parameter("member", str, place="path"),
     Parameter("transaction", str, "as POST /v1/transactions named it", place="path"),
+    Parameter("key", str, "id of an API key", place="path"),
 )
 """They mean the same in every path."""
 
@@ -152,6 +177,25 @@ _ATOMIC_HEADERS: Final = {
     }
 }
 
+
+def _any_of(kind: type[StrEnum]) -> Any:
+    """Return the type of a parameter that is one of `kind`, or ANY."""
+    return Annotated[str, Meta(extra_json_schema={"enum": [*kind, "ANY"]})]
+
+
+_ACL_FILTER: Final = (
+    Parameter("resource_type", _any_of(ResourceType), "left out: any, as in the others"),
+    Parameter("resource_name", str),
+    Parameter(
+        "pattern_type",
+        Literal["LITERAL", "PREFIXED", "ANY", "MATCH"],
+        "MATCH: all whose patterns match resource_name",
+    ),
+    Parameter("principal", str, "like User:ana"),
+    Parameter("host", str),
+    Parameter("operation", _any_of(Operation)),
+    Parameter("permission", _any_of(Permission)),
+)
 _NO_CONTENT: Final = {204: Answer()}
 
 BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
@@ -160,6 +204,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/topics/{topic}/records",
             lambda to: to.produce.to_topic,
             "Produce records to a topic",
+            needs=on(WRITE, TOPIC) + within(WRITE, TRANSACTIONAL_ID),
             parameters=_PRODUCE_PARAMETERS,
             body=RequestBody(ProduceBody, (JSON, NDJSON, ARROW)),
             answers=_PRODUCE_ANSWERS,
@@ -169,6 +214,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/topics/{topic}/partitions/{partition}/records",
             lambda to: to.produce.to_partition,
             "Produce records to one partition",
+            needs=on(WRITE, TOPIC) + within(WRITE, TRANSACTIONAL_ID),
             parameters=_PRODUCE_PARAMETERS,
             body=RequestBody(ProduceBody, (JSON, NDJSON, ARROW)),
             answers=_PRODUCE_ANSWERS,
@@ -178,6 +224,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/topics/{topic}/partitions/{partition}/records",
             lambda to: to.fetch.one,
             "Fetch records, or tail them as server-sent events",
+            needs=on(READ, TOPIC),
             parameters=_FETCH_PARAMETERS,
             answers={200: Answer(FetchedRecords, "Records", (JSON, NDJSON, ARROW, SSE))},
             errors=(
@@ -194,6 +241,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/fetch",
             lambda to: to.fetch.many,
             "Fetch from several partitions with one wait and one budget",
+            needs=within(READ, TOPIC),
             body=RequestBody(FetchBody),
             answers={200: Answer(FetchedPartitions, "Records by partition")},
             errors=(*_HOT_BODY, errors.OutcomeUnknown),
@@ -202,6 +250,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "DELETE /v1/topics/{topic}/partitions/{partition}/records",
             lambda to: to.delete.delete_records_of_partition,
             "Delete records of one partition",
+            needs=on(DELETE, TOPIC),
             parameters=(
                 Parameter("before_offset", _BEFORE, "the first offset to keep", is_required=True),
             ),
@@ -212,6 +261,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/topics/{topic}/delete-records",
             lambda to: to.delete.delete_records_of_partitions,
             "Delete records of several partitions",
+            needs=on(DELETE, TOPIC),
             errors=(*_DELETE, *_BODY),
             by_fastapi=True,
         ),
@@ -221,6 +271,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/groups",
             lambda to: to.groups.list_groups,
             "List groups",
+            needs=within(DESCRIBE, GROUP),
             answers={200: Answer(group.GroupList)},
             errors=(*_READS, errors.InvalidRequest),
         ),
@@ -228,6 +279,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/groups/{group}",
             lambda to: to.groups.describe,
             "Describe a group and its members",
+            needs=on(DESCRIBE, GROUP),
             answers={200: Answer(group.GroupInfo)},
             errors=(*_READS, errors.InvalidRequest, errors.UnknownGroup),
         ),
@@ -235,6 +287,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "DELETE /v1/groups/{group}",
             lambda to: to.groups.delete,
             "Delete a group without members",
+            needs=on(DELETE, GROUP),
             answers=_NO_CONTENT,
             errors=(*_WRITES, errors.GroupNotEmpty, errors.InvalidRequest, errors.UnknownGroup),
         ),
@@ -242,6 +295,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/groups/{group}/members",
             lambda to: to.groups.join,
             "Join a group",
+            needs=on(READ, GROUP) + within(DESCRIBE, TOPIC),
             body=RequestBody(group.JoinBody),
             answers={200: Answer(group.JoinAnswer)},
             errors=(*_HOT_BODY, *_WRITES, errors.InconsistentGroup),
@@ -250,6 +304,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "DELETE /v1/groups/{group}/members/{member}",
             lambda to: to.groups.leave,
             "Leave a group",
+            needs=on(READ, GROUP),
             answers=_NO_CONTENT,
             errors=(*_WRITES, errors.InvalidRequest, errors.UnknownMember),
         ),
@@ -257,6 +312,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/groups/{group}/members/{member}/heartbeat",
             lambda to: to.groups.heartbeat,
             "Keep a session, and learn what to read",
+            needs=on(READ, GROUP),
             body=RequestBody(group.BeatBody),
             answers={200: Answer(group.BeatAnswer)},
             errors=(*_HOT_BODY, *_WRITES, *_MEMBER),
@@ -265,6 +321,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/groups/{group}/members/{member}/poll",
             lambda to: to.groups.poll,
             "Heartbeat, and fetch what is assigned",
+            needs=on(READ, GROUP) + within(READ, TOPIC),
             body=RequestBody(group.PollBody),
             answers={200: Answer(group.PollAnswer)},
             errors=(*_HOT_BODY, *_WRITES, *_MEMBER),
@@ -273,6 +330,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/groups/{group}/offsets",
             lambda to: to.groups.committed,
             "Read committed offsets",
+            needs=on(DESCRIBE, GROUP) + within(DESCRIBE, TOPIC),
             parameters=(Parameter("topic", str, "only of this topic"),),
             answers={200: Answer(group.CommittedOffsets)},
             errors=(*_READS, errors.InvalidRequest),
@@ -281,6 +339,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/groups/{group}/offsets",
             lambda to: to.groups.commit,
             "Commit offsets",
+            needs=on(READ, GROUP) + within(READ, TOPIC),
             body=RequestBody(group.OffsetsBody),
             answers={200: Answer(group.CommitAnswer)},
             errors=(*_HOT_BODY, *_WRITES, *_TOPIC, *_MEMBER),
@@ -289,6 +348,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/groups/{group}/lag",
             lambda to: to.groups.lag,
             "Show how far behind a group is",
+            needs=on(DESCRIBE, GROUP) + within(DESCRIBE, TOPIC),
             answers={200: Answer(group.GroupLag)},
             errors=(
                 *_READS,
@@ -302,6 +362,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/groups/{group}/reset",
             lambda to: to.groups.reset,
             "Move committed offsets",
+            needs=on(READ, GROUP) + within(READ, TOPIC),
             body=RequestBody(group.ResetBody),
             answers={200: Answer(group.ResetAnswer)},
             errors=(*_HOT_BODY, *_WRITES, *_LOG, errors.GroupNotEmpty),
@@ -312,6 +373,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/producers",
             lambda to: to.transactions.init_producer,
             "Get a producer id",
+            needs=within(WRITE, TRANSACTIONAL_ID) + within(IDEMPOTENT_WRITE, CLUSTER),
             body=RequestBody(transaction.ProducerBody, is_required=False),
             answers={200: Answer(transaction.ProducerAnswer)},
             errors=(*_HOT_BODY, *_WRITES),
@@ -320,6 +382,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/transactions",
             lambda to: to.transactions.list_transactions,
             "List transactions",
+            needs=within(DESCRIBE, TRANSACTIONAL_ID),
             answers={200: Answer(transaction.TransactionList)},
             errors=(*_READS, errors.InvalidRequest),
         ),
@@ -327,6 +390,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/transactions",
             lambda to: to.transactions.begin,
             "Begin a transaction",
+            needs=within(WRITE, TRANSACTIONAL_ID),
             body=RequestBody(transaction.BeginBody),
             answers={200: Answer(transaction.BeginAnswer)},
             errors=(*_HOT_BODY, *_WRITES, *_INSTANCE, errors.InvalidTransactionTimeout),
@@ -335,6 +399,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/transactions/{transaction}",
             lambda to: to.transactions.describe,
             "Describe a transaction",
+            needs=on(DESCRIBE, TRANSACTIONAL_ID),
             answers={200: Answer(transaction.TransactionInfo)},
             errors=(
                 *_WRITES,
@@ -347,6 +412,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/transactions/{transaction}/commit",
             lambda to: to.transactions.commit,
             "Commit a transaction",
+            needs=on(WRITE, TRANSACTIONAL_ID) + within(READ, GROUP) + within(READ, TOPIC),
             body=RequestBody(transaction.CommitBody, is_required=False),
             answers={200: Answer(transaction.EndAnswer)},
             errors=(
@@ -364,6 +430,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/transactions/{transaction}/abort",
             lambda to: to.transactions.abort,
             "Abort a transaction",
+            needs=on(WRITE, TRANSACTIONAL_ID),
             body=RequestBody(transaction.AbortBody, is_required=False),
             answers={200: Answer(transaction.EndAnswer)},
             errors=(*_HOT_BODY, *_WRITES, *_INSTANCE, errors.UnknownTransaction),
@@ -372,6 +439,10 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/atomic",
             lambda to: to.transactions.atomic,
             "Produce to many partitions and commit group offsets, all or nothing",
+            needs=within(WRITE, TOPIC)
+            + within(READ, GROUP)
+            + within(READ, TOPIC)
+            + within(WRITE, TRANSACTIONAL_ID),
             parameters=_ATOMIC_PARAMETERS,
             body=RequestBody(transaction.AtomicBody),
             answers={200: Answer(transaction.AtomicAnswer, headers=_ATOMIC_HEADERS)},
@@ -383,6 +454,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/topics",
             lambda to: to.topics.list_topics,
             "List topics",
+            needs=within(DESCRIBE, TOPIC),
             errors=(*_READS, errors.InvalidRequest),
             by_fastapi=True,
         ),
@@ -390,6 +462,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/topics",
             lambda to: to.topics.create_topic,
             "Create a topic",
+            needs=within(CREATE, TOPIC),
             answers={201: Answer(about="Created")},
             errors=(
                 *_BODY,
@@ -408,6 +481,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/topics/{topic}",
             lambda to: to.topics.describe_topic,
             "Describe a topic",
+            needs=on(DESCRIBE, TOPIC) + within(DESCRIBE_CONFIGS, TOPIC),
             errors=(*_READS, *_TOPIC, errors.InvalidRequest),
             by_fastapi=True,
         ),
@@ -415,6 +489,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "PATCH /v1/topics/{topic}",
             lambda to: to.topics.alter_topic,
             "Alter a topic",
+            needs=within(ALTER, TOPIC) + within(ALTER_CONFIGS, TOPIC),
             errors=(*_BODY, *_WRITES, *_LOG, *_SETTINGS),
             by_fastapi=True,
         ),
@@ -422,6 +497,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "DELETE /v1/topics/{topic}",
             lambda to: to.topics.delete_topic,
             "Delete a topic",
+            needs=on(DELETE, TOPIC),
             answers=_NO_CONTENT,
             errors=(*_WRITES, *_TOPIC, errors.InvalidRequest),
             by_fastapi=True,
@@ -430,6 +506,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/topics/{topic}/partitions",
             lambda to: to.topics.list_partitions,
             "List partitions",
+            needs=on(DESCRIBE, TOPIC),
             errors=(*_READS, *_LOG, errors.InvalidRequest),
             by_fastapi=True,
         ),
@@ -437,6 +514,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/topics/{topic}/partitions/{partition}/offsets",
             lambda to: to.topics.find_offset,
             "Find an offset by time",
+            needs=on(DESCRIBE, TOPIC),
             parameters=(
                 Parameter(
                     "at", _MOMENT, "earliest, latest, or a timestamp in ms", is_required=True
@@ -449,6 +527,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/topics/{topic}/partitions/{partition}/segments",
             lambda to: to.topics.locate_records,
             "Locate records in their store",
+            needs=on(READ, TOPIC),
             parameters=(
                 Parameter("offset", Offset, "first offset; default: the log start"),
                 Parameter("end", Offset, "offset to stop before"),
@@ -469,11 +548,106 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             by_fastapi=True,
         ),
     ),
+    "security": (
+        Route(
+            "GET /v1/whoami",
+            lambda to: to.security.who_am_i,
+            "Show who the caller is",
+            needs=ANY_CALLER,
+            answers={200: Answer(security.WhoAmI)},
+            errors=(errors.InvalidRequest,),
+        ),
+        Route(
+            "POST /v1/keys",
+            lambda to: to.security.create_key,
+            "Make an API key",
+            needs=within(ALTER, CLUSTER),
+            body=RequestBody(security.NewKeyBody, is_required=False),
+            answers={201: Answer(security.KeyWithSecret, "Created; the key is shown only now")},
+            errors=(*_HOT_BODY, *_WRITES),
+        ),
+        Route(
+            "GET /v1/keys",
+            lambda to: to.security.list_keys,
+            "List API keys",
+            needs=within(DESCRIBE, CLUSTER),
+            answers={200: Answer(security.KeyList)},
+            errors=(*_READS, errors.InvalidRequest),
+        ),
+        Route(
+            "GET /v1/keys/{key}",
+            lambda to: to.security.describe_key,
+            "Describe an API key",
+            needs=within(DESCRIBE, CLUSTER),
+            answers={200: Answer(security.KeyInfo)},
+            errors=(*_READS, errors.InvalidRequest, errors.UnknownCredential),
+        ),
+        Route(
+            "DELETE /v1/keys/{key}",
+            lambda to: to.security.revoke_key,
+            "Revoke an API key",
+            needs=within(ALTER, CLUSTER),
+            answers=_NO_CONTENT,
+            errors=(*_WRITES, errors.InvalidRequest, errors.UnknownCredential),
+        ),
+        Route(
+            "POST /v1/keys/{key}/rotate",
+            lambda to: to.security.rotate_key,
+            "Give an API key a new secret",
+            needs=within(ALTER, CLUSTER),
+            body=RequestBody(security.RotateBody, is_required=False),
+            answers={200: Answer(security.KeyWithSecret, "The new key is shown only now")},
+            errors=(*_HOT_BODY, *_WRITES, errors.UnknownCredential),
+        ),
+        Route(
+            "GET /v1/acls",
+            lambda to: to.security.list_acls,
+            "List ACLs",
+            needs=cluster(DESCRIBE),
+            parameters=_ACL_FILTER,
+            answers={200: Answer(security.AclList)},
+            errors=(*_READS, errors.InvalidRequest),
+        ),
+        Route(
+            "POST /v1/acls",
+            lambda to: to.security.create_acls,
+            "Add ACLs",
+            needs=cluster(ALTER),
+            body=RequestBody(Acl),
+            answers={201: Answer(security.AclList, "They are there now")},
+            errors=(*_HOT_BODY, *_WRITES),
+        ),
+        Route(
+            "DELETE /v1/acls",
+            lambda to: to.security.delete_acls,
+            "Delete ACLs",
+            needs=cluster(ALTER),
+            parameters=_ACL_FILTER,
+            answers={200: Answer(security.AclList, "Those that were deleted")},
+            errors=(*_WRITES, errors.InvalidRequest),
+        ),
+        Route(
+            "GET /v1/acls/check",
+            lambda to: to.security.check_acl,
+            "Say whether a principal may do something, and why",
+            needs=cluster(DESCRIBE),
+            parameters=(
+                Parameter("principal", str, "like User:ana", is_required=True),
+                Parameter("operation", Operation, is_required=True),
+                Parameter("resource_type", ResourceType, is_required=True),
+                Parameter("resource_name", str, "not needed for CLUSTER"),
+                Parameter("host", str, "the address of the caller"),
+            ),
+            answers={200: Answer(security.Checked)},
+            errors=(*_READS, errors.InvalidRequest),
+        ),
+    ),
     "cluster": (
         Route(
             "GET /v1/cluster",
             lambda to: to.cluster.describe_cluster,
             "Describe gateways, zones and partitions",
+            needs=cluster(DESCRIBE),
             errors=(*_READS, errors.InvalidRequest),
             by_fastapi=True,
         ),
@@ -481,6 +655,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /healthy",
             lambda to: to.cluster.healthy,
             "Does the process run?",
+            needs=OPEN,
             errors=(),
             by_fastapi=True,
         ),
@@ -488,6 +663,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /ready",
             lambda to: to.cluster.ready,
             "Can the stores be used?",
+            needs=OPEN,
             errors=(errors.ShuttingDown, errors.StoreUnavailable),
             by_fastapi=True,
         ),
@@ -495,6 +671,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /metrics",
             lambda to: to.cluster.show_metrics,
             "Show metrics",
+            needs=cluster(DESCRIBE),
             answers={200: Answer(str, "Counters", ("text/plain",))},
             errors=(),
             by_fastapi=True,
@@ -506,3 +683,5 @@ ROUTES: Final = tuple(route for routes in BY_TAG.values() for route in routes)
 
 PAGES: Final = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
 """What FastAPI adds by itself: the document, and pages that show it."""
+
+PAGES_NEED: Final = cluster(DESCRIBE)

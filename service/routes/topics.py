@@ -20,6 +20,8 @@ from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Gateway
 from service.log.partition_info import PartitionInfo
 from service.routes.segments import RANGES, RANGES_MAX, located_ranges
+from service.security.acls import Operation, ResourceType
+from service.security.caller import Caller, caller_of
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.topics.config import SETTINGS
@@ -76,7 +78,7 @@ class TopicInfo(BaseModel):
     id: str
     partitions: int
     replication_factor: int
-    config: dict[str, str]
+    config: dict[str, str] = Field(description="empty without the right DESCRIBE_CONFIGS")
     created_ms: int
 
 
@@ -100,30 +102,45 @@ class TopicRoutes:
     async def create_topic(self, new: NewTopic, request: Request) -> TopicInfo:
         """Create a topic."""
         Query(request)
+        caller = caller_of(request.scope)
+        name = caller.inner_name(new.name)
+        # Kafka lets create those who may create any topic, or this one.
+        if not caller.allows(Operation.CREATE, ResourceType.CLUSTER):
+            caller.require(Operation.CREATE, ResourceType.TOPIC, name)
         topic = await self._gateway.topics.create(
-            new.name,
+            name,
             partitions=new.partitions,
             replication_factor=new.replication_factor,
             config=new.config,
         )
-        return _topic_info(topic)
+        caller.changed(Operation.CREATE, ResourceType.TOPIC, name)
+        return _topic_info(topic, caller)
 
     async def list_topics(self, request: Request) -> TopicList:
-        """List all topics, by name."""
+        """List the topics that the caller may describe, by name."""
         Query(request)
-        found = await self._gateway.topics.all()
-        return TopicList(topics=[_topic_info(topic) for topic in found])
+        caller = caller_of(request.scope)
+        found = [
+            _topic_info(topic, caller)
+            for topic in await self._gateway.topics.all()
+            if caller.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
+        return TopicList(topics=found)
 
     async def describe_topic(self, topic: TopicInPath, request: Request) -> TopicInfo:
         """Return a topic and its whole configuration, defaults included."""
         Query(request)
-        return _topic_info(await self._gateway.topics.read(topic))
+        found = await self._gateway.topics.read(topic)
+        return _topic_info(found, caller_of(request.scope))
 
     async def alter_topic(
         self, topic: TopicInPath, change: TopicChange, request: Request
     ) -> TopicInfo:
         """Add partitions, change configuration, move replicas to other zones."""
         Query(request)
+        caller = caller_of(request.scope)
+        for operation in _alterations(change):
+            caller.require(operation, ResourceType.TOPIC, topic)
         altered = await self._gateway.topics.alter(
             topic,
             partitions=change.partitions,
@@ -131,13 +148,15 @@ class TopicRoutes:
             replication_factor=change.replication_factor,
             replicas=change.replicas,
         )
-        return _topic_info(altered)
+        caller.changed(Operation.ALTER, ResourceType.TOPIC, topic)
+        return _topic_info(altered, caller)
 
     async def delete_topic(self, topic: TopicInPath, request: Request) -> Response:
         """Delete a topic and everything in it."""
         Query(request)
         deleted = await self._gateway.topics.delete(topic)
         self._gateway.forget(deleted.topic_id)
+        caller_of(request.scope).changed(Operation.DELETE, ResourceType.TOPIC, topic)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def list_partitions(self, topic: TopicInPath, request: Request) -> PartitionList:
@@ -168,12 +187,25 @@ class TopicRoutes:
         return Response(body, media_type=JSON)
 
 
-def _topic_info(topic: Topic) -> TopicInfo:
+def _alterations(change: TopicChange) -> list[Operation]:
+    """Return the operations that a change is made of; ALTER if it changes nothing."""
+    is_of_config = bool(change.config)
+    others = (change.partitions, change.replication_factor, change.replicas)
+    is_of_shape = any(each is not None for each in others) or not is_of_config
+    return [
+        *([Operation.ALTER] if is_of_shape else []),
+        *([Operation.ALTER_CONFIGS] if is_of_config else []),
+    ]
+
+
+def _topic_info(topic: Topic, caller: Caller) -> TopicInfo:
+    """Return what the caller may know; the configuration needs a right of its own."""
+    shows_config = caller.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
     return TopicInfo(
-        name=topic.name,
+        name=caller.outer_name(topic.name),
         id=topic.topic_id.hex(),
         partitions=topic.partition_count,
         replication_factor=topic.replication_factor,
-        config=topic.config.all(),
+        config=topic.config.all() if shows_config else {},
         created_ms=topic.created_ms,
     )

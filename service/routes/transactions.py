@@ -14,7 +14,7 @@ from service.http.requests import JSON, Query, read_body
 from service.limits.record_limits import RecordLimits
 from service.log.gateway import Gateway
 from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, SenderHeaders, parse_sender
-from service.routes.transaction_bodies import (
+from service.routes.bodies.transactions import (
     AbortBody,
     AtomicAnswer,
     BeginAnswer,
@@ -28,8 +28,11 @@ from service.routes.transaction_bodies import (
     TransactionList,
     decode_atomic,
 )
+from service.security.acls import Operation, ResourceType
+from service.security.caller import caller_of
 from service.transactions import state
 from service.transactions.atomic import Atomic, TopicRecords
+from service.transactions.commit import GroupCommit
 from service.transactions.guards import (
     Guard,
     KeyGuard,
@@ -77,15 +80,20 @@ class TransactionRoutes:
         """Give a producer its id; with a transactional id, fence older instances of it."""
         Query(request)
         body = await read_json(request, self._gateway, _PRODUCER)
+        caller = caller_of(request.scope)
         if body.transactional_id is None:
-            return _answer(ProducerAnswer(await self._ids.plain(), 0))
+            caller.require_some_write()
+            return _answer(request, ProducerAnswer(await self._ids.plain(), 0))
+        caller.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
         instance = await self._transactions.init(body.transactional_id)
-        return _answer(ProducerAnswer(instance.producer_id, instance.epoch))
+        return _answer(request, ProducerAnswer(instance.producer_id, instance.epoch))
 
     async def begin(self, request: Request) -> Response:
         """Begin a transaction."""
         Query(request)
         body = await read_json(request, self._gateway, _BEGIN)
+        caller = caller_of(request.scope)
+        caller.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
         instance = None
         if body.producer_id is not None and body.epoch is not None:
             instance = Instance(producer_id=body.producer_id, epoch=body.epoch)
@@ -94,12 +102,13 @@ class TransactionRoutes:
         begun = await self._transactions.begin(body.transactional_id, body.timeout_ms, instance)
         assert begun.timeout_ms is not None, begun
         return _answer(
+            request,
             BeginAnswer(
                 transaction_id=str(begun.ref),
                 producer_id=begun.ref.producer_id,
                 epoch=begun.ref.epoch,
                 timeout_ms=begun.timeout_ms,
-            )
+            ),
         )
 
     async def commit(self, request: Request) -> Response:
@@ -107,25 +116,34 @@ class TransactionRoutes:
         Query(request)
         body = await read_json(request, self._gateway, _COMMIT)
         offsets = None if body.offsets is None else body.offsets.group_commit()
+        _check_offsets(request, offsets)
         ended = await self._transactions.commit(_ref(request), offsets, body.staged)
-        return _answer(_ended(ended))
+        return _answer(request, _ended(ended))
 
     async def abort(self, request: Request) -> Response:
         """End the transaction; nothing of it becomes visible."""
         Query(request)
         await read_json(request, self._gateway, _ABORT)
-        return _answer(_ended(await self._transactions.abort(_ref(request))))
+        return _answer(request, _ended(await self._transactions.abort(_ref(request))))
 
     async def list_transactions(self, request: Request) -> Response:
         """List transactional ids, each with its open or its last transaction."""
         Query(request)
         found = await self._transactions.all()
-        return _answer(TransactionList([_info(each) for each in found]))
+        caller = caller_of(request.scope)
+        visible = [
+            _info(each)
+            for each in found
+            if caller.allows(
+                Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.ref.transactional_id
+            )
+        ]
+        return _answer(request, TransactionList(visible))
 
     async def describe(self, request: Request) -> Response:
         """Return the state of a transaction."""
         Query(request)
-        return _answer(_info(await self._transactions.describe(_ref(request))))
+        return _answer(request, _info(await self._transactions.describe(_ref(request))))
 
     async def atomic(self, request: Request) -> Response:
         """Produce to many partitions and commit group offsets, all or nothing, in one call."""
@@ -151,6 +169,11 @@ class TransactionRoutes:
             records, offsets = await self._gateway.heavy_work.convert(
                 len(body), lambda: decode_atomic(body, now_ms=now_ms, limits=limits)
             )
+            caller = caller_of(request.scope)
+            records, offsets = caller.inward(records), caller.inward(offsets)
+            for each in records:
+                caller.require(Operation.WRITE, ResourceType.TOPIC, each.topic)
+            _check_offsets(request, offsets)
             size_bytes = sum(each.batch.nbytes for each in records)
             hold.grow_to(size_bytes)
             guard = await self._guard(request, sender, body, records)
@@ -160,7 +183,7 @@ class TransactionRoutes:
         answer = AtomicAnswer(_results(done.results))
         if done.producer_id is not None and done.epoch is not None:
             answer.producer_id, answer.epoch = done.producer_id, done.epoch
-        return _answer(answer, {REPLAYED: "true"} if done.is_replayed else None)
+        return _answer(request, answer, {REPLAYED: "true"} if done.is_replayed else None)
 
     async def _guard(
         self, request: Request, sender: SenderHeaders, body: bytes, records: list[TopicRecords]
@@ -173,6 +196,9 @@ class TransactionRoutes:
             await self._ids.check_issued(producer_id)
             if is_transactional(producer_id):
                 ref = Ref(await self._ids.owner(producer_id), producer_id, epoch)
+                caller_of(request.scope).require(
+                    Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ref.transactional_id
+                )
                 return TransactionGuard(self._items, ref, fingerprint[:_DIGEST_BYTES])
             count = sum(each.batch.num_rows for each in records)
             if not count:
@@ -184,7 +210,9 @@ class TransactionRoutes:
             return SequenceGuard(metadata, world, sender.producer, sender.sequence, count)
         key = request.headers.get(IDEMPOTENCY_KEY)
         if key is not None:
-            digest = hashlib.sha256(_checked_key(key)).hexdigest()
+            # Tenants choose their keys without knowing of each other.
+            tenant = caller_of(request.scope).name_prefix.encode()
+            digest = hashlib.sha256(tenant + _checked_key(key)).hexdigest()
             return KeyGuard(metadata, world, digest, fingerprint)
         return Unguarded()
 
@@ -259,5 +287,18 @@ def _info(view: View) -> TransactionInfo:
     )
 
 
-def _answer(body: msgspec.Struct, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(body), media_type=JSON, headers=headers)
+def _check_offsets(request: Request, offsets: GroupCommit | None) -> None:
+    """Raise unless the caller may commit offsets for this group and these topics."""
+    if offsets is None:
+        return
+    caller = caller_of(request.scope)
+    caller.require(Operation.READ, ResourceType.GROUP, offsets.group_id)
+    for topic in {commit.topic for commit in offsets.commits}:
+        caller.require(Operation.READ, ResourceType.TOPIC, topic)
+
+
+def _answer(
+    request: Request, body: msgspec.Struct, headers: dict[str, str] | None = None
+) -> Response:
+    named = caller_of(request.scope).outward(body)
+    return Response(msgspec.json.encode(named), media_type=JSON, headers=headers)

@@ -27,9 +27,9 @@ from service.http.requests import (
 from service.limits.compression import decompress
 from service.limits.record_limits import RecordLimits
 from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, parse_sender
+from service.routes.bodies.transactions import AtomicBody, decode_atomic
 from service.routes.delete import _parse as parse_before_offset
 from service.routes.table import ROUTES
-from service.routes.transaction_bodies import AtomicBody, decode_atomic
 from service.serverless.runs import scope_of
 from service.transactions.ids import parse_transactional_id
 from service.transactions.state import parse_ref
@@ -140,8 +140,8 @@ PRODUCE = [
     ),
     Decoder(
         covers=(
-            "service.routes.transaction_bodies.decode_atomic",
-            "service.routes.transaction_bodies._decode",
+            "service.routes.bodies.transactions.decode_atomic",
+            "service.routes.bodies.transactions._decode",
         ),
         decode=lambda body: decode_atomic(body, now_ms=NOW_MS, limits=LIMITS),
         valid=ATOMIC_BODIES,

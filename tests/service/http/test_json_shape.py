@@ -9,7 +9,7 @@ import pytest
 from service.http.bodies.json_shape import check_shape
 from service.http.bodies.produce import JSON, NDJSON, decode_produce
 from service.limits.record_limits import RecordLimits
-from service.routes.transaction_bodies import decode_atomic
+from service.routes.bodies.transactions import decode_atomic
 from storage.errors import InvalidRecord, RequestTooLarge, RiachoError
 
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ from service.http.bodies.json import AtomicRecord, Decoded, TopicRecord, decoded
 from service.http.bodies.json_errors import ATOMIC_FIELDS, explained, not_json
 from service.http.bodies.json_shape import check_shape
 from service.limits.record_limits import RecordLimits
-from service.routes.group_bodies import OffsetsBody
+from service.routes.bodies.groups import OffsetsBody
 from service.transactions.atomic import TopicRecords
 from service.transactions.commit import GroupCommit
 from service.transactions.transactions import TIMEOUT_MS_DEFAULT

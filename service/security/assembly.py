@@ -1,0 +1,73 @@
+"""The parts of security, chosen and connected for a gateway."""
+
+from dataclasses import dataclass
+
+from service.security.acls import Decision, Operation, ResourceType
+from service.security.audit import Actor, Audit
+from service.security.authenticating import Authenticator
+from service.security.caller import Caller
+from service.security.door import Door
+from service.security.view import SecurityView
+from service.settings import Settings
+from service.world.clock import World
+from storage.errors import Unauthenticated
+from storage.stores.metadata import MetadataStore
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What a gateway with security has."""
+
+    door: Door
+    view: SecurityView
+    audit: Audit
+
+
+class AuditedRecords:
+    """Records what callers were refused, and what they changed, in the audit log."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def unauthenticated(self, *, peer: str, request_id: str, path: str, why: str) -> None:
+        actor = Actor(peer=peer, request_id=request_id)
+        self._audit.refused(Unauthenticated.code, actor, resource=path, why=why)
+
+    def refused(
+        self,
+        caller: Caller,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        decision: Decision,
+    ) -> None:
+        self._audit.refused(
+            f"{kind}_AUTHORIZATION_FAILED",
+            _actor(caller),
+            operation=operation,
+            resource_type=kind,
+            resource=name,
+            why=decision.why,
+        )
+
+    def changed(self, caller: Caller, operation: Operation, kind: ResourceType, name: str) -> None:
+        self._audit.changed(_actor(caller), operation=operation, resource_type=kind, resource=name)
+
+
+def _actor(caller: Caller) -> Actor:
+    own = caller.identity
+    return Actor(
+        principal=own.principal,
+        credential_id=own.credential_id,
+        door=own.door,
+        peer=caller.host,
+        request_id=caller.request_id,
+    )
+
+
+def secured(settings: Settings, metadata: MetadataStore, world: World) -> Security:
+    """Return the security that `settings` describe."""
+    view = SecurityView(metadata, world)
+    authenticator = Authenticator(view, world.now_ms, super_users=settings.super_user_names)
+    audit = Audit(world)
+    return Security(Door(authenticator, view, AuditedRecords(audit)), view, audit)

@@ -1,0 +1,98 @@
+"""The door of HTTP: before a route is served, who calls and whether they may.
+
+The router asks it with every request, also for paths that no route has: without a credential, all
+that can be learnt of a gateway is whether it runs.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from service.security.acls import CompiledAcls, Decision, Operation, ResourceType
+from service.security.authenticating import Authenticator
+from service.security.caller import CALLER, Authenticated, Caller
+from service.security.needs import Needs
+from service.security.tenancy import IN_PATHS
+from service.security.view import SecurityView
+from storage.errors import Unauthenticated
+
+REQUEST_ID: Final = "riacho.request_id"
+CLIENT_ID: Final = b"riacho-client-id"
+CLIENT_ID_CHARS_MAX: Final = 249
+
+
+class Records(Protocol):
+    """Where refusals and administrative changes are recorded."""
+
+    def unauthenticated(self, *, peer: str, request_id: str, path: str, why: str) -> None: ...
+
+    def refused(
+        self,
+        caller: Caller,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        decision: Decision,
+    ) -> None: ...
+
+    def changed(
+        self, caller: Caller, operation: Operation, kind: ResourceType, name: str
+    ) -> None: ...
+
+
+class Door:
+    """Lets a request in, with its caller in its scope, or raises the error that refuses it."""
+
+    def __init__(self, authenticator: Authenticator, view: SecurityView, records: Records) -> None:
+        self._authenticator = authenticator
+        self._view = view
+        self._records = records
+
+    async def enter(
+        self, scope: Any, needs: Needs | None, parameters: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Return the parameters of the path with full names, once the caller may go on.
+
+        `needs` are those of the route; None: there is no such route.
+        """
+        if needs is not None and needs.is_open:
+            return parameters
+        peer = (scope.get("client") or ("",))[0]
+        request_id = str(scope.get(REQUEST_ID, ""))
+        rules = await self._view.rules()
+        try:
+            identity = await self._authenticator.identify(scope, rules)
+        except Unauthenticated as error:
+            self._records.unauthenticated(
+                peer=peer, request_id=request_id, path=scope["path"], why=str(error)
+            )
+            raise
+        caller = self._caller(scope, identity, rules.acls, peer, request_id)
+        scope[CALLER] = caller
+        if identity.name_prefix:
+            parameters = {
+                name: caller.inner_name(value) if name in IN_PATHS else value
+                for name, value in parameters.items()
+            }
+        if needs is not None:
+            needs.check(caller, parameters)
+        return parameters
+
+    def _caller(
+        self, scope: Any, identity: Authenticated, acls: CompiledAcls, peer: str, request_id: str
+    ) -> Caller:
+        return Caller(
+            identity,
+            acls,
+            peer,
+            refused=self._records.refused,
+            changed=self._records.changed,
+            request_id=request_id,
+            client_id=_client_id(scope),
+        )
+
+
+def _client_id(scope: Mapping[str, Any]) -> str:
+    for name, value in scope["headers"]:
+        if name == CLIENT_ID:
+            return str(value[:CLIENT_ID_CHARS_MAX].decode("latin-1"))
+    return ""

@@ -1,0 +1,80 @@
+"""Names as a tenant sees them, and as they are stored.
+
+A key may have a name prefix, which isolates a tenant: whatever names a topic, a group or a
+transactional id in a request gets the prefix in front, and loses it in answers. The tenant can
+neither see nor name anything that lacks it. Requests and answers are structs whose fields say by
+their names what they hold, so one function translates all of them.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+NAMES: Final = frozenset({"topic", "group", "group_id", "transactional_id", "transaction_id"})
+"""Fields that hold a name. That of a transaction begins with its transactional id."""
+
+LISTS_OF_NAMES: Final = frozenset({"topics"})
+
+PATTERNS: Final = frozenset({"topics_pattern"})
+
+IN_PATHS: Final = frozenset({"topic", "group", "transaction"})
+"""Parameters of paths that hold a name."""
+
+
+def inward(body: T, prefix: str) -> T:
+    """Return `body` with `prefix` in front of every name."""
+    escaped = re.escape(prefix)
+    return _translated(body, lambda name: prefix + name, lambda text: f"{escaped}(?:{text})")
+
+
+def outward(body: T, prefix: str) -> T:
+    """Return `body` without `prefix` in front of names; those of others do not occur in it."""
+    escaped = f"{re.escape(prefix)}(?:"
+
+    def without(pattern: str) -> str:
+        is_ours = pattern.startswith(escaped) and pattern.endswith(")")
+        return pattern[len(escaped) : -1] if is_ours else pattern
+
+    return _translated(body, lambda name: name.removeprefix(prefix), without)
+
+
+def _translated(value: T, name: Callable[[str], str], pattern: Callable[[str], str]) -> T:
+    if isinstance(value, list | tuple):
+        return type(value)(_translated(each, name, pattern) for each in value)
+    changed: dict[str, Any] = {}
+    for field in _fields(value):
+        old = getattr(value, field)
+        if field in NAMES and isinstance(old, str):
+            changed[field] = name(old)
+        elif field in LISTS_OF_NAMES and _is_names(old):
+            changed[field] = [name(each) for each in old]
+        elif field in PATTERNS and isinstance(old, str):
+            changed[field] = pattern(old)
+        else:
+            new = _translated(old, name, pattern)
+            if new is not old:
+                changed[field] = new
+    if not changed:
+        return value
+    replace: Any = dataclasses.replace
+    if isinstance(value, msgspec.Struct):
+        replace = msgspec.structs.replace
+    replaced: T = replace(value, **changed)
+    return replaced
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
+def _fields(value: object) -> tuple[str, ...]:
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return ()

@@ -1,0 +1,83 @@
+"""Keys, ACLs and quotas as this gateway knows them: at most three seconds old.
+
+One small item changes with all of them (`service/security/versions.py`). A request that finds the
+view too old reads that item, and everything again only if it has changed. So a revoked key is
+refused by every gateway within `VIEW_AGE_MAX_S`, also in functions, where nothing runs between
+requests. A gateway that cannot read the table lets nobody in.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from service.security.acl_items import all_acls
+from service.security.acls import CompiledAcls
+from service.security.caller import Authenticated
+from service.security.credentials import ApiKey, ApiKeys
+from service.world.clock import World
+from storage import keys
+from storage.stores.metadata import MetadataStore
+from storage.tasks import SingleFlight
+
+VIEW_AGE_MAX_S: Final = 3.0
+
+KEPT_MAX: Final = 10_000
+"""Maximum number of credentials, good and bad ones each, that are remembered."""
+
+
+@dataclass(slots=True)
+class Rules:
+    """Everything as of one version."""
+
+    version: str | None
+    acls: CompiledAcls
+    api_keys: dict[str, ApiKey | None] = field(default_factory=dict)
+    """Keys that were looked up; None: there is none."""
+    identities: dict[bytes, Authenticated] = field(default_factory=dict)
+    """By the digest of a credential that was good."""
+
+    def remember(self, digest: bytes, identity: Authenticated) -> None:
+        if len(self.identities) >= KEPT_MAX:
+            self.identities.clear()
+        self.identities[digest] = identity
+
+
+class SecurityView:
+    def __init__(self, metadata: MetadataStore, world: World) -> None:
+        self._metadata = metadata
+        self._world = world
+        self._keys = ApiKeys(metadata, world)
+        self._rules: Rules | None = None
+        self._checked_s = float("-inf")
+        self._reading = SingleFlight[str, Rules]()
+
+    async def rules(self) -> Rules:
+        """Return what is known, after looking for changes if that was too long ago."""
+        now_s = self._world.monotonic_s()
+        if self._rules is not None and now_s - self._checked_s <= VIEW_AGE_MAX_S:
+            return self._rules
+        return await self._reading.do("rules", self._read)
+
+    async def _read(self) -> Rules:
+        # Dated by the beginning of the call: a change may be written while it is read.
+        began_s = self._world.monotonic_s()
+        item = await self._metadata.get(keys.security_version())
+        version = None if item is None else item.version
+        rules = self._rules
+        if rules is None or rules.version != version:
+            rules = Rules(version, CompiledAcls(await all_acls(self._metadata)))
+        self._rules, self._checked_s = rules, began_s
+        return rules
+
+    def expire(self) -> None:
+        """Look for changes with the next request: this gateway has just made one."""
+        self._checked_s = float("-inf")
+
+    async def api_key(self, rules: Rules, key_id: str) -> ApiKey | None:
+        """Return the key, as it was when `rules` were read or later."""
+        if key_id in rules.api_keys:
+            return rules.api_keys[key_id]
+        found = await self._keys.find(key_id)
+        if len(rules.api_keys) >= KEPT_MAX:
+            rules.api_keys.clear()
+        rules.api_keys[key_id] = found
+        return found
