@@ -13,7 +13,8 @@ from service.http.metrics import Metrics
 from service.http.problems import response_to
 from service.http.routing import ROUTE
 from service.process.logs import AccessLine, AccessLines
-from service.security.caller import caller_of
+from service.security.authenticating import peer_of
+from service.security.caller import CALLER, caller_of
 from service.world.clock import World
 
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -69,7 +70,8 @@ class AccessLog:
                     took_ms=round(took_s * 1000, 3),
                     referrer=headers.get(b"referer", b"").decode("latin-1"),
                     user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
-                    client=(scope.get("client") or ("",))[0],
+                    client=peer_of(scope),
+                    principal=caller_of(scope).principal if CALLER in scope else "",
                     request_id=request_id,
                 )
                 self._lines.add(line, self._world.now_ms())

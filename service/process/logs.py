@@ -25,7 +25,7 @@ AUDIT_FILE: Final = "file:"
 """What `RIACHO_AUDIT` begins with if it names a file."""
 
 
-class AccessLine(msgspec.Struct, kw_only=True):
+class AccessLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     at: str = ""
     method: str
     route: str
@@ -37,6 +37,8 @@ class AccessLine(msgspec.Struct, kw_only=True):
     user_agent: str
     client: str
     request_id: str
+    principal: str = ""
+    """Who made the request, if security is on."""
 
 
 class AccessLines:

@@ -36,10 +36,10 @@ from service.security.acls import (
     ResourceType,
     described,
 )
+from service.security.api_keys.credentials import ApiKey, ApiKeys, NewKey
+from service.security.api_keys.minting import may_manage, minted
+from service.security.api_keys.scopes import KeyScope
 from service.security.caller import Caller, caller_of
-from service.security.credentials import ApiKey, ApiKeys, NewKey
-from service.security.minting import may_manage, minted
-from service.security.scopes import KeyScope
 from service.security.view import SecurityView
 from storage.errors import InvalidRequest
 

@@ -7,10 +7,11 @@ from service.security.audit import Actor, Audit
 from service.security.authenticating import Authenticator
 from service.security.caller import Caller
 from service.security.door import Door
+from service.security.quotas.logins import LoginLimits
 from service.security.view import SecurityView
 from service.settings import Settings
 from service.world.clock import World
-from storage.errors import Unauthenticated
+from storage.errors import RiachoError
 from storage.stores.metadata import MetadataStore
 
 
@@ -29,9 +30,9 @@ class AuditedRecords:
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
 
-    def unauthenticated(self, *, peer: str, request_id: str, path: str, why: str) -> None:
+    def unauthenticated(self, error: RiachoError, *, peer: str, request_id: str, path: str) -> None:
         actor = Actor(peer=peer, request_id=request_id)
-        self._audit.refused(Unauthenticated.code, actor, resource=path, why=why)
+        self._audit.refused(error.code, actor, resource=path, why=str(error))
 
     def refused(
         self,
@@ -68,6 +69,11 @@ def _actor(caller: Caller) -> Actor:
 def secured(settings: Settings, metadata: MetadataStore, world: World) -> Security:
     """Return the security that `settings` describe."""
     view = SecurityView(metadata, world)
-    authenticator = Authenticator(view, world.now_ms, super_users=settings.super_user_names)
+    logins = LoginLimits(
+        world.monotonic_s,
+        failed_max=settings.logins_failed_max,
+        failed_per_peer_max=settings.logins_failed_per_peer_max,
+    )
+    authenticator = Authenticator(view, world.now_ms, logins, super_users=settings.super_user_names)
     audit = Audit(world)
     return Security(Door(authenticator, view, AuditedRecords(audit)), view, audit)

@@ -15,9 +15,10 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
+from service.security.api_keys.credentials import PARENTS_MAX, ApiKey
+from service.security.api_keys.tokens import BEGINNING, digest_of, is_key_id, parse_api_key
 from service.security.caller import Authenticated
-from service.security.credentials import PARENTS_MAX, ApiKey
-from service.security.tokens import BEGINNING, digest_of, is_key_id, parse_api_key
+from service.security.quotas.logins import LoginLimits
 from service.security.view import Rules, SecurityView
 from storage.errors import Unauthenticated
 
@@ -44,6 +45,7 @@ class Authenticator:
         self,
         view: SecurityView,
         now_ms: Callable[[], int],
+        logins: LoginLimits,
         *,
         super_users: frozenset[str] = frozenset(),
         verify_token: Callable[[str], Awaitable[Verified]] | None = None,
@@ -52,6 +54,7 @@ class Authenticator:
         """`verify_token` knows an identity provider; `principal_of_subject` maps certificates."""
         self._view = view
         self._now_ms = now_ms
+        self._logins = logins
         self._super_users = super_users
         self._verify_token = verify_token
         self._principal_of_subject = principal_of_subject
@@ -65,7 +68,7 @@ class Authenticator:
         if len(given) > 1:
             raise Unauthenticated(f"{len(given)} Authorization headers; send one")
         if given:
-            return await self._of_header(given[0], rules)
+            return await self._of_header(given[0], rules, peer_of(scope))
         subject = scope.get("extensions", {}).get("tls", {}).get("client_cert_name")
         if subject:
             return self._other(self._principal_of_subject(subject), subject, "certificate")
@@ -74,7 +77,7 @@ class Authenticator:
             " (riacho keys create makes one; clients take it from RIACHO_TOKEN)"
         )
 
-    async def _of_header(self, header: bytes, rules: Rules) -> Authenticated:
+    async def _of_header(self, header: bytes, rules: Rules, peer: str) -> Authenticated:
         if len(header) > CREDENTIAL_BYTES_MAX:
             raise Unauthenticated(
                 f"the Authorization header has {len(header)} bytes, at most {CREDENTIAL_BYTES_MAX}"
@@ -82,7 +85,8 @@ class Authenticator:
         digest = hashlib.sha256(header).digest()
         identity = rules.identities.get(digest)
         if identity is None:
-            identity = await self._identified(header, rules)
+            with self._logins.login(peer, _named_by(header) or digest.hex(), digest):
+                identity = await self._identified(header, rules)
             if identity.door == "key":
                 # Verified tokens are remembered where they are verified, for less long.
                 rules.remember(digest, identity)
@@ -181,6 +185,25 @@ class Authenticator:
             door=door,
             is_super=principal in self._super_users,
         )
+
+
+def peer_of(scope: Mapping[str, Any]) -> str:
+    """Return the address that the request came from; empty if there is none."""
+    return str((scope.get("client") or ("",))[0])
+
+
+def _named_by(header: bytes) -> str:
+    """Return the id of the key that a header names, good or bad; empty if it names none."""
+    text = header.decode("latin-1")
+    scheme, _, value = text.partition(" ")
+    if scheme.lower() == "bearer":
+        parts = value.strip().split("_")
+        return parts[1] if value.strip().startswith(BEGINNING) and len(parts) > 1 else ""
+    try:
+        pair = base64.b64decode(value, validate=True).decode("latin-1")
+    except (binascii.Error, ValueError):
+        return ""
+    return pair.partition(":")[0]
 
 
 def _is_current(key: ApiKey, secret: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from service.security import tenancy
 from service.security.acls import CLUSTER_NAME, CompiledAcls, Decision, Operation, ResourceType
-from service.security.scopes import KeyScope
+from service.security.api_keys.scopes import KeyScope
 from storage.errors import (
     ClusterUnauthorized,
     ConnectorUnauthorized,

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from service.security.acls import CompiledAcls, Decision, Operation, ResourceType
-from service.security.authenticating import Authenticator
+from service.security.authenticating import Authenticator, peer_of
 from service.security.caller import CALLER, Authenticated, Caller
 from service.security.needs import Needs
 from service.security.tenancy import IN_PATHS
 from service.security.view import SecurityView
-from storage.errors import Unauthenticated
+from storage.errors import QuotaExceeded, RiachoError, Unauthenticated
 
 REQUEST_ID: Final = "riacho.request_id"
 CLIENT_ID: Final = b"riacho-client-id"
@@ -23,7 +23,9 @@ CLIENT_ID_CHARS_MAX: Final = 249
 class Records(Protocol):
     """Where refusals and administrative changes are recorded."""
 
-    def unauthenticated(self, *, peer: str, request_id: str, path: str, why: str) -> None: ...
+    def unauthenticated(
+        self, error: RiachoError, *, peer: str, request_id: str, path: str
+    ) -> None: ...
 
     def refused(
         self,
@@ -56,15 +58,14 @@ class Door:
         """
         if needs is not None and needs.is_open:
             return parameters
-        peer = (scope.get("client") or ("",))[0]
+        peer = peer_of(scope)
         request_id = str(scope.get(REQUEST_ID, ""))
         rules = await self._view.rules()
         try:
             identity = await self._authenticator.identify(scope, rules)
-        except Unauthenticated as error:
-            self._records.unauthenticated(
-                peer=peer, request_id=request_id, path=scope["path"], why=str(error)
-            )
+        except (Unauthenticated, QuotaExceeded) as error:
+            path = scope["path"]
+            self._records.unauthenticated(error, peer=peer, request_id=request_id, path=path)
             raise
         caller = self._caller(scope, identity, rules.acls, peer, request_id)
         scope[CALLER] = caller

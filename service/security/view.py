@@ -11,8 +11,8 @@ from typing import Final
 
 from service.security.acl_items import all_acls
 from service.security.acls import CompiledAcls
+from service.security.api_keys.credentials import ApiKey, ApiKeys
 from service.security.caller import Authenticated
-from service.security.credentials import ApiKey, ApiKeys
 from service.world.clock import World
 from storage import keys
 from storage.stores.metadata import MetadataStore

@@ -26,8 +26,7 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-IDENTITY: Final = "riacho.identity"
-"""In a scope: the principal that the front door has established."""
+from service.security.authenticating import IDENTITY
 
 IDENTITY_DETAIL: Final = "riacho.identity_detail"
 """In a scope: what else it knows, for the audit: the session of a role."""

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from service.security.acls import Acl
-from service.security.credentials import ApiKey
-from service.security.scopes import KeyScope
+from service.security.api_keys.credentials import ApiKey
+from service.security.api_keys.scopes import KeyScope
 
 OVERLAP_MS_DEFAULT = 3_600_000
 OVERLAP_MS_MAX = 30 * 86_400_000

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from service.security.scopes import KeyScope
-from service.security.tokens import (
+from service.security.api_keys.scopes import KeyScope
+from service.security.api_keys.tokens import (
     ID_BYTES,
     SECRET_BYTES,
     digest_of,

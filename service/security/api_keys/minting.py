@@ -1,9 +1,9 @@
 """What keys a caller may make: none that is wider, or lives longer, than its own credential."""
 
 from service.security.acls import Operation, ResourceType
+from service.security.api_keys.credentials import ApiKey, NewKey
+from service.security.api_keys.scopes import inner_prefix
 from service.security.caller import Caller
-from service.security.credentials import ApiKey, NewKey
-from service.security.scopes import inner_prefix
 from storage.errors import ClusterUnauthorized, InvalidRequest
 
 
