@@ -57,6 +57,8 @@ class FetchRoutes:
         value_format, form = query.value_format(), query.offsets_form()
         shares = shares_of(request)
         result = await self._gateway.fetch(topic, partition, query.position(), budget, wait, shares)
+        if wait.max_wait_s:
+            await caller_of(request.scope).renew()
 
         async def arrow(bytes_max: int) -> Body:
             return await arrow_body(result.fetched, bytes_max, form)
@@ -141,6 +143,7 @@ class FetchRoutes:
             stop_after,
             limits_of(request, self._gateway),
             self._metrics.fetched,
+            caller_of(request.scope),
         )
         if is_head(request):
             events = _nothing()

@@ -142,6 +142,8 @@ class MultiFetch:
                 return await self._json(body, results, request_id, caller)
             shares.release_all()
             await self._gateway.changed([result.watch for result in good], left_s)
+            await caller.renew()
+            refusals = _refusals(body, caller)
 
     async def _fetch_each(
         self,

@@ -28,6 +28,7 @@ from service.http.deadlines import wait_until_s
 from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.log.waiting import LongPoll
+from service.security.caller import Caller
 from storage.errors import RiachoError
 from storage.reading.reader import Budget
 
@@ -67,6 +68,7 @@ async def tail(
     stop_after: int | None,
     limits: Limits,
     count: Callable[[int, int], None],
+    caller: Caller,
 ) -> AsyncIterator[bytes]:
     """Yield events from `first` on, forever, or until `stop_after` records or `limits`.
 
@@ -94,7 +96,7 @@ async def tail(
             fitting = _fitting(events, size.bytes_max)
             if not fitting:
                 error = size.too_large(result, len(events[0]))
-                yield _event("error", problems.document(error, ""))
+                yield _event("error", problems.document(error, "", caller))
             data = b"".join(fitting)
             count(len(fitting), len(data))
             yield data
@@ -119,8 +121,10 @@ async def tail(
             result = await gateway.fetch(
                 topic, partition, Position(offset=offset), budget, wait, shares
             )
+            # Its credential may be revoked, or its right taken away, while it waits.
+            await caller.renew()
         except RiachoError as error:
-            yield _event("error", problems.document(error, ""))
+            yield _event("error", problems.document(error, "", caller))
             return
 
 

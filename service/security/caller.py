@@ -5,7 +5,7 @@ and what is to be done. It is made before anything is looked up, so a refused ca
 whether the thing exists.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -80,6 +80,9 @@ def authorize(
 Refused: TypeAlias = Callable[["Caller", Operation, ResourceType, str, Decision], None]
 """Records what a caller was refused."""
 
+Renewed: TypeAlias = Callable[[], Awaitable[tuple[Authenticated, CompiledAcls]]]
+"""Returns who calls and the ACLs as they are now."""
+
 Changed: TypeAlias = Callable[["Caller", Operation, ResourceType, str], None]
 """Records what a caller has changed."""
 
@@ -87,7 +90,16 @@ Changed: TypeAlias = Callable[["Caller", Operation, ResourceType, str], None]
 class Caller:
     """Who makes this request; asks the ACLs as they were when the request came."""
 
-    __slots__ = ("_acls", "_changed", "_refused", "client_id", "host", "identity", "request_id")
+    __slots__ = (
+        "_acls",
+        "_changed",
+        "_refused",
+        "_renewed",
+        "client_id",
+        "host",
+        "identity",
+        "request_id",
+    )
 
     def __init__(
         self,
@@ -107,6 +119,19 @@ class Caller:
         self._acls = acls
         self._refused = refused
         self._changed = changed
+        self._renewed: Renewed | None = None
+
+    def renewed_by(self, renewed: Renewed) -> None:
+        """Let `renew` ask `renewed`."""
+        self._renewed = renewed
+
+    async def renew(self) -> None:
+        """Ask again who calls, and what it may do; for requests that wait or go on for long.
+
+        Raises the error of a new request if the credential, or the right, was taken away meanwhile.
+        """
+        if self._renewed is not None:
+            self.identity, self._acls = await self._renewed()
 
     @property
     def principal(self) -> str:

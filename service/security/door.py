@@ -67,13 +67,23 @@ class Door:
             path = scope["path"]
             self._records.unauthenticated(error, peer=peer, request_id=request_id, path=path)
             raise
-        caller = self._caller(scope, identity, rules.acls, peer, request_id)
-        scope[CALLER] = caller
         if identity.name_prefix:
             parameters = {
-                name: caller.inner_name(value) if name in IN_PATHS else value
+                name: identity.name_prefix + value if name in IN_PATHS else value
                 for name, value in parameters.items()
             }
+        caller = self._caller(scope, identity, rules.acls, peer, request_id)
+
+        async def renewed() -> tuple[Authenticated, CompiledAcls]:
+            new_rules = await self._view.rules()
+            new = await self._authenticator.identify(scope, new_rules)
+            if needs is not None and new_rules is not rules:
+                fresh = self._caller(scope, new, new_rules.acls, peer, request_id)
+                needs.check(fresh, parameters)
+            return new, new_rules.acls
+
+        caller.renewed_by(renewed)
+        scope[CALLER] = caller
         if needs is not None:
             needs.check(caller, parameters)
         return parameters
