@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from benchmarks.harness import Connection, Server, gateway, request, show
 from riacho import Admin
 from riacho.spark.read.direct import Direct
-from riacho.spark.read.ranges import groups
+from riacho.spark.read.ranges import groups, url_of
 from riacho.spark.read.reading import RiachoReader, SpanPartition
 from storage.formats.records import RECORD_SCHEMA, record_batch
 from storage.formats.slices import SCHEMA_MESSAGE
@@ -131,7 +131,7 @@ def decoded(plan: Any) -> int:
         for part in plan:
             assert isinstance(part, SpanPartition)
             for run in groups(part.span.ranges or ()):
-                data = direct.read(run[0].url, run[0].start, run[-1].end, SCHEMA_MESSAGE)
+                data = direct.read(url_of(run), run[0].start, run[-1].end, SCHEMA_MESSAGE)
                 with pa.ipc.open_stream(pa.py_buffer(data), options=options) as batches:
                     count += sum(batch.num_rows for batch in batches)
     return count

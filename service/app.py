@@ -35,6 +35,7 @@ from service.routes.multi_fetch import MultiFetch
 from service.routes.produce import ProduceRoutes
 from service.routes.route import Handlers
 from service.routes.security import SecurityRoutes
+from service.routes.segments import SegmentRoutes
 from service.routes.table import PAGES, PAGES_NEED, ROUTES
 from service.routes.transactions import TransactionRoutes
 from service.security.assembly import Security, secured
@@ -112,6 +113,7 @@ class App:
             groups=groups,
             transactions=transactions,
             security=SecurityRoutes(gateway, None if security is None else security.view),
+            segments=SegmentRoutes(gateway),
         )
         metrics.watch(gateway)
         self._lines = lines

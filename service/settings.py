@@ -5,7 +5,7 @@ Settings are values. Components (stores, clocks, identifiers) are arguments of t
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import (
     Field,
@@ -102,6 +102,11 @@ class Settings(BaseSettings):
     index_cache_bytes: PositiveInt = 32 * MIB
 
     presign_expires_s: PositiveInt = 900
+
+    presign: Literal["ranges", "gateway"] = "ranges"
+    """How clients that read stored records directly get them. `ranges`: by presigned URLs of single
+    byte ranges, if the store is S3. `gateway`: through this gateway, for a store that speaks S3 and
+    does not check the signed header `Range`."""
 
     gateway_heartbeat_s: NonNegativeFloat = 10
     """Interval at which this gateway updates its item in the table; 0: never."""

@@ -13,6 +13,7 @@ from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.produce import ProduceRoutes
 from service.routes.security import SecurityRoutes
+from service.routes.segments import SegmentRoutes
 from service.routes.transactions import TransactionRoutes
 from service.security.needs import Needs
 from storage.errors import RiachoError
@@ -37,6 +38,7 @@ class Handlers:
     groups: GroupRoutes
     transactions: TransactionRoutes
     security: SecurityRoutes
+    segments: SegmentRoutes
 
     # These are served by FastAPI, so they are imported by the first call that needs it.
 

@@ -1,31 +1,46 @@
 """Where records are stored, for clients that read the bucket themselves.
 
-An answer may have thousands of ranges, so they are encoded by msgspec, and each object's URL is
-created once.
+An answer may have thousands of ranges, so they are encoded by msgspec.
 """
 
 import base64
+from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Annotated, Final, Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from service.http.answer_size import AnswerSize
+from service.http.bodies.fields import OFFSET_MAX
+from service.http.methods import is_head
+from service.http.records_response import shares_of
+from service.http.requests import JSON, Query, partition_of
+from service.http.stored_urls import Address, Addresses, key_of, parse_name, parse_range
 from service.log.gateway import Gateway
 from service.log.locating import Located
-from storage import keys
+from service.security.caller import caller_of
+from storage.errors import InvalidRequest, NotSupported
 from storage.formats.entries import Entry, Kind
-from storage.formats.partitions import PartitionNumber
 from storage.formats.slices import SCHEMA_MESSAGE
 from storage.head.head import Head
 from storage.head.replication import read_names
 from storage.reading.catalog import ENTRIES_MAX
 from storage.reading.fetched import Data
+from storage.stores.ranges import Range
 
 RANGES: Final = ENTRIES_MAX
 """Default maximum number of ranges in an answer."""
 
 RANGES_MAX: Final = 10_000
+
+PIECE_BYTES: Final = 1024 * 1024
+"""Maximum size of what is in memory for one reader of an object."""
+
+OCTETS: Final = "application/octet-stream"
 
 SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
 
@@ -48,11 +63,13 @@ class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
     url: Annotated[
         str,
         Meta(
-            description="of the object; the Parquet file for parquet; a data: URL (RFC 2397) with"
-            " the bytes themselves if they are in no bucket yet"
+            description="where to read it, with exactly the header Range: bytes=start-(end - 1); of"
+            " the Parquet file for parquet, which may be read in any ranges; a data: URL (RFC 2397)"
+            " with the bytes themselves if they are in no bucket yet; a path of this gateway, read"
+            " with the same credentials, where the store cannot sign URLs"
         ),
     ]
-    start: Annotated[int, Meta(description="first byte of the range")]
+    start: Annotated[int, Meta(description="first byte of the range in what the URL gives")]
     end: Annotated[int, Meta(description="byte behind the range")]
     crc32c: Annotated[int, Meta(description="of the range")]
     min_timestamp: int
@@ -65,6 +82,16 @@ class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
         int | None, Meta(description="byte behind the footer: the file's size")
     ] = None
     footer_crc32c: int | None = None
+    joint_url: Annotated[
+        str | None,
+        Meta(
+            description="for this range and those that follow it directly, in one request with"
+            " exactly the header Range: bytes=start-(joint_end - 1)"
+        ),
+    ] = None
+    joint_end: Annotated[int | None, Meta(description="byte behind the last of these ranges")] = (
+        None
+    )
 
 
 class StoredRanges(msgspec.Struct):
@@ -75,37 +102,103 @@ class StoredRanges(msgspec.Struct):
     log_start_offset: int
 
 
-async def located_ranges(
-    gateway: Gateway,
-    place: tuple[str, PartitionNumber],
-    offset: int | None,
-    end: int | None,
-    limit: int,
-) -> bytes:
-    """Return the JSON of ranges that hold `offset` to `end`; fewer if they would not fit."""
-    size = AnswerSize.of(gateway.settings)
-    while True:
-        located = await gateway.locate(*place, offset, end, limit)
-        body = await stored_ranges(gateway, located)
-        if limit == 1 or size.holds(len(body)):
-            return body
-        limit //= 2
+class SegmentRoutes:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def locate_records(self, request: Request) -> Response:
+        """Return where records are stored, with URLs to read them past this gateway."""
+        query = Query(request)
+        offset = query.integer("offset", 0, OFFSET_MAX)
+        end = query.integer("end", 0, OFFSET_MAX)
+        limit = query.integer("limit", 1, RANGES_MAX) or RANGES
+        place = request.path_params["topic"], partition_of(request)
+        size = AnswerSize.of(self._gateway.settings)
+        while True:
+            located = await self._gateway.locate(*place, offset, end, limit)
+            addresses = Addresses(
+                self._gateway,
+                located.head,
+                quote(request.scope["path"]),
+                not caller_of(request.scope).is_anyone,
+            )
+            body = await stored_ranges(addresses, located)
+            if limit == 1 or size.holds(len(body)):
+                return Response(body, media_type=JSON)
+            limit //= 2
+
+    async def read_range(self, request: Request) -> Response:
+        """Return bytes of a slice, or of a compacted object, if this partition has it."""
+        Query(request)
+        offset, object_id = parse_name(request.path_params["range"])
+        place = request.path_params["topic"], partition_of(request)
+        # Only the index says what belongs to the partition; the path is a hint where to look.
+        located = await self._gateway.locate(*place, offset, offset + 1, 1)
+        stored = _Stored(self._gateway, located.head, _entry(located, object_id))
+        wanted = parse_range(request.headers.get("range"), stored.size_bytes)
+        start, end = wanted or (0, stored.size_bytes)
+        if not AnswerSize.of(self._gateway.settings).holds(end - start):
+            raise NotSupported(f"{end - start} bytes are too many for one answer here; use Range")
+        headers = {"accept-ranges": "bytes", "content-length": str(end - start)}
+        if wanted is not None:
+            headers["content-range"] = f"bytes {start}-{end - 1}/{stored.size_bytes}"
+        piece_bytes = max(1, shares_of(request).take(PIECE_BYTES).size_bytes)
+        pieces = stored.pieces((start, end), piece_bytes)
+        # The first is read here, so that an error is one.
+        first = b"" if is_head(request) else await anext(pieces)
+        return StreamingResponse(
+            _all(first, pieces, is_head(request)),
+            HTTPStatus.OK if wanted is None else HTTPStatus.PARTIAL_CONTENT,
+            headers,
+            OCTETS,
+        )
 
 
-async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
+def _entry(located: Located, object_id: bytes) -> Entry:
+    """Return the entry that was located, if it is still in this object."""
+    for entry in located.entries:
+        if entry.object_id == object_id and entry.kind != Kind.TABLE:
+            return entry
+    raise InvalidRequest("these records were moved or deleted; locate them again")
+
+
+class _Stored:
+    """What a URL of this gateway gives: a slice, or a whole object if one partition has it."""
+
+    def __init__(self, gateway: Gateway, head: Head, entry: Entry) -> None:
+        self._zones = gateway.zones
+        self._key = key_of(head, entry)
+        self._names = read_names(head, entry.zones, entry.partition)
+        self._front = 0 if entry.segment is not None else entry.position
+        self.size_bytes = entry.length if entry.segment is None else entry.segment.size_bytes
+
+    async def pieces(self, span: Range, piece_bytes: int) -> AsyncIterator[bytes]:
+        start, end = span
+        for position in range(start, end, piece_bytes):
+            piece = (self._front + position, self._front + min(position + piece_bytes, end))
+            [found] = await self._zones.get_ranges(self._key, [piece], self._names)
+            yield found
+
+
+async def _all(first: bytes, others: AsyncIterator[bytes], is_head: bool) -> AsyncIterator[bytes]:
+    if is_head:
+        return
+    yield first
+    async for piece in others:
+        yield piece
+
+
+async def stored_ranges(addresses: Addresses, located: Located) -> bytes:
     """Return the JSON of what was located, with URLs."""
     head, local = located.head, located.local
-    urls: dict[bytes, str] = {}
-    ranges: list[StoredRange] = []
-    for entry in located.entries:
-        if entry.kind == Kind.TABLE:
-            data = located.in_table[entry.object_id, entry.position]
-            # The URL holds only this range.
-            ranges.append(_range(entry._replace(position=0), _data_url(data)))
-            continue
-        if entry.object_id not in urls:
-            urls[entry.object_id] = await _url(gateway, head, entry)
-        ranges.append(_range(entry, urls[entry.object_id]))
+    found = iter(await addresses.of([e for e in located.entries if e.kind != Kind.TABLE]))
+    ranges = [
+        _range(entry, next(found))
+        if entry.kind != Kind.TABLE
+        # The URL holds only this range.
+        else _range(entry, Address(_data_url(located.in_table[entry.object_id, entry.position]), 0))
+        for entry in located.entries
+    ]
     return msgspec.json.encode(
         StoredRanges(
             segments=ranges,
@@ -117,32 +210,24 @@ async def stored_ranges(gateway: Gateway, located: Located) -> bytes:
     )
 
 
-async def _url(gateway: Gateway, head: Head, entry: Entry) -> str:
-    if entry.segment is None:
-        key = keys.hot_segment(entry.object_id)
-    else:
-        key = entry.segment.key(head.topic_id)
-    names = read_names(head, entry.zones, entry.partition)
-    name = min(names, key=gateway.zones.is_avoided)
-    return await gateway.zones.store(name).presign(key, gateway.settings.presign_expires_s)
-
-
 def _data_url(data: Data) -> str:
-    return f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}"
+    return f"data:{OCTETS};base64,{base64.b64encode(data).decode()}"
 
 
-def _range(entry: Entry, url: str) -> StoredRange:
+def _range(entry: Entry, address: Address) -> StoredRange:
     found = StoredRange(
         base_offset=entry.start_offset,
         end_offset=entry.end_offset,
         count=entry.record_count,
         format="parquet" if entry.kind == Kind.PARQUET else "arrow",
-        url=url,
-        start=entry.position,
-        end=entry.position + entry.length,
+        url=address.url,
+        start=address.position,
+        end=address.position + entry.length,
         crc32c=entry.crc,
         min_timestamp=entry.min_ms,
         max_timestamp=entry.max_ms,
+        joint_url=address.joint_url,
+        joint_end=address.joint_end,
     )
     if entry.segment is not None:
         found.row_group = entry.row_group

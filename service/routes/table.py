@@ -33,7 +33,7 @@ from service.routes.bodies import transactions as transaction
 from service.routes.multi_fetch import FetchBody, FetchedPartitions, FetchedRecords
 from service.routes.produce import ProduceAnswer
 from service.routes.route import Answer, Parameter, RequestBody, Route
-from service.routes.segments import RANGES, RANGES_MAX, StoredRanges
+from service.routes.segments import OCTETS, RANGES, RANGES_MAX, StoredRanges
 from service.routes.transactions import KEY_CHARS_MAX, REPLAYED
 from service.security.acls import Acl, Operation, Permission, ResourceType
 from service.security.needs import ANY_CALLER, OPEN, cluster, on, within
@@ -93,6 +93,7 @@ PATH_PARAMETERS: Final = (
     Parameter("partition", PartitionNumber, place="path"),
     Parameter("group", GroupId, place="path"),
     Parameter("member", str, place="path"),
+    Parameter("range", str, "as the answer of the path without it has it", place="path"),
     Parameter("transaction", str, "as POST /v1/transactions named it", place="path"),
     Parameter("key", str, "id of an API key", place="path"),
 )
@@ -525,7 +526,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
         ),
         Route(
             "GET /v1/topics/{topic}/partitions/{partition}/segments",
-            lambda to: to.topics.locate_records,
+            lambda to: to.segments.locate_records,
             "Locate records in their store",
             needs=on(READ, TOPIC),
             parameters=(
@@ -545,7 +546,32 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
                 errors.NotSupported,
                 errors.OffsetOutOfRange,
             ),
-            by_fastapi=True,
+        ),
+        Route(
+            "GET /v1/topics/{topic}/partitions/{partition}/segments/{range}",
+            lambda to: to.segments.read_range,
+            "Read stored bytes where the store cannot sign URLs",
+            needs=on(READ, TOPIC),
+            parameters=(
+                Parameter(
+                    "Range",
+                    str,
+                    "bytes=start-end, the last one included; left out or of another form: all",
+                    "header",
+                ),
+            ),
+            answers={
+                200: Answer(bytes, "All bytes", (OCTETS,)),
+                206: Answer(bytes, "Those that Range asks for", (OCTETS,)),
+            },
+            errors=(
+                *_READS,
+                *_LOG,
+                errors.InvalidRequest,
+                errors.NotSupported,
+                errors.ObjectMissing,
+                errors.OffsetOutOfRange,
+            ),
         ),
     ),
     "security": (

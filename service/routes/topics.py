@@ -14,12 +14,11 @@ from pydantic import (
     StrictStr,
 )
 
-from service.http.bodies.fields import OFFSET_MAX, TOPIC_NAME
-from service.http.requests import JSON, Query, parse_partition, parse_place
+from service.http.bodies.fields import TOPIC_NAME
+from service.http.requests import Query, parse_partition, parse_place
 from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Gateway
 from service.log.partition_info import PartitionInfo
-from service.routes.segments import RANGES, RANGES_MAX, located_ranges
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller, caller_of
 from storage.errors import InvalidRequest
@@ -173,18 +172,6 @@ class TopicRoutes:
             raise InvalidRequest("query: at is missing; give earliest, latest or a timestamp")
         offset, timestamp = await self._gateway.offset_at(topic, partition, parse_place(at))
         return OffsetInfo(offset=offset, timestamp=timestamp)
-
-    async def locate_records(
-        self, topic: TopicInPath, partition: PartitionInPath, request: Request
-    ) -> Response:
-        """Return where records are stored, with URLs to read them past this gateway."""
-        query = Query(request)
-        offset = query.integer("offset", 0, OFFSET_MAX)
-        end = query.integer("end", 0, OFFSET_MAX)
-        limit = query.integer("limit", 1, RANGES_MAX)
-        place = (topic, partition)
-        body = await located_ranges(self._gateway, place, offset, end, limit or RANGES)
-        return Response(body, media_type=JSON)
 
 
 def _alterations(change: TopicChange) -> list[Operation]:

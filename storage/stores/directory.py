@@ -27,7 +27,13 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from storage.errors import DiskFailing, ObjectExists, ObjectMissing, StoreUnavailable
+from storage.errors import (
+    DiskFailing,
+    NotSupported,
+    ObjectExists,
+    ObjectMissing,
+    StoreUnavailable,
+)
 from storage.stores.file_reads import NOWAIT, read
 from storage.stores.objects import Body, ObjectInfo, check_key
 from storage.stores.pace import Pace
@@ -174,8 +180,12 @@ class DirectoryObjects:
             while batch := await self._threads.run(lambda: list(islice(found, LIST_BATCH_MAX))):
                 yield batch
 
-    async def presign(self, key: str, expires_s: int) -> str:
-        """Return the address of the file, which does not expire."""
+    async def presign(
+        self, key: str, spans: Sequence[Range | None], expires_s: int
+    ) -> Sequence[str]:
+        raise NotSupported("whoever may read a file may read all of it")
+
+    def address(self, key: str) -> str:
         return Path(self._path(key)).as_uri()
 
     async def close(self) -> None:

@@ -64,7 +64,12 @@ class MemoryObjects:
             if key.startswith(prefix)
         ]
 
-    async def presign(self, key: str, expires_s: int) -> str:
+    async def presign(
+        self, key: str, spans: Sequence[tuple[int, int] | None], expires_s: int
+    ) -> Sequence[str]:
+        raise NotSupported("whoever may read memory may read all of it")
+
+    def address(self, key: str) -> str:
         raise NotSupported("objects in memory have no address; fetch through the gateway")
 
     async def close(self) -> None:

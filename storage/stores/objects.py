@@ -73,8 +73,18 @@ class ObjectStore(Protocol):
         Only for the sweeper and fsck: no call that serves a user may list.
         """
 
-    async def presign(self, key: str, expires_s: int) -> str:
-        """Return a URL from which anyone can read the object for `expires_s` seconds.
+    async def presign(
+        self, key: str, spans: Sequence[tuple[int, int] | None], expires_s: int
+    ) -> Sequence[str]:
+        """Return for each span a URL from which anyone can read it for `expires_s` seconds.
+
+        A span is the bytes `start <= position < end`; the URL of one gives no other bytes, and
+        only to requests with exactly `Range: bytes=start-(end - 1)`. None is the whole object, in
+        any ranges. Raises `NotSupported` where a store does not enforce that.
+        """
+
+    def address(self, key: str) -> str:
+        """Return the URL of the object for those who may read the whole store anyway.
 
         Raises `NotSupported` where a store has no such thing.
         """

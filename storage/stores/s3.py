@@ -34,9 +34,10 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from storage.errors import Corrupt, ObjectExists, ObjectMissing, StoreUnavailable
+from storage.errors import Corrupt, NotSupported, ObjectExists, ObjectMissing, StoreUnavailable
 from storage.stores.objects import Body, ObjectInfo, check_key
 from storage.stores.ranges import Range, cut, merged
+from storage.stores.signed_urls import AwsKey, UrlSigner
 
 if TYPE_CHECKING:
     import boto3
@@ -124,7 +125,15 @@ class S3Objects:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint = endpoint or _endpoint_of_environment()
-        self._store = _connect(bucket, self._endpoint, region, profile)
+        region = region or _region(self._endpoint, profile)
+        self._provider = _credential_provider(profile) if _needs_provider(profile) else None
+        self._store = _connect(bucket, self._endpoint, region, self._provider)
+        self._key_of_environment = AwsKey(
+            key_id=os.environ.get("AWS_ACCESS_KEY_ID", ""),
+            secret=os.environ.get("AWS_SECRET_ACCESS_KEY", ""),
+            token=os.environ.get("AWS_SESSION_TOKEN", ""),
+        )
+        self._signer = UrlSigner(_address(bucket, self._endpoint, region), region)
         self._attempt_s = attempt_s
         self._jitter = jitter
         self._sleep = sleep
@@ -228,10 +237,25 @@ class S3Objects:
                     if found["path"].startswith(whole)
                 ]
 
-    async def presign(self, key: str, expires_s: int) -> str:
+    async def presign(
+        self, key: str, spans: Sequence[Range | None], expires_s: int
+    ) -> Sequence[str]:
         path = self._path(key)
-        with self._reporting(key):
-            return await obstore.sign_async(self._store, "GET", path, timedelta(seconds=expires_s))
+        return self._signer.urls(await self._aws_key(), path, spans, expires_s)
+
+    def address(self, key: str) -> str:
+        raise NotSupported("objects in a bucket are read by presigned URLs")
+
+    async def _aws_key(self) -> AwsKey:
+        if self._provider is None:
+            return self._key_of_environment
+        # In a thread: expired credentials are renewed over the network.
+        found = await asyncio.to_thread(self._provider)
+        return AwsKey(
+            key_id=found["access_key_id"],
+            secret=found["secret_access_key"],
+            token=found.get("token") or "",
+        )
 
     async def close(self) -> None:
         # obstore closes its connections only when the store is garbage collected. Its threads
@@ -323,20 +347,40 @@ def _endpoint_of_environment() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def _connect(bucket: str, endpoint: str | None, region: str | None, profile: str | None) -> S3Store:
+def _needs_provider(profile: str | None) -> bool:
+    return bool(profile) or not os.environ.get("AWS_ACCESS_KEY_ID")
+
+
+def _has_own_host(bucket: str, endpoint: str | None) -> bool:
+    """Whether the name of the bucket is part of the host's.
+
+    AWS prefers that; its certificates do not match names with a dot.
+    """
+    return endpoint is None and "." not in bucket
+
+
+def _address(bucket: str, endpoint: str | None, region: str) -> str:
+    """Return the URL of the bucket."""
+    if _has_own_host(bucket, endpoint):
+        return f"https://{bucket}.s3.{region}.amazonaws.com"
+    return f"{(endpoint or f'https://s3.{region}.amazonaws.com').rstrip('/')}/{bucket}"
+
+
+def _connect(
+    bucket: str,
+    endpoint: str | None,
+    region: str,
+    provider: "Boto3CredentialProvider | None",
+) -> S3Store:
     address = urlsplit(endpoint or "https://")
     config: S3Config = {
-        "region": region or _region(endpoint, profile),
+        "region": region,
         # Hashing the body costs more CPU than sending it, and TLS protects it already.
         "unsigned_payload": address.scheme == "https" or address.hostname in _LOOPBACK,
-        # AWS prefers buckets in host names; its certificates do not match names with a dot.
-        "virtual_hosted_style_request": endpoint is None and "." not in bucket,
+        "virtual_hosted_style_request": _has_own_host(bucket, endpoint),
     }
     if endpoint is not None:
         config["aws_endpoint_url_s3"] = endpoint
-    provider = None
-    if profile or not os.environ.get("AWS_ACCESS_KEY_ID"):
-        provider = _credential_provider(profile)
     return S3Store(
         bucket,
         config=config,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from storage.formats.partitions import PartitionNumber
 from tests.fuzz.deployment import Deployment
 
 Operation = tuple[str, str]
@@ -42,6 +43,7 @@ GOOD: dict[Operation, Request] = {
     ("DELETE", f"{PARTITION}/records"): Request(params={"before_offset": "1"}),
     ("GET", f"{PARTITION}/offsets"): Request(params={"at": "1"}),
     ("GET", f"{PARTITION}/segments"): Request(),
+    ("GET", f"{PARTITION}/segments/{{range}}"): Request(headers={"range": "bytes=0-9"}),
     ("POST", f"{TOPIC}/delete-records"): Request(
         json={"partitions": [{"partition": 0, "before_offset": 1}]}
     ),
@@ -85,8 +87,10 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
     await deployed.done(
         "POST", "/v1/topics/t/records", json=RECORDS, headers={"riacho-transaction": transaction}
     )
+    [entry] = (await deployed.gateway.locate("t", PartitionNumber(0), 0, 1, 1)).entries
     return {
         "topic": "t",
+        "range": f"{entry.end_offset - 1}-{entry.object_id.hex()}",
         "partition": 0,
         "group": "g",
         "member": joined["member_id"],

@@ -24,6 +24,7 @@ from service.http.requests import (
     parse_partition,
     parse_place,
 )
+from service.http.stored_urls import parse_name, parse_range
 from service.limits.compression import decompress
 from service.limits.record_limits import RecordLimits
 from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, parse_sender
@@ -225,6 +226,14 @@ TEXTS = [
     _text("service.http.requests.parse_partition", _utf8(parse_partition), "0", "2147483647"),
     _text(
         "service.http.requests.parse_event_id", _latin1(parse_event_id), "0", "999999999999999999"
+    ),
+    _text("service.http.stored_urls.parse_name", _utf8(parse_name), "0-00", "12-ab34"),
+    _text(
+        "service.http.stored_urls.parse_range",
+        _latin1(lambda t: parse_range(t, 100)),
+        "bytes=0-9",
+        "bytes=7-",
+        "bytes=-5",
     ),
     _text("service.http.requests.parse_length", _latin1(parse_length), "0", "12345"),
     _text(

@@ -73,7 +73,7 @@ NEED_HEADS = (
     *PRODUCE,
     *DELETE_RECORDS,
     FETCH,
-    *(("GET", f"{PARTITION}/{what}") for what in ("offsets", "segments")),
+    *(("GET", f"{PARTITION}/{what}") for what in ("offsets", "segments", "segments/{range}")),
     ("GET", f"{TOPIC}/partitions"),
     ALTER,
     ("GET", f"{GROUP}/lag"),

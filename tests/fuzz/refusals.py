@@ -27,6 +27,7 @@ from tests.fuzz.recipes import (
 
 LONG = "v" * 1_100_000
 SEGMENTS = ("GET", f"{PARTITION}/segments")
+RANGE = ("GET", f"{PARTITION}/segments/{{range}}")
 
 
 def _body(**fields: Any) -> Recipe:
@@ -64,6 +65,9 @@ LOGS: Recipes = {
     (FETCH, "MESSAGE_TOO_LARGE"): Recipe(settings={"answer_bytes_max": 10}),
     (SEGMENTS, "OFFSET_OUT_OF_RANGE"): Recipe(change=Request(params={"offset": "99"})),
     (SEGMENTS, "UNSUPPORTED_OPERATION"): Recipe(before=_without_addresses),
+    (RANGE, "OFFSET_OUT_OF_RANGE"): Recipe(change=Request(path={"range": "99-00"})),
+    (RANGE, "OBJECT_MISSING"): Recipe(bucket="empty"),
+    (RANGE, "UNSUPPORTED_OPERATION"): Recipe(settings={"answer_bytes_max": 1}),
     (DELETE_RECORDS[0], "OFFSET_OUT_OF_RANGE"): Recipe(
         change=Request(params={"before_offset": "99"})
     ),

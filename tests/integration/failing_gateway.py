@@ -92,8 +92,13 @@ class FaultyObjects:
     def list(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
         return self._inner.list(prefix)
 
-    async def presign(self, key: str, expires_s: int) -> str:
-        return await self._inner.presign(key, expires_s)
+    async def presign(
+        self, key: str, spans: Sequence[tuple[int, int] | None], expires_s: int
+    ) -> Sequence[str]:
+        return await self._inner.presign(key, spans, expires_s)
+
+    def address(self, key: str) -> str:
+        return self._inner.address(key)
 
     async def close(self) -> None:
         await self._inner.close()

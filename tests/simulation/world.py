@@ -253,8 +253,13 @@ class FaultyObjects:
             await self._link.take_time()
             yield page
 
-    async def presign(self, key: str, expires_s: int) -> str:
-        return await self._inner.presign(key, expires_s)
+    async def presign(
+        self, key: str, spans: Sequence[tuple[int, int] | None], expires_s: int
+    ) -> Sequence[str]:
+        return await self._inner.presign(key, spans, expires_s)
+
+    def address(self, key: str) -> str:
+        return self._inner.address(key)
 
     async def close(self) -> None:
         pass

@@ -1,6 +1,7 @@
 """Reads bytes directly from the bucket: `file://` if it is a directory, else presigned HTTP.
 
-Bytes that are in no bucket yet are contained in their URL: `data:`.
+Bytes that are in no bucket yet are contained in their URL: `data:`. Where clients may not read the
+bucket, the URL is a path of the gateway, which needs the credentials that it takes everywhere.
 
 Every failure is an `Unread`. The caller then locates the bytes again (the URL may have expired,
 the object may have been compacted), or lets the gateway read them.
@@ -18,6 +19,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import numpy as np
+
+from storage.errors import RiachoError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,7 +41,9 @@ class Unread(Exception):
 class Direct:
     """Reads ranges of objects by their URLs, with the connections of one task."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_gateway: Callable[[str, int, int], bytes] | None = None) -> None:
+        """Read paths of the gateway by `read_gateway`, from a position up to another."""
+        self._read_gateway = read_gateway
         self._connections = local()
         self._opened: list[http.client.HTTPConnection] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -56,9 +61,11 @@ class Direct:
                 _read_data(url, start, target)
             elif url.startswith("file:"):
                 _read_file(url, start, target)
+            elif url.startswith("/"):
+                self._read_path(url, start, target)
             else:
                 self._read_http(url, start, target)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RiachoError) as error:
             raise Unread(f"{_shown(url)}: {error!r}") from error
         return data
 
@@ -124,6 +131,14 @@ class Direct:
         if response.read():
             raise OSError("more came than was asked for")
         kept[address] = connection
+
+    def _read_path(self, path: str, start: int, target: memoryview) -> None:
+        if self._read_gateway is None:
+            raise OSError("it is a path of a gateway")
+        found = self._read_gateway(path, start, start + len(target))
+        if len(found) != len(target):
+            raise OSError(f"{len(found)} bytes came for {len(target)}")
+        target[:] = found
 
     def _connect(self, scheme: str, address: str) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection

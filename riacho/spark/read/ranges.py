@@ -35,6 +35,9 @@ class StoredRange(msgspec.Struct, frozen=True, kw_only=True):
     footer_start: int = 0
     footer_end: int = 0
     footer_crc32c: int = 0
+    joint_url: str = ""
+    """For this range and those directly behind it up to `joint_end`, if there are any."""
+    joint_end: int = 0
 
     @property
     def is_parquet(self) -> bool:
@@ -102,24 +105,53 @@ def wanted(ranges: Iterable[StoredRange], bounds: Bounds) -> list[StoredRange]:
 def groups(ranges: Sequence[StoredRange]) -> Iterator[list[StoredRange]]:
     """Yield runs of ranges that are adjacent in one object, to be read with one request.
 
-    A row group is a run of its own: it is large enough.
+    A row group is a run of its own: it is large enough. So is a range with a URL of its own, unless
+    it has a joint URL and all ranges of that are there.
     """
-    run: list[StoredRange] = []
-    for each in ranges:
-        if run and not _belongs(run, each):
-            yield run
-            run = []
-        run.append(each)
-    if run:
-        yield run
+    position = 0
+    while position < len(ranges):
+        count = _joint_count(ranges, position) or _adjacent_count(ranges, position)
+        yield [*ranges[position : position + count]]
+        position += count
 
 
-def _belongs(run: Sequence[StoredRange], each: StoredRange) -> bool:
-    last = run[-1]
-    return (
-        not each.is_parquet
-        and each.url == last.url
-        and each.start == last.end
-        and len(run) < GROUP_RANGES
-        and each.end - run[0].start <= GROUP_BYTES
-    )
+def url_of(run: Sequence[StoredRange]) -> str:
+    """Return the URL that gives all ranges of a run."""
+    return run[0].joint_url if len(run) > 1 and run[0].joint_url else run[0].url
+
+
+def _joint_count(ranges: Sequence[StoredRange], position: int) -> int:
+    """Return how many ranges the joint URL of one gives; 0 if it has none, or some are not here."""
+    first = last = ranges[position]
+    if not first.joint_url:
+        return 0
+    for count, each in enumerate(ranges[position + 1 :], 2):
+        if (
+            each.start != last.end
+            or each.base_offset != last.end_offset
+            or _object(each) != _object(first)
+        ):
+            return 0
+        if each.end == first.joint_end:
+            return count
+        last = each
+    return 0
+
+
+def _object(each: StoredRange) -> str:
+    return each.url.partition("?")[0]
+
+
+def _adjacent_count(ranges: Sequence[StoredRange], position: int) -> int:
+    first = last = ranges[position]
+    for count, each in enumerate(ranges[position + 1 :], 1):
+        if (
+            each.is_parquet
+            or each.url != last.url
+            or each.start != last.end
+            or count == GROUP_RANGES
+            or each.end - first.start > GROUP_BYTES
+        ):
+            return count
+        last = each
+    return len(ranges) - position

@@ -13,6 +13,7 @@ Memory: `AHEAD_BYTES` of stored bytes, and about two batches of records.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from riacho.spark.read.columns import RecordPiece, SourceColumns
 from riacho.spark.read.direct import Direct, Unread, is_local
 from riacho.spark.read.options import TopicSelection
 from riacho.spark.read.planning import Span, lost
-from riacho.spark.read.ranges import Bounds, StoredRange, groups, wanted
+from riacho.spark.read.ranges import Bounds, StoredRange, groups, url_of, wanted
 from storage.errors import Corrupt, NotSupported, OffsetOutOfRange
 from storage.formats.slices import SCHEMA_MESSAGE
 
@@ -59,8 +60,9 @@ class SpanReader:
 
     def __init__(self, wishes: Wishes) -> None:
         self._wishes = wishes
-        self._direct = Direct()
+        self._direct = Direct(lambda *place: self._gateway().read(*place))
         self._log: Log | None = None
+        self._opening = Lock()
         self._footers: dict[str, Footer] = {}
         self._failures = 0
         self.relocations = 0
@@ -180,7 +182,7 @@ class SpanReader:
                 # Offsets are dense, so the index is enough to answer.
                 known = [RecordPiece(each.base_offset, each.count, None) for each in run]
                 return lambda: [*zip(known, sizes, strict=True)]
-            data = self._direct.read(run[0].url, run[0].start, run[-1].end, SCHEMA_MESSAGE)
+            data = self._direct.read(url_of(run), run[0].start, run[-1].end, SCHEMA_MESSAGE)
             return lambda: [*zip(columns.decode_slices(run, data), sizes, strict=True)]
 
         def read_now(run: list[StoredRange]) -> Pieces:
@@ -223,11 +225,12 @@ class SpanReader:
         return found
 
     def _gateway(self) -> "Log":
-        if self._log is None:
-            from riacho.spark.read.log import Log
+        with self._opening:
+            if self._log is None:
+                from riacho.spark.read.log import Log
 
-            self._log = Log(self._wishes.url)
-        return self._log
+                self._log = Log(self._wishes.url)
+            return self._log
 
 
 def _stored_bytes(run: list[StoredRange]) -> int:

@@ -64,8 +64,13 @@ class FailingObjects:
     def list(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
         return self.inner.list(prefix)
 
-    async def presign(self, key: str, expires_s: int) -> str:
-        return await self.inner.presign(key, expires_s)
+    async def presign(
+        self, key: str, spans: Sequence[tuple[int, int] | None], expires_s: int
+    ) -> Sequence[str]:
+        return await self.inner.presign(key, spans, expires_s)
+
+    def address(self, key: str) -> str:
+        return self.inner.address(key)
 
     async def close(self) -> None:
         await self.inner.close()

@@ -254,13 +254,55 @@ async def test_a_presigned_url_needs_no_credentials(
 ) -> None:
     store = S3Objects(seaweed_bucket, "signed", endpoint=seaweed)
     await store.put("a/b", [b"public for a minute"])
+    await store.put("a/c", [b"private"])
 
-    url = await store.presign("a/b", 60)
+    [url] = await store.presign("a/b", [None], 60)
 
     async with httpx.AsyncClient() as client:
         assert (await client.get(url)).content == b"public for a minute"
+        some = await client.get(url, headers={"range": "bytes=7-9"})
+        assert (some.status_code, some.content) == (206, b"for")
         assert (await client.get(url.replace("a/b", "a/c"))).status_code == 403
         assert (await client.get(url.partition("?")[0])).status_code == 403
+
+
+async def test_a_presigned_range_gives_no_other_bytes(
+    seaweed: str, seaweed_bucket: str, aws_environment: None
+) -> None:
+    store = S3Objects(seaweed_bucket, "signed", endpoint=seaweed)
+    await store.put("mixed", [b"yours", b"theirs", b"yours"])
+    await store.put("other", [b"theirs, too"])
+
+    first, last = await store.presign("mixed", [(0, 5), (11, 16)], 60)
+
+    async with httpx.AsyncClient() as client:
+
+        async def got(url: str, *ranges: str) -> tuple[int, bytes]:
+            response = await client.get(url, headers=[("range", each) for each in ranges])
+            return response.status_code, response.content if response.is_success else b""
+
+        assert await got(first, "bytes=0-4") == (206, b"yours")
+        assert await got(last, "bytes=11-15") == (206, b"yours")
+        for ranges in [
+            (),
+            ("bytes=0-5",),
+            ("bytes=0-",),
+            ("bytes=-16",),
+            ("bytes=5-10",),
+            ("bytes=11-15",),
+            ("bytes=0-4,5-10",),
+            ("bytes=0-4", "bytes=5-10"),
+            ("bytes=5-10", "bytes=0-4"),
+        ]:
+            status, body = await got(first, *ranges)
+            assert (status, body) == (403, b""), ranges
+        unsigned = first.replace("host%3Brange", "host")
+        assert unsigned != first
+        assert (await got(unsigned, "bytes=5-10"))[0] == 403
+        assert (await got(first.replace("/mixed", "/other"), "bytes=0-4"))[0] == 403
+        for method in ("HEAD", "PUT", "DELETE"):
+            answer = await client.request(method, first, headers={"range": "bytes=0-4"})
+            assert answer.status_code == 403, method
 
 
 async def test_a_url_can_override_endpoint_region_and_profile(
