@@ -188,6 +188,32 @@ class Settings(BaseSettings):
     """Fetches and polls of one principal that wait for records at this gateway; more are refused
     unless they do not wait."""
 
+    jwt_issuer: str = ""
+    """The identity provider whose tokens are accepted, `https://…`; empty: none."""
+
+    jwt_audience: str = ""
+    """Whom tokens must be for; several with commas."""
+
+    jwt_jwks: str = ""
+    """The URL or the file with the provider's keys. Empty: its own description says where."""
+
+    jwt_algorithms: str = "RS256,ES256,EdDSA"
+
+    jwt_principal_claim: str = Field(default="sub", min_length=1)
+    """The claim that names the principal."""
+
+    jwt_principal_mapping_rules: str = ""
+    """Rules from that claim to the principal's name, as in `ssl.principal.mapping.rules`."""
+
+    jwt_required_scope: str = ""
+    """A scope that every token must have; empty: none."""
+
+    jwt_clock_skew_s: float = Field(default=30, ge=0, le=60)
+    """How much the clocks of the provider and of this gateway may differ."""
+
+    jwt_ca_file: str = ""
+    """The authorities that the provider's certificate may be of. Empty: the usual ones."""
+
     log_level: str = "info"
     log_format: str = Field(default="auto", pattern="^(auto|text|json)$")
     """`auto`: text on a terminal, JSON elsewhere."""

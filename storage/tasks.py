@@ -106,6 +106,10 @@ class SingleFlight(Generic[K, T]):
         # Shielded, because the other callers still wait for it.
         return await asyncio.shield(running[0])
 
+    def is_busy(self, key: K) -> bool:
+        """Whether there is work for `key` that can be joined."""
+        return key in self._running
+
     def _end(self, key: K, task: "asyncio.Task[T]") -> None:
         if key in self._running and self._running[key][0] is task:
             del self._running[key]

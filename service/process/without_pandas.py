@@ -32,5 +32,10 @@ def refuse(*names: str) -> None:
         sys.meta_path.insert(0, _Refused)
 
 
+def permit(*names: str) -> None:
+    """Undo `refuse` for `names`, for the rare call that does need them."""
+    _Refused.names.difference_update(names)
+
+
 def refuse_pandas() -> None:
     refuse("pandas")
