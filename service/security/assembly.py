@@ -1,6 +1,8 @@
 """The parts of security, chosen and connected for a gateway."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from service.security.acls import Decision, Operation, ResourceType
 from service.security.audit import Actor, Audit
@@ -13,6 +15,9 @@ from service.settings import Settings
 from service.world.clock import World
 from storage.errors import RiachoError
 from storage.stores.metadata import MetadataStore
+
+if TYPE_CHECKING:
+    from service.security.oidc.claims import VerifiedToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,25 @@ def secured(settings: Settings, metadata: MetadataStore, world: World) -> Securi
         failed_max=settings.logins_failed_max,
         failed_per_peer_max=settings.logins_failed_per_peer_max,
     )
-    authenticator = Authenticator(view, world.now_ms, logins, super_users=settings.super_user_names)
+    authenticator = Authenticator(
+        view,
+        world.now_ms,
+        logins,
+        super_users=settings.super_user_names,
+        verify_token=_token_verifier(settings, world),
+    )
     audit = Audit(world)
     return Security(Door(authenticator, view, AuditedRecords(audit)), view, audit)
+
+
+def _token_verifier(
+    settings: Settings, world: World
+) -> "Callable[[str], Awaitable[VerifiedToken]] | None":
+    """Return what verifies tokens of the identity provider, if the settings name one."""
+    if not settings.jwt_issuer:
+        return None
+    # Imported here: a gateway without a provider does without.
+    from service.security.oidc.verifier import verifier_of
+
+    verifier = verifier_of(settings, world)
+    return None if verifier is None else verifier.verify

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.app import create_app
 from service.http.deadlines import set_deadline
+from service.security.oidc.claims import named_by
 from service.serverless.context import left_s
 from service.serverless.events import TEXT, HttpEvent, RestEvent
 from service.serverless.identity import identity_of
@@ -31,7 +32,9 @@ class ServerlessGateway:
         # Mangum uses the current event loop.
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        self.app = create_app(settings or gateway_settings(), world)
+        settings = settings or gateway_settings()
+        self.app = create_app(settings, world)
+        self._name_of = named_by(settings)
         self._mangum = Mangum(
             self._serve,
             lifespan="off",
@@ -49,7 +52,8 @@ class ServerlessGateway:
         if remaining_s is not None:
             set_deadline(scope, self.app.gateway.world.monotonic_s(), remaining_s - MARGIN_S)
         # Of the event, never of its headers: those are the client's.
-        identity_of(scope["aws.event"].get("requestContext")).put_into(scope)
+        context = scope["aws.event"].get("requestContext")
+        identity_of(context, self._name_of).put_into(scope)
         await self.app(scope, receive, send)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ it is not part of the second.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,17 +60,18 @@ class FrontDoorIdentity:
             scope["extensions"] = {**scope.get("extensions", {}), "tls": tls}
 
 
-def identity_of(context: object, claim: str = "sub") -> FrontDoorIdentity:
-    """Return who calls, by the `requestContext` of an event; an empty identity if nobody says.
+NameOfClaims = Callable[[Mapping[str, Any]], str]
+"""From the claims of a token to its principal; empty if they name none."""
 
-    `claim` is that of a token which holds the name of its principal.
-    """
+
+def identity_of(context: object, name_of: NameOfClaims) -> FrontDoorIdentity:
+    """Return who calls, by the `requestContext` of an event; an empty identity if nobody says."""
     arn = _text(context, "authorizer", "iam", "userArn") or _text(context, "identity", "userArn")
     if arn:
         return of_arn(arn)
-    name = _text(context, "authorizer", "jwt", "claims", claim)
-    if name:
-        return FrontDoorIdentity(f"User:{name}")
+    claims = _at(context, "authorizer", "jwt", "claims")
+    if isinstance(claims, Mapping):
+        return FrontDoorIdentity(name_of(claims))
     for place in ("authentication", "identity"):
         subject = _text(context, place, "clientCert", "subjectDN")
         if subject:
@@ -87,12 +88,17 @@ def of_arn(arn: str) -> FrontDoorIdentity:
     return FrontDoorIdentity(f"User:{role}", found["session"])
 
 
-def _text(found: object, *path: str) -> str:
-    """Return the text at `path`; empty if it is missing, or nothing that names anybody."""
+def _at(found: object, *path: str) -> object:
     for name in path:
         if not isinstance(found, Mapping):
-            return ""
+            return None
         found = found.get(name)
+    return found
+
+
+def _text(found: object, *path: str) -> str:
+    """Return the text at `path`; empty if it is missing, or nothing that names anybody."""
+    found = _at(found, *path)
     if not isinstance(found, str) or len(found) > NAME_CHARS_MAX:
         return ""
     return found if _PRINTABLE.fullmatch(found) else ""
@@ -105,10 +111,10 @@ class FromAdapter:
     to the client's: then there are two, and nobody is believed. The header goes no further.
     """
 
-    def __init__(self, app: ASGIApp, *, is_believed: bool, claim: str = "sub") -> None:
+    def __init__(self, app: ASGIApp, *, is_believed: bool, name_of: NameOfClaims) -> None:
         self._app = app
         self._is_believed = is_believed
-        self._claim = claim
+        self._name_of = name_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -116,7 +122,7 @@ class FromAdapter:
             if found:
                 scope = {**scope, "headers": _without(scope["headers"])}
             if self._is_believed and len(found) == 1:
-                identity_of(_decoded(found[0]), self._claim).put_into(scope)
+                identity_of(_decoded(found[0]), self._name_of).put_into(scope)
         await self._app(scope, receive, send)
 
 

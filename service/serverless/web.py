@@ -9,16 +9,19 @@ import sys
 
 from starlette.types import ASGIApp
 
+from service.security.oidc.claims import named_by
 from service.serve import lasting_app, run
 from service.serverless.identity import FromAdapter
 from service.serverless.settings import AdapterSettings, security
+from service.settings import Settings
 
 HOST = "127.0.0.1"
 
 
 def app_behind_adapter() -> ASGIApp:
     """Return the gateway, which learns from the adapter who calls."""
-    return FromAdapter(lasting_app(), is_believed=AdapterSettings().identity)
+    name_of = named_by(Settings())
+    return FromAdapter(lasting_app(), is_believed=AdapterSettings().identity, name_of=name_of)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ Details of a refusal name the claim and the setting, and repeat neither.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,15 +50,11 @@ class ClaimRules:
                 "RIACHO_JWT_AUDIENCE must name whom tokens are for: without it, those of every"
                 " other service of the same provider would be accepted"
             )
-        try:
-            mapping = parse_rules(settings.jwt_principal_mapping_rules)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"RIACHO_JWT_PRINCIPAL_MAPPING_RULES: {error}") from None
         return cls(
             issuer=settings.jwt_issuer,
             audiences=audiences,
             principal_claim=settings.jwt_principal_claim,
-            mapping=mapping,
+            mapping=_mapping(settings),
             required_scope=settings.jwt_required_scope,
             skew_s=settings.jwt_clock_skew_s,
         )
@@ -111,6 +107,30 @@ def principal_of(claims: Mapping[str, Any], claim: str, mapping: tuple[Rule, ...
     raise Unauthenticated(
         f"no rule of RIACHO_JWT_PRINCIPAL_MAPPING_RULES matches the claim {claim!r} of the token"
     )
+
+
+def named_by(settings: Settings) -> Callable[[Mapping[str, Any]], str]:
+    """Return what names the principal of claims that somebody else has verified already.
+
+    It returns nothing for claims without a principal, or without the scope that is required.
+    """
+    mapping = _mapping(settings)
+
+    def name(claims: Mapping[str, Any]) -> str:
+        try:
+            _check_scope(claims, settings.jwt_required_scope)
+            return principal_of(claims, settings.jwt_principal_claim, mapping)
+        except Unauthenticated:
+            return ""
+
+    return name
+
+
+def _mapping(settings: Settings) -> tuple[Rule, ...]:
+    try:
+        return parse_rules(settings.jwt_principal_mapping_rules)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"RIACHO_JWT_PRINCIPAL_MAPPING_RULES: {error}") from None
 
 
 def _check_audience(found: object, rules: ClaimRules) -> None:
