@@ -12,6 +12,7 @@ from service.log.gateway import Gateway
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.produce import ProduceRoutes
+from service.routes.quotas import QuotaRoutes
 from service.routes.security import SecurityRoutes
 from service.routes.segments import SegmentRoutes
 from service.routes.transactions import TransactionRoutes
@@ -38,6 +39,7 @@ class Handlers:
     groups: GroupRoutes
     transactions: TransactionRoutes
     security: SecurityRoutes
+    quotas: QuotaRoutes
     segments: SegmentRoutes
 
     # These are served by FastAPI, so they are imported by the first call that needs it.
