@@ -29,13 +29,13 @@ from service.process.logs import AccessLines, configure_audit_log, configure_log
 from service.process.store_watch import StoreWatch
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
+from service.routes.access.quotas import QuotaRoutes
+from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.multi_fetch import MultiFetch
 from service.routes.produce import ProduceRoutes
-from service.routes.quotas import QuotaRoutes
 from service.routes.route import Handlers
-from service.routes.security import SecurityRoutes
 from service.routes.segments import SegmentRoutes
 from service.routes.table import PAGES, PAGES_NEED, ROUTES
 from service.routes.transactions import TransactionRoutes

@@ -9,11 +9,11 @@ from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.http.requests import JSON
 from service.log.gateway import Gateway
+from service.routes.access.quotas import QuotaRoutes
+from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.produce import ProduceRoutes
-from service.routes.quotas import QuotaRoutes
-from service.routes.security import SecurityRoutes
 from service.routes.segments import SegmentRoutes
 from service.routes.transactions import TransactionRoutes
 from service.security.needs import Needs
