@@ -29,6 +29,7 @@ from service.app import App
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
+from service.security.tls.listening import Listening
 from service.settings import Settings
 from service.stores import open_table, open_zones
 from service.world.clock import real_world
@@ -204,7 +205,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data", type=Path, required=True)
     given = parser.parse_args()
-    serve.run(port=given.port, data=given.data, app="benchmarks.counted_gateway:create_app")
+    serve.run(
+        Listening(port=given.port), data=given.data, app="benchmarks.counted_gateway:create_app"
+    )
 
 
 if __name__ == "__main__":

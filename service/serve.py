@@ -1,24 +1,28 @@
 """Run the gateway as one process or several."""
 
 import gc
+import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
 from service.jobs.schedule import Maintenance
 from service.process.logs import configure_logging
+from service.security.tls.listening import FIRST_KEY, ON, Listening
 from service.settings import Settings
 from storage.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from service.app import App
+
+log = logging.getLogger("riacho.serve")
 
 SHUTDOWN_S_MAX: Final = 30
 """Maximum time to finish requests at shutdown; then they are cut off."""
@@ -27,16 +31,9 @@ KEEP_ALIVE_S: Final = 75
 """Longer than load balancers keep a connection, so that the gateway never closes first."""
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
 def run(
+    where: Listening,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8080,
     data: Path | None = None,
     zones: str | None = None,
     metadata: str | None = None,
@@ -46,30 +43,33 @@ def run(
     maintain_every: str | None = None,
     app: str = "service.serve:lasting_app",
 ) -> None:
-    """Serve until signalled to stop. None means the value from the environment, or its default.
+    """Serve at `where` until signalled to stop. None: from the environment, or its default.
 
     `app` names the function that creates the application, in every worker.
     """
-    port = port or _free_port(host)
     given = {
         "RIACHO_DATA": None if data is None else str(data),
         "RIACHO_ZONES": zones,
         "RIACHO_METADATA": metadata,
         "RIACHO_LOG_LEVEL": log_level,
         "RIACHO_MAINTAIN_EVERY": maintain_every,
-        "RIACHO_ADVERTISED_URL": os.environ.get("RIACHO_ADVERTISED_URL", f"http://{host}:{port}"),
+        "RIACHO_ADVERTISED_URL": os.environ.get("RIACHO_ADVERTISED_URL", where.url),
+        "RIACHO_SECURITY": where.security,
     }
     # Workers are separate processes: they get all of this from the environment.
     os.environ.update({name: value for name, value in given.items() if value is not None})
     # After a graceful stop the server raises the signal again; stopping on request is not a
     # failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with _maintained():
+    settings = Settings()
+    configure_logging(settings.log_level, settings.log_format)
+    _warn(where)
+    with _maintained(settings):
         uvicorn.run(
             app,
             factory=True,
-            host=host,
-            port=port,
+            host=where.host,
+            port=where.port,
             workers=workers,
             reload=reload,
             log_level="warning",
@@ -80,7 +80,26 @@ def run(
             date_header=False,
             timeout_graceful_shutdown=SHUTDOWN_S_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
+            **_encrypted(where),
         )
+
+
+def _warn(where: Listening) -> None:
+    for warning in where.warnings:
+        log.warning("%s", warning)
+    if where.security == ON:
+        log.info("security is on; with access to the stores, `%s` makes a first key", FIRST_KEY)
+
+
+def _encrypted(where: Listening) -> dict[str, Any]:
+    """Return what the server is told about TLS; it passes it on to its workers."""
+    if where.tls is None:
+        return {}
+    # Imported here: a process without TLS has no use for it.
+    from service.security.tls.live import serving_context
+    from service.security.tls.protocol import TlsProtocol
+
+    return {"ssl_context_factory": partial(serving_context, where.tls), "http": TlsProtocol}
 
 
 def lasting_app() -> "App":
@@ -102,9 +121,8 @@ def lasting_app() -> "App":
 
 
 @contextmanager
-def _maintained() -> Iterator[None]:
+def _maintained(settings: Settings) -> Iterator[None]:
     """Schedule maintenance at the configured interval: once, not in every worker."""
-    settings = Settings()
     every_s = settings.maintain_every_s
     if every_s is None:
         yield
@@ -113,7 +131,6 @@ def _maintained() -> Iterator[None]:
         raise InvalidConfig(
             "RIACHO_MAINTAIN_EVERY: the maintenance process cannot see stores that are in memory"
         )
-    configure_logging(settings.log_level, settings.log_format)
     maintenance = Maintenance(every_s)
     maintenance.start()
     try:

@@ -164,6 +164,10 @@ class Settings(BaseSettings):
     super_users: str = ""
     """Principals that may do everything, separated by semicolons: `User:root;User:ops`."""
 
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    """How the subject of a client certificate becomes a principal, as Kafka's setting of this name
+    says it: `RULE:^CN=(.*?),.*$/$1/L,DEFAULT`."""
+
     maintain_every: str = ""
     """Pause between the end of one maintenance run of `riacho serve` and the next, like 5m; empty:
     no maintenance. A run is retention, compaction and sweep, in a separate process."""

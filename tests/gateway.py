@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -31,6 +32,8 @@ class GatewayProcess:
     process: subprocess.Popen[bytes]
     log: Path
     port: int = field(default=0)
+    tls: ssl.SSLContext | None = None
+    """With what a client reaches it, if it serves TLS."""
 
     def stop(self) -> None:
         """Ask it to finish what it has begun, and wait until it has."""
@@ -72,10 +75,12 @@ def start_gateway(
     env: Mapping[str, str] | None = None,
     port: int | None = None,
     module: str = "riacho",
+    tls: ssl.SSLContext | None = None,
 ) -> GatewayProcess:
     """Start `riacho serve` with its data under `tmp_path`; return when it is ready.
 
-    `module` may be another one that takes the same arguments.
+    `module` may be another one that takes the same arguments. With `tls`, what a client trusts, the
+    arguments say that it serves TLS.
     """
     port = port or free_port()
     log = tmp_path / f"gateway-{port}.log"
@@ -91,7 +96,8 @@ def start_gateway(
             cwd=Path(__file__).parent.parent,
             start_new_session=True,
         )
-    gateway = GatewayProcess(f"http://127.0.0.1:{port}", process, log, port)
+    url = f"http://127.0.0.1:{port}" if tls is None else f"https://localhost:{port}"
+    gateway = GatewayProcess(url, process, log, port, tls)
     try:
         _wait_until_ready(gateway)
     except BaseException:
@@ -106,7 +112,8 @@ def _wait_until_ready(gateway: GatewayProcess) -> None:
         if gateway.process.poll() is not None:
             break
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(gateway.url + "/ready", timeout=2).status_code == 200:
+            answer = httpx.get(gateway.url + "/ready", timeout=2, verify=gateway.tls or False)
+            if answer.status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError(f"the gateway did not start:\n{gateway.log.read_text()}")

@@ -59,7 +59,14 @@ JOB = {
 }
 
 LAZILY = {
-    "riacho/cli/serve.py": {"service.world.durations", "service.serve"},
+    "riacho/cli/serve.py": {
+        "service.security.tls.files",
+        "service.security.tls.listening",
+        "service.security.tls.self_signed",
+        "service.serve",
+        "service.world.clock",
+        "service.world.durations",
+    },
     # The doctor examines the very stores that the service would open with these settings.
     "riacho/cli/maintenance/doctor.py": {
         "service.world.clock",

@@ -4,12 +4,12 @@ It listens on loopback only, where nobody but the adapter is. So this is the one
 believe the adapter's header about callers, if `RIACHO_ADAPTER_IDENTITY` says so.
 """
 
-import os
 import sys
 
 from starlette.types import ASGIApp
 
 from service.security.oidc.claims import named_by
+from service.security.tls.listening import Listening
 from service.serve import lasting_app, run
 from service.serverless.identity import FromAdapter
 from service.serverless.settings import AdapterSettings, security
@@ -27,8 +27,8 @@ def app_behind_adapter() -> ASGIApp:
 def main() -> None:
     """Serve until signalled to stop. Raises `InvalidConfig`."""
     # Loopback would mean that security is off; but callers come through the adapter from anywhere.
-    os.environ["RIACHO_SECURITY"] = security()
-    run(host=HOST, port=int(sys.argv[1]), app="service.serverless.web:app_behind_adapter")
+    where = Listening(host=HOST, port=int(sys.argv[1]), security=security())
+    run(where, app="service.serverless.web:app_behind_adapter")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.process.logs import configure_logging
+from service.security.tls.listening import Listening
 from service.settings import Settings
 from service.stores import open_table, open_zones
 from service.world.clock import real_world
@@ -177,7 +178,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--zones")
     given = parser.parse_args()
-    serve.run(port=given.port, data=given.data, zones=given.zones, app=f"{_NAME}:create_app")
+    serve.run(
+        Listening(port=given.port), data=given.data, zones=given.zones, app=f"{_NAME}:create_app"
+    )
 
 
 _NAME: Final = "tests.integration.failing_gateway"
