@@ -30,7 +30,17 @@ SPARK_NEEDS: Final = ("pandas>=2.2,<3",)
 """Spark is installed where the job runs."""
 
 SERVICES: Final = frozenset(
-    {"dynamodb", "emr-serverless", "s3", "signin", "sso", "sso-oidc", "sts"}
+    {
+        "dynamodb",
+        "emr-serverless",
+        "kms",
+        "s3",
+        "secretsmanager",
+        "signin",
+        "sso",
+        "sso-oidc",
+        "sts",
+    }
 )
 """The services whose models are kept: those we call, and those that give credentials."""
 
@@ -74,7 +84,7 @@ def build_functions(target: Path, *, python: str, architecture: Architecture) ->
 
     Raises `TooLarge` if Lambda would refuse it.
     """
-    _install(target, (), python=python, architecture=architecture)
+    _install(target, ("--extra", "security"), python=python, architecture=architecture)
     trim(target)
     _compile(target, python)
     size = size_of(target)

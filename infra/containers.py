@@ -87,6 +87,7 @@ class Containers(Construct):
             image=ecs.ContainerImage.from_asset(str(ROOT), platform=platform),
             environment={
                 **stores.environment,
+                **self._parameters.security_environment,
                 "RIACHO_LINGER_MIN_MS": str(self._parameters.linger_min_ms),
                 "RIACHO_LOG_FORMAT": "json",
             },

@@ -1,7 +1,7 @@
 """Where requests come in: an HTTP API, and a Function URL beside it.
 
 Both lead to the same gateway; with `streaming` the URL leads to the one that streams. Signed
-requests are the default; tokens are checked by the HTTP API, and `open` checks nothing.
+requests are the default; tokens are checked by the HTTP API, and `none` leaves all of it to Riacho.
 """
 
 from aws_cdk import Duration, RemovalPolicy

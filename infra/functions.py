@@ -44,6 +44,7 @@ class Functions(Construct):
         self._code = aws_lambda.Code.from_asset(str(parameters.function_package))
         gateway_environment = {
             **stores.environment,
+            **parameters.security_environment,
             "RIACHO_TABLE_BATCH_BYTES_MAX": str(parameters.table_batch_bytes_max),
         }
 
@@ -81,7 +82,7 @@ class Functions(Construct):
                 "Streaming",
                 handler="lambdas/web",
                 description="Riacho over HTTP, with streamed answers",
-                environment={**gateway_environment, **_adapter_environment()},
+                environment={**gateway_environment, **_adapter_environment(parameters)},
                 memory_mb=parameters.memory_mb,
                 timeout_s=STREAMING_TIMEOUT_S,
                 concurrency=parameters.concurrency or None,
@@ -187,8 +188,11 @@ def retention(days: int) -> logs.RetentionDays:
     return dict(zip(LOG_DAYS, members, strict=True))[days]
 
 
-def _adapter_environment() -> dict[str, str]:
+def _adapter_environment(parameters: Parameters) -> dict[str, str]:
+    # The URL has verified who calls, unless it lets everybody in.
+    is_verified = parameters.security and parameters.auth != "none"
     return {
+        "RIACHO_ADAPTER_IDENTITY": str(is_verified).lower(),
         "AWS_LAMBDA_EXEC_WRAPPER": "/opt/bootstrap",
         "AWS_LWA_INVOKE_MODE": "response_stream",
         "AWS_LWA_PORT": "8080",

@@ -36,10 +36,19 @@ class Parameters:
     """Names of zones, each with a bucket. They are stored with the data: add, never rename."""
 
     auth: Auth = "iam"
-    """Accepted callers: signed requests, tokens (HTTP API only; the URL stays signed), or all."""
+    """Whom the doors let in: signed requests, tokens (HTTP API only; the URL stays signed), or all.
+    Riacho itself still wants to know who calls, unless `security` is off."""
+
+    security: bool = True
+    """Whether callers need rights in Riacho: ACLs, keys, or to be super users."""
+
+    super_users: tuple[str, ...] = ()
+    """Principals who may do everything: ARNs of users and roles, or `User:…`."""
 
     jwt_issuer: str = ""
     jwt_audience: str = ""
+    jwt_principal_claim: str = "sub"
+    """The claim of a token that names its principal."""
 
     memory_mb: int = 1769
     """Memory of the gateway. Lambda gives a whole core from 1769 MB, and less below."""
@@ -51,8 +60,8 @@ class Parameters:
     """Batches up to this size go to the table first."""
 
     log_days: int = 30
-    kms: bool = False
-    """A KMS key for buckets and table, instead of the keys of S3 and DynamoDB."""
+    kms: bool = True
+    """A KMS key of the deployment for buckets and table, instead of the keys of AWS."""
 
     keep: bool = True
     """Whether buckets and table outlive the stack."""
@@ -95,9 +104,12 @@ class Parameters:
         for zone in self.zones:
             _check(re.fullmatch(r"[a-z0-9][a-z0-9-]{0,19}", zone), "zones", zone)
         _check(self.auth in ("iam", "jwt", "none"), "auth", self.auth)
-        if self.auth == "jwt":
+        for name in self.super_users:
+            _check(re.fullmatch(r"(User:|arn:)[^;,\x00-\x1f]+", name), "super_users", name)
+        if self.auth == "jwt" or self.jwt_issuer:
             _check(self.jwt_issuer.startswith("https://"), "jwt_issuer", self.jwt_issuer)
             _check(self.jwt_audience, "jwt_audience", self.jwt_audience)
+            _check(self.jwt_principal_claim, "jwt_principal_claim", self.jwt_principal_claim)
         _check(MEMORY_MB_MIN <= self.memory_mb <= MEMORY_MB_MAX, "memory_mb", self.memory_mb)
         _check(self.log_days in LOG_DAYS, "log_days", self.log_days)
         _check(self.architecture in ("x86_64", "arm64"), "architecture", self.architecture)
@@ -109,6 +121,21 @@ class Parameters:
             _check(getattr(self, name) > 0, name, getattr(self, name))
         for name in ("containers", "concurrency", "linger_min_ms", "maintain_minutes"):
             _check(getattr(self, name) >= 0, name, getattr(self, name))
+
+    @property
+    def security_environment(self) -> dict[str, str]:
+        """The variables that tell a gateway whom it may let do what."""
+        if not self.security:
+            return {"RIACHO_SECURITY": "off", "RIACHO_INSECURE": "1"}
+        found = {"RIACHO_SECURITY": "on"}
+        if self.super_users:
+            names = (f"User:{n}" if n.startswith("arn:") else n for n in self.super_users)
+            found["RIACHO_SUPER_USERS"] = ";".join(names)
+        if self.jwt_issuer:
+            found["RIACHO_JWT_ISSUER"] = self.jwt_issuer
+            found["RIACHO_JWT_AUDIENCE"] = self.jwt_audience
+            found["RIACHO_JWT_PRINCIPAL_CLAIM"] = self.jwt_principal_claim
+        return found
 
     @classmethod
     def from_context(cls, context: Callable[[str], Any]) -> Self:

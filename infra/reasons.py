@@ -24,7 +24,8 @@ REASONS: Final[Mapping[str, str]] = {
         "CloudTrail data events can be switched on where an audit asks for them."
     ),
     "open on purpose": (
-        "The deployment was asked to be open (auth=none); docs/deploy.md says what that means."
+        "The deployment was asked to let requests through to Riacho, which knows callers by itself "
+        "(auth=none); docs/deploy.md says what that means."
     ),
     "service metrics": (
         "Container Insights costs by the metric. Gateways have metrics of their own, and the "

@@ -9,7 +9,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -69,13 +69,22 @@ class Stores(Construct):
         if self.key is not None:
             statements.append(
                 iam.PolicyStatement(
-                    sid="Key", actions=list(KEY_ACTIONS), resources=[self.key.key_arn]
+                    sid="Key",
+                    actions=list(KEY_ACTIONS),
+                    resources=[self.key.key_arn],
+                    # Only for what the two stores encrypt, never by a call of its own.
+                    conditions={"StringEquals": {"kms:ViaService": self._encrypting}},
                 )
             )
         for statement in statements:
             role.add_to_policy(statement)
         for bucket in self.buckets.values():
             accept(role, f"AwsSolutions-IAM5[Resource::<{_id(bucket)}.Arn>/*]", "object keys")
+
+    @property
+    def _encrypting(self) -> list[str]:
+        stack = Stack.of(self)
+        return [f"{each}.{stack.region}.{stack.url_suffix}" for each in ("s3", "dynamodb")]
 
     def log_bucket(self, scope: Construct, name: str) -> s3.Bucket:
         """Return a bucket for logs of jobs, whose objects expire."""

@@ -25,16 +25,17 @@ from service.http.records_response import OwnedShares
 from service.http.routing import Router, Served, direct
 from service.log.gateway import Gateway
 from service.process.freed_memory import keep_freed_memory
-from service.process.logs import AccessLines, configure_logging
+from service.process.logs import AccessLines, configure_audit_log, configure_logging
 from service.process.store_watch import StoreWatch
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
+from service.routes.access.quotas import QuotaRoutes
+from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.multi_fetch import MultiFetch
 from service.routes.produce import ProduceRoutes
 from service.routes.route import Handlers
-from service.routes.security import SecurityRoutes
 from service.routes.segments import SegmentRoutes
 from service.routes.table import PAGES, PAGES_NEED, ROUTES
 from service.routes.transactions import TransactionRoutes
@@ -104,6 +105,7 @@ class App:
         self._transaction_upkeep = TransactionUpkeep(
             gateway.metadata, transaction_items, gateway.settings, gateway.world
         )
+        view = None if security is None else security.view
         self._handlers = Handlers(
             gateway=gateway,
             registry=registry,
@@ -112,7 +114,8 @@ class App:
             fetch=FetchRoutes(gateway, metrics),
             groups=groups,
             transactions=transactions,
-            security=SecurityRoutes(gateway, None if security is None else security.view),
+            security=SecurityRoutes(gateway, view),
+            quotas=QuotaRoutes(gateway, view),
             segments=SegmentRoutes(gateway),
         )
         metrics.watch(gateway)
@@ -277,5 +280,8 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     zones = open_zones(settings)
     gateway = Gateway(settings, zones, metadata, host.world, news_s=host.news_s)
     registry = LiveGateways(settings, metadata, host.world, zones)
-    security = secured(settings, metadata, host.world) if settings.security == "on" else None
+    security = None
+    if settings.security == "on":
+        configure_audit_log(settings.audit or "on")
+        security = secured(settings, metadata, host.world)
     return App(gateway, registry, host.metrics, lines, host.wrap, security)

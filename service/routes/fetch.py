@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from service.http.access_log import request_id_of
 from service.http.answer_size import AnswerSize, Body, body_of, with_rest
@@ -31,8 +31,9 @@ from service.http.requests import (
 from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.routes.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
-from service.routes.tail import limits_of, tail
-from service.security.caller import caller_of
+from service.routes.tail import TailResponse, limits_of, paced, tail
+from service.security.caller import Caller, caller_of
+from service.security.quotas.open_calls import OpenCall
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.reading.reader import Budget
@@ -53,12 +54,16 @@ class FetchRoutes:
         topic, partition = request.path_params["topic"], partition_of(request)
         if media_type == SSE:
             return await self._tail(request, query, topic, partition)
-        budget, wait = self._budget(query), self._wait(request, query)
+        caller = caller_of(request.scope)
+        budget, wait = self._budget(query, caller), self._wait(request, query)
         value_format, form = query.value_format(), query.offsets_form()
         shares = shares_of(request)
-        result = await self._gateway.fetch(topic, partition, query.position(), budget, wait, shares)
+        with caller.quotas.open_wait(caller, wait.max_wait_s):
+            result = await self._gateway.fetch(
+                topic, partition, query.position(), budget, wait, shares
+            )
         if wait.max_wait_s:
-            await caller_of(request.scope).renew()
+            await caller.renew()
 
         async def arrow(bytes_max: int) -> Body:
             return await arrow_body(result.fetched, bytes_max, form)
@@ -77,17 +82,21 @@ class FetchRoutes:
 
         encode = arrow if media_type == ARROW else text
         return await self._answer(
-            result, shares, media_type, encode, (media_type, value_format, form)
+            result, shares, media_type, encode, (media_type, value_format, form), caller
         )
 
-    def _budget(self, query: Query) -> Budget:
+    def _budget(self, query: Query, caller: Caller) -> Budget:
         settings = self._gateway.settings
+        bytes_max = settings.fetch_bytes_max
+        affordable = caller.quotas.fetch_bytes_max(caller)
+        if affordable is not None:
+            bytes_max = min(bytes_max, affordable)
         return Budget(
             records_max=query.up_to(
                 "max_records", settings.fetch_records_default, settings.fetch_records_max
             ),
             bytes_max=query.up_to(
-                "max_bytes", settings.fetch_bytes_default, settings.fetch_bytes_max
+                "max_bytes", min(settings.fetch_bytes_default, bytes_max), bytes_max
             ),
         )
 
@@ -106,6 +115,7 @@ class FetchRoutes:
         media_type: str,
         encode: Callable[[int], Awaitable[Body]],
         form: Hashable,
+        caller: Caller,
     ) -> Response:
         share = result.share if result.answer is None else result.answer.share
         size = AnswerSize.of(self._gateway.settings)
@@ -117,6 +127,8 @@ class FetchRoutes:
             if media_type == JSON:
                 # The records are shared with other readers; the end of the log must be current.
                 found = with_rest(found, fetched_rest(result, found.next_offset))
+        if found.record_count:
+            await caller.quotas.admit_fetch(caller, found.body_bytes)
         self._metrics.fetched(found.record_count, found.body_bytes)
         headers = _headers(result, found.next_offset)
         return RecordsResponse(found.pieces, media_type, shares, headers)
@@ -128,9 +140,11 @@ class FetchRoutes:
         last = request.headers.get("last-event-id")
         if last is not None:
             position = Position(offset=parse_event_id(last) + 1)
-        budget = self._budget(query)
+        caller = caller_of(request.scope)
+        budget = self._budget(query, caller)
         stop_after = query.integer("max_records", 1, OFFSET_MAX)
         value_format = query.value_format()
+        limits = limits_of(request, self._gateway)
         # The first read happens here, so that a bad request is refused by its status.
         shares = shares_of(request)
         first = await self._gateway.fetch(topic, partition, position, budget, Wait(), shares)
@@ -141,18 +155,14 @@ class FetchRoutes:
             budget,
             value_format,
             stop_after,
-            limits_of(request, self._gateway),
+            limits,
             self._metrics.fetched,
-            caller_of(request.scope),
+            caller,
         )
         if is_head(request):
-            events = _nothing()
-        return StreamingResponse(
-            events,
-            media_type=SSE,
-            # Proxies must neither cache nor buffer the stream.
-            headers={"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"},
-        )
+            return TailResponse(_nothing(), OpenCall())
+        paced_events = paced(self._gateway, caller, limits, events)
+        return TailResponse(paced_events, caller.quotas.open_tail(caller))
 
     async def many(self, request: Request) -> Response:
         """Fetch from several partitions with one wait and one budget of bytes."""

@@ -123,6 +123,20 @@ class MultiFetch:
         A partition that `caller` may not read has an error. An offset out of range is no error if
         `resets` has a position for its partition.
         """
+        bytes_max = caller.quotas.fetch_bytes_max(caller)
+        if bytes_max is not None:
+            body.max_bytes = min(bytes_max, body.max_bytes or bytes_max)
+        with caller.quotas.open_wait(caller, body.max_wait_ms):
+            return await self._fetch(body, request_id, shares, caller, resets)
+
+    async def _fetch(
+        self,
+        body: FetchBody,
+        request_id: str,
+        shares: RequestShares,
+        caller: Caller,
+        resets: Mapping[tuple[str, PartitionNumber], Position],
+    ) -> list[Data]:
         refusals = _refusals(body, caller)
         poll = self._gateway.long_poll(body.max_wait_ms / 1000)
         positions: list[Position | None] = [None] * len(body.partitions)
@@ -238,7 +252,10 @@ class MultiFetch:
                 first, *others = found.pieces
                 items += [b",", msgspec.json.encode(place)[:-1], b",", first[1:], *others]
         pieces = [b"[", *items[1:], b"]"]
-        self._metrics.fetched(record_count, sum(map(len, pieces)))
+        size_bytes = sum(map(len, pieces))
+        if record_count:
+            await caller.quotas.admit_fetch(caller, size_bytes)
+        self._metrics.fetched(record_count, size_bytes)
         return pieces
 
     async def _item(

@@ -152,6 +152,8 @@ class ProduceRoutes:
         self, request: Request, topic_name: str, partition: int | None, hold: Hold
     ) -> tuple[Produced, Wanted]:
         settings = self._gateway.settings
+        caller = caller_of(request.scope)
+        caller.quotas.check_produce(caller)
         # Unknown topics are refused before anything is read.
         topic = await self._gateway.topics.get(topic_name)
         if partition is not None and partition >= topic.partition_count:
@@ -165,6 +167,7 @@ class ProduceRoutes:
             request_bytes_max=settings.request_bytes_max,
             decompressed_bytes_max=settings.decompressed_bytes_max,
         )
+        await caller.quotas.admit_produce(caller, len(body))
         limits = RecordLimits(
             record_bytes_max=topic.config.record_bytes_max,
             record_count_max=settings.request_records_max,

@@ -9,10 +9,11 @@ from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.http.requests import JSON
 from service.log.gateway import Gateway
+from service.routes.access.quotas import QuotaRoutes
+from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.produce import ProduceRoutes
-from service.routes.security import SecurityRoutes
 from service.routes.segments import SegmentRoutes
 from service.routes.transactions import TransactionRoutes
 from service.security.needs import Needs
@@ -38,6 +39,7 @@ class Handlers:
     groups: GroupRoutes
     transactions: TransactionRoutes
     security: SecurityRoutes
+    quotas: QuotaRoutes
     segments: SegmentRoutes
 
     # These are served by FastAPI, so they are imported by the first call that needs it.

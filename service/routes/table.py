@@ -28,7 +28,7 @@ from service.http.bodies.json import ProduceBody
 from service.http.bodies.json_fetch import ValueFormat
 from service.http.requests import ARROW, JSON, NDJSON, SSE
 from service.routes.bodies import groups as group
-from service.routes.bodies import security
+from service.routes.bodies import quotas, security
 from service.routes.bodies import transactions as transaction
 from service.routes.multi_fetch import FetchBody, FetchedPartitions, FetchedRecords
 from service.routes.produce import ProduceAnswer
@@ -666,6 +666,29 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             ),
             answers={200: Answer(security.Checked)},
             errors=(*_READS, errors.InvalidRequest),
+        ),
+    ),
+    "quotas": (
+        Route(
+            "GET /v1/quotas",
+            lambda to: to.quotas.list_quotas,
+            "List quotas",
+            needs=cluster(DESCRIBE_CONFIGS),
+            parameters=(
+                Parameter("user", str, "those of this user; <default> is a name, too"),
+                Parameter("client_id", str, "those of this client"),
+            ),
+            answers={200: Answer(quotas.QuotaList)},
+            errors=(*_READS, errors.InvalidRequest),
+        ),
+        Route(
+            "PUT /v1/quotas",
+            lambda to: to.quotas.change_quota,
+            "Set or remove limits",
+            needs=cluster(ALTER_CONFIGS),
+            body=RequestBody(quotas.QuotaChange),
+            answers={200: Answer(quotas.QuotaInfo, "All limits of this user and client")},
+            errors=(*_HOT_BODY, *_WRITES),
         ),
     ),
     "cluster": (

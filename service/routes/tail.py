@@ -13,27 +13,35 @@ data: {"code": ...}
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from service.http import problems
 from service.http.answer_size import AnswerSize
 from service.http.bodies.json_fetch import ValueFormat, encode_each
 from service.http.deadlines import wait_until_s
+from service.http.requests import SSE
 from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.log.waiting import LongPoll
 from service.security.caller import Caller
-from storage.errors import RiachoError
+from service.security.quotas.open_calls import OpenCall
+from storage.errors import QuotaExceeded, RiachoError
 from storage.reading.reader import Budget
 
 RETRY_MS: Final = 100
 """Where a host ends tails early, the reader should reconnect at once."""
+
+THROTTLED_S_MAX: Final = 1.0
+"""Longest wait before a tail asks again whether it may go on; it may be told to stop meanwhile."""
 
 ROOM_BYTES: Final = 8 * 1024
 """Bytes reserved in an answer for everything besides its events."""
@@ -69,7 +77,7 @@ async def tail(
     limits: Limits,
     count: Callable[[int, int], None],
     caller: Caller,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield events from `first` on, forever, or until `stop_after` records or `limits`.
 
     Calls `count` with the records and bytes of each piece that holds records.
@@ -126,6 +134,43 @@ async def tail(
         except RiachoError as error:
             yield _event("error", problems.document(error, "", caller))
             return
+
+
+async def paced(
+    gateway: Gateway, caller: Caller, limits: Limits, events: AsyncGenerator[bytes, None]
+) -> AsyncIterator[bytes]:
+    """Yield `events` as fast as the quota of the caller allows; end with an error if time is up."""
+    async with aclosing(events):
+        async for data in events:
+            while True:
+                try:
+                    await caller.quotas.admit_fetch(caller, len(data))
+                    break
+                except QuotaExceeded as error:
+                    left_s = limits.poll.left_s
+                    if left_s <= 0:
+                        yield _event("error", problems.document(error, "", caller))
+                        return
+                    wait_s = error.throttle_ms / 1000
+                # A comment, so that the client knows it is connected.
+                yield b": throttled\n\n"
+                longest_s = min(gateway.settings.sse_heartbeat_s, THROTTLED_S_MAX)
+                await gateway.world.sleep(min(wait_s, left_s, longest_s))
+            yield data
+
+
+class TailResponse(StreamingResponse):
+    """A tail that counts as open until its reader has left."""
+
+    def __init__(self, events: AsyncIterator[bytes], opened: OpenCall) -> None:
+        # Proxies must neither cache nor buffer the stream.
+        headers = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+        super().__init__(events, media_type=SSE, headers=headers)
+        self._opened = opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._opened:
+            await super().__call__(scope, receive, send)
 
 
 def _fitting(events: Sequence[bytes], bytes_max: int) -> list[bytes]:

@@ -106,6 +106,7 @@ class TopicRoutes:
         # Kafka lets create those who may create any topic, or this one.
         if not caller.allows(Operation.CREATE, ResourceType.CLUSTER):
             caller.require(Operation.CREATE, ResourceType.TOPIC, name)
+        await caller.quotas.admit_mutations(caller, max(1, new.partitions))
         topic = await self._gateway.topics.create(
             name,
             partitions=new.partitions,
@@ -140,6 +141,7 @@ class TopicRoutes:
         caller = caller_of(request.scope)
         for operation in _alterations(change):
             caller.require(operation, ResourceType.TOPIC, topic)
+        await self._admit_added(caller, topic, change)
         altered = await self._gateway.topics.alter(
             topic,
             partitions=change.partitions,
@@ -150,12 +152,24 @@ class TopicRoutes:
         caller.changed(Operation.ALTER, ResourceType.TOPIC, topic)
         return _topic_info(altered, caller)
 
+    async def _admit_added(self, caller: Caller, topic: str, change: TopicChange) -> None:
+        """Count the partitions that are to be added, if that is limited."""
+        if change.partitions is not None and caller.quotas.limits_of(caller) is not None:
+            found = await self._gateway.topics.read(topic)
+            added = change.partitions - found.partition_count
+            if added > 0:
+                await caller.quotas.admit_mutations(caller, added)
+
     async def delete_topic(self, topic: TopicInPath, request: Request) -> Response:
         """Delete a topic and everything in it."""
         Query(request)
+        caller = caller_of(request.scope)
+        if caller.quotas.limits_of(caller) is not None:
+            found = await self._gateway.topics.read(topic)
+            await caller.quotas.admit_mutations(caller, found.partition_count)
         deleted = await self._gateway.topics.delete(topic)
         self._gateway.forget(deleted.topic_id)
-        caller_of(request.scope).changed(Operation.DELETE, ResourceType.TOPIC, topic)
+        caller.changed(Operation.DELETE, ResourceType.TOPIC, topic)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def list_partitions(self, topic: TopicInPath, request: Request) -> PartitionList:

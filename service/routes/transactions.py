@@ -159,6 +159,8 @@ class TransactionRoutes:
                 request_bytes_max=settings.request_bytes_max,
                 decompressed_bytes_max=settings.decompressed_bytes_max,
             )
+            caller = caller_of(request.scope)
+            await caller.quotas.admit_produce(caller, len(body))
             limits = RecordLimits(
                 # The topic limits the size of a record.
                 record_bytes_max=settings.decompressed_bytes_max,
@@ -169,7 +171,6 @@ class TransactionRoutes:
             records, offsets = await self._gateway.heavy_work.convert(
                 len(body), lambda: decode_atomic(body, now_ms=now_ms, limits=limits)
             )
-            caller = caller_of(request.scope)
             records, offsets = caller.inward(records), caller.inward(offsets)
             for each in records:
                 caller.require(Operation.WRITE, ResourceType.TOPIC, each.topic)

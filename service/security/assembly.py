@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from service.security.acls import Decision, Operation, ResourceType
-from service.security.audit import Actor, Audit
+from service.security.audit import Actor, Audit, to_log
 from service.security.authenticating import Authenticator
 from service.security.caller import Caller
 from service.security.door import Door
+from service.security.quotas.buckets import Quotas
 from service.security.quotas.logins import LoginLimits
 from service.security.subjects import principal_mapper
 from service.security.view import SecurityView
@@ -80,6 +81,13 @@ def secured(settings: Settings, metadata: MetadataStore, world: World) -> Securi
         failed_max=settings.logins_failed_max,
         failed_per_peer_max=settings.logins_failed_per_peer_max,
     )
+    quotas = Quotas(
+        metadata,
+        world,
+        view.quotas,
+        tails_max=settings.tails_per_principal_max,
+        waits_max=settings.waits_per_principal_max,
+    )
     authenticator = Authenticator(
         view,
         world.now_ms,
@@ -88,8 +96,10 @@ def secured(settings: Settings, metadata: MetadataStore, world: World) -> Securi
         verify_token=_token_verifier(settings, world),
         principal_of_subject=principal_mapper(settings.ssl_principal_mapping_rules),
     )
-    audit = Audit(world)
-    return Security(Door(authenticator, view, AuditedRecords(audit)), view, audit)
+    audit = Audit(world, [] if settings.audit == "off" else [to_log])
+    records = AuditedRecords(audit)
+    door = Door(authenticator, view, records, quotas, world.monotonic_s)
+    return Security(door, view, audit)
 
 
 def _token_verifier(

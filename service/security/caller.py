@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from service.security import tenancy
 from service.security.acls import CLUSTER_NAME, CompiledAcls, Decision, Operation, ResourceType
 from service.security.api_keys.scopes import KeyScope
+from service.security.quotas.buckets import Unlimited
 from storage.errors import (
     ClusterUnauthorized,
     ConnectorUnauthorized,
@@ -23,6 +24,8 @@ from storage.errors import (
 )
 
 T = TypeVar("T")
+
+UNLIMITED: Final = Unlimited()
 
 CALLER: Final = "riacho.caller"
 """In a scope: its `Caller`. Without security there is none."""
@@ -98,6 +101,7 @@ class Caller:
         "client_id",
         "host",
         "identity",
+        "quotas",
         "request_id",
     )
 
@@ -111,11 +115,13 @@ class Caller:
         changed: Changed,
         request_id: str = "",
         client_id: str = "",
+        quotas: Unlimited = UNLIMITED,
     ) -> None:
         self.identity = identity
         self.host = host
         self.request_id = request_id
         self.client_id = client_id
+        self.quotas = quotas
         self._acls = acls
         self._refused = refused
         self._changed = changed

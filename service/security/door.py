@@ -4,13 +4,18 @@ The router asks it with every request, also for paths that no route has: without
 that can be learnt of a gateway is whether it runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
+
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.security.acls import CompiledAcls, Decision, Operation, ResourceType
 from service.security.authenticating import Authenticator, peer_of
 from service.security.caller import CALLER, Authenticated, Caller
 from service.security.needs import Needs
+from service.security.quotas.buckets import Quotas
+from service.security.quotas.processor_time import Timed
 from service.security.tenancy import IN_PATHS
 from service.security.view import SecurityView
 from storage.errors import QuotaExceeded, RiachoError, Unauthenticated
@@ -44,10 +49,19 @@ class Records(Protocol):
 class Door:
     """Lets a request in, with its caller in its scope, or raises the error that refuses it."""
 
-    def __init__(self, authenticator: Authenticator, view: SecurityView, records: Records) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        view: SecurityView,
+        records: Records,
+        quotas: Quotas,
+        monotonic_s: Callable[[], float],
+    ) -> None:
         self._authenticator = authenticator
         self._view = view
         self._records = records
+        self._quotas = quotas
+        self._monotonic_s = monotonic_s
 
     async def enter(
         self, scope: Any, needs: Needs | None, parameters: Mapping[str, str]
@@ -88,6 +102,17 @@ class Door:
             needs.check(caller, parameters)
         return parameters
 
+    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that may go on, and count the time that it takes if that is limited."""
+        caller: Caller | None = scope.get(CALLER)
+        limits = None if caller is None else self._quotas.limits_of(caller)
+        if caller is None or limits is None or limits.time is None:
+            await app(scope, receive, send)
+            return
+        await self._quotas.admit_time(caller)
+        report = partial(self._quotas.charge_time, caller)
+        await Timed(app(scope, receive, send), self._monotonic_s, report)
+
     def _caller(
         self, scope: Any, identity: Authenticated, acls: CompiledAcls, peer: str, request_id: str
     ) -> Caller:
@@ -99,6 +124,7 @@ class Door:
             changed=self._records.changed,
             request_id=request_id,
             client_id=_client_id(scope),
+            quotas=self._quotas,
         )
 
 

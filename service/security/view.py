@@ -13,6 +13,8 @@ from service.security.acl_items import all_acls
 from service.security.acls import CompiledAcls
 from service.security.api_keys.credentials import ApiKey, ApiKeys
 from service.security.caller import Authenticated
+from service.security.quotas.items import all_quotas
+from service.security.quotas.limits import QuotaTable
 from service.world.clock import World
 from storage import keys
 from storage.stores.metadata import MetadataStore
@@ -24,12 +26,16 @@ KEPT_MAX: Final = 10_000
 """Maximum number of credentials, good and bad ones each, that are remembered."""
 
 
+_NO_QUOTAS: Final = QuotaTable({})
+
+
 @dataclass(slots=True)
 class Rules:
     """Everything as of one version."""
 
     version: str | None
     acls: CompiledAcls
+    quotas: QuotaTable
     api_keys: dict[str, ApiKey | None] = field(default_factory=dict)
     """Keys that were looked up; None: there is none."""
     identities: dict[bytes, Authenticated] = field(default_factory=dict)
@@ -64,9 +70,14 @@ class SecurityView:
         version = None if item is None else item.version
         rules = self._rules
         if rules is None or rules.version != version:
-            rules = Rules(version, CompiledAcls(await all_acls(self._metadata)))
+            acls, quotas = await all_acls(self._metadata), await all_quotas(self._metadata)
+            rules = Rules(version, CompiledAcls(acls), quotas)
         self._rules, self._checked_s = rules, began_s
         return rules
+
+    def quotas(self) -> QuotaTable:
+        """Return the quotas as the latest request has found them."""
+        return _NO_QUOTAS if self._rules is None else self._rules.quotas
 
     def expire(self) -> None:
         """Look for changes with the next request: this gateway has just made one."""

@@ -13,7 +13,9 @@ from botocore.awsrequest import AWSRequest
 
 from tests.storage.helpers import servers
 
-SERVICES: Final = "apigateway,cloudformation,cloudwatch,dynamodb,events,iam,lambda,logs,s3,ssm,sts"
+SERVICES: Final = (
+    "apigateway,cloudformation,cloudwatch,dynamodb,events,iam,kms,lambda,logs,s3,ssm,sts"
+)
 MISSING: Final = frozenset({"AWS::EMRServerless::Application"})
 """What ministack does not know. docs/deploy.md says so, too."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from infra.parameters import ROOT, Parameters, WrongParameter, names
 
-OURS = ("dashboard", "key, with `kms=true`", "API, URL, functions, application, schedules")
+OURS = ("dashboard", "key, unless `kms=false`", "API, URL, functions, application, schedules")
 """Rows of the page that are not in docs/scale.md."""
 
 
@@ -39,6 +39,10 @@ def test_text_of_a_command_line_and_values_of_a_file_mean_the_same() -> None:
         ("memory_mb", "much"),
         ("log_days", "31"),
         ("kms", "perhaps"),
+        ("security", "maybe"),
+        ("super_users", "root"),
+        ("super_users", "User:a;User:b"),
+        ("jwt_issuer", "http://issuer.example.org"),
         ("python", "3.11"),
         ("architecture", "sparc"),
         ("table_batch_bytes_max", "65537"),
@@ -51,6 +55,19 @@ def test_what_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(WrongParameter, match=r"cannot be") as caught:
         Parameters.of({name: value})
     assert str(caught.value).startswith(("jwt_issuer", name))
+
+
+def test_super_users_are_principals_or_arns() -> None:
+    read = Parameters.of({"super_users": "arn:aws:iam::1:role/admin,User:root"})
+
+    assert read.security_environment == {
+        "RIACHO_SECURITY": "on",
+        "RIACHO_SUPER_USERS": "User:arn:aws:iam::1:role/admin;User:root",
+    }
+    assert Parameters.of({"security": "off"}).security_environment == {
+        "RIACHO_SECURITY": "off",
+        "RIACHO_INSECURE": "1",
+    }
 
 
 def test_a_misspelt_name_is_refused() -> None:

@@ -38,7 +38,7 @@ FULL = {
     "auth": "jwt",
     "jwt_issuer": "https://issuer.example.org",
     "jwt_audience": "riacho",
-    "kms": "true",
+    "super_users": "arn:aws:iam::123456789012:role/admin,User:root",
     "streaming": "true",
     "containers": "2",
     "certificate": "arn:aws:acm:us-east-1:123456789012:certificate/c",
@@ -49,12 +49,16 @@ FULL = {
 }
 OPEN = {
     "auth": "none",
+    "security": "off",
+    "kms": "false",
     "keep": "false",
     "alarms": "false",
     "containers": "1",
     "maintain_minutes": "0",
 }
-VARIANTS = {"plain": PLAIN, "full": FULL, "open": OPEN}
+LOCAL = {"security": "off"}
+"""For a local AWS, which tells functions nothing of their callers."""
+VARIANTS = {"plain": PLAIN, "full": FULL, "open": OPEN, "local": LOCAL}
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -150,6 +154,12 @@ def test_who_uses_the_stores_may_use_their_key(assemblies: Assemblies, full: Tem
             users[statement["Sid"]].add(name)
 
     assert users["Key"] == users["Objects"]
+    assert not list(resources(assemblies["open"], "AWS::KMS::Key"))
+    for variant in ("plain", "full"):
+        for _, statement in statements(assemblies[variant]):
+            if statement.get("Sid") == "Key":
+                [via] = statement["Condition"]["StringEquals"].values()
+                assert [json.dumps(each).count("dynamodb.") for each in via] == [0, 1]
     full.has_resource_properties(
         "AWS::DynamoDB::Table",
         {
@@ -199,9 +209,20 @@ def test_the_table_is_what_the_store_expects(plain: Template) -> None:
 
 def test_functions_know_where_everything_is(full: Template) -> None:
     stores = {"RIACHO_ZONES": Match.any_value(), "RIACHO_METADATA": Match.any_value()}
+    security = {
+        "RIACHO_SECURITY": "on",
+        "RIACHO_SUPER_USERS": "User:arn:aws:iam::123456789012:role/admin;User:root",
+        "RIACHO_JWT_ISSUER": FULL["jwt_issuer"],
+        "RIACHO_JWT_AUDIENCE": "riacho",
+        "RIACHO_JWT_PRINCIPAL_CLAIM": "sub",
+    }
     emr = ("APPLICATION_ID", "ROLE_ARN", "ENTRY_POINT", "ARCHIVES", "LOG_URI", "SPARK_PARAMS")
     variables = {
-        "lambdas.gateway.handler": {**stores, "RIACHO_TABLE_BATCH_BYTES_MAX": "4096"},
+        "lambdas.gateway.handler": {
+            **stores,
+            **security,
+            "RIACHO_TABLE_BATCH_BYTES_MAX": "4096",
+        },
         "lambdas.controller.handler": stores,
         "lambdas.compaction.handler": {
             **stores,
@@ -209,6 +230,8 @@ def test_functions_know_where_everything_is(full: Template) -> None:
         },
         "lambdas/web": {
             **stores,
+            **security,
+            "RIACHO_ADAPTER_IDENTITY": "true",
             "RIACHO_TABLE_BATCH_BYTES_MAX": "4096",
             "AWS_LAMBDA_EXEC_WRAPPER": "/opt/bootstrap",
             "AWS_LWA_INVOKE_MODE": "response_stream",
@@ -234,6 +257,21 @@ def test_handlers_exist(assemblies: Assemblies, variant: str) -> None:
     for function in resources(assemblies[variant], "AWS::Lambda::Function").values():
         path = function["Handler"].removesuffix(".handler").replace(".", "/")
         assert any((ROOT / f"{path}{suffix}").is_file() for suffix in ("", ".py", ".sh")), path
+
+
+@each_variant
+def test_gateways_are_closed_unless_somebody_insists(assemblies: Assemblies, variant: str) -> None:
+    security = [
+        function["Environment"]["Variables"].get("RIACHO_SECURITY")
+        for function in resources(assemblies[variant], "AWS::Lambda::Function").values()
+        if function["Handler"] in ("lambdas.gateway.handler", "lambdas/web")
+    ]
+    for task in resources(assemblies[variant], "AWS::ECS::TaskDefinition").values():
+        variables = task["ContainerDefinitions"][0]["Environment"]
+        security += [each["Value"] for each in variables if each["Name"] == "RIACHO_SECURITY"]
+        assert any(each["Name"] == "RIACHO_INSECURE" for each in variables) is (variant == "open")
+
+    assert set(security) == {"off" if VARIANTS[variant].get("security") == "off" else "on"}
 
 
 def test_the_doors_are_closed_unless_they_are_asked_to_be_open(
@@ -441,7 +479,7 @@ def aws() -> Iterator[LocalAws]:
 
 @pytest.fixture(scope="module")
 def outputs(aws: LocalAws, assemblies: Assemblies) -> dict[str, str]:
-    return deploy(aws, assemblies["plain"], STACK)
+    return deploy(aws, assemblies["local"], STACK)
 
 
 @pytest.mark.aws
@@ -449,7 +487,7 @@ def test_the_template_is_deployed_but_for_what_the_local_aws_lacks(
     aws: LocalAws, outputs: dict[str, str], assemblies: Assemblies
 ) -> None:
     made = aws["cloudformation"].describe_stack_resources(StackName=STACK)["StackResources"]
-    wanted = template_of(assemblies["plain"], STACK)["Resources"]
+    wanted = template_of(assemblies["local"], STACK)["Resources"]
 
     assert {each["ResourceStatus"] for each in made} == {"CREATE_COMPLETE"}
     lacking = wanted.keys() - {each["LogicalResourceId"] for each in made}

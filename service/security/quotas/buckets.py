@@ -26,6 +26,7 @@ from service.security.quotas.limits import (
     filled,
     take,
 )
+from service.security.quotas.open_calls import OpenCall, OpenCalls
 from service.world.clock import World
 from storage import keys
 from storage.cas import Patience, retry
@@ -84,34 +85,88 @@ class _Account:
         self.used += amount
 
 
-class Quotas:
+class Unlimited:
+    """Admits every request: for callers of a gateway without security."""
+
+    def limits_of(self, caller: Limited) -> PrincipalLimits | None:
+        """Return the limits of a caller; None: it has none, and need not be asked for."""
+        return None
+
+    def check_produce(self, caller: Limited) -> None:
+        """Raise `QuotaExceeded` if it is known that nothing can be written now."""
+
+    async def admit_produce(self, caller: Limited, size_bytes: int) -> None:
+        """Count bytes that are to be written. Nothing may be written before this returns."""
+
+    def fetch_bytes_max(self, caller: Limited) -> int | None:
+        """Return how much to read at most; None: there is no limit.
+
+        Raises `QuotaExceeded` if it is known that nothing can be sent now.
+        """
+        return None
+
+    async def admit_fetch(self, caller: Limited, size_bytes: int) -> None:
+        """Count bytes that are to be sent. Nothing may be sent before this returns."""
+
+    async def admit_mutations(self, caller: Limited, count: int) -> None:
+        """Count partitions that are to be created, deleted or added."""
+
+    async def admit_time(self, caller: Limited) -> None:
+        """Refuse a caller whose requests have used more processor time than they may."""
+
+    def charge_time(self, caller: Limited, seconds: float) -> None:
+        """Count processor time that a request has used."""
+
+    def open_tail(self, caller: Limited) -> OpenCall:
+        """Count a tail until it is closed."""
+        return OpenCall()
+
+    def open_wait(self, caller: Limited, wait_s: float) -> OpenCall:
+        """Count a request that may wait for records, until it is closed."""
+        return OpenCall()
+
+
+class Quotas(Unlimited):
     """Admits requests within the quotas of their callers, or raises `QuotaExceeded`."""
 
     def __init__(
-        self, metadata: MetadataStore, world: World, table: Callable[[], QuotaTable]
+        self,
+        metadata: MetadataStore,
+        world: World,
+        table: Callable[[], QuotaTable],
+        *,
+        tails_max: int = 1000,
+        waits_max: int = 1000,
     ) -> None:
         """Obey the quotas that `table` returns at the moment."""
         self._metadata = metadata
         self._world = world
         self._table = table
+        self._tails = OpenCalls("tails", tails_max)
+        self._waits = OpenCalls("fetches that wait", waits_max)
         self._accounts: dict[tuple[str, str, str], _Account] = {}
         self._patience = Patience(ATTEMPTS_MAX, world.back_off)
 
+    def open_tail(self, caller: Limited) -> OpenCall:
+        return self._tails.take(caller.principal)
+
+    def open_wait(self, caller: Limited, wait_s: float) -> OpenCall:
+        return self._waits.take(caller.principal) if wait_s > 0 else OpenCall()
+
     def limits_of(self, caller: Limited) -> PrincipalLimits | None:
-        """Return the limits of a caller; None: it has none, and need not be asked for."""
         return self._table().limits_of(caller.principal, caller.client_id)
 
+    def check_produce(self, caller: Limited) -> None:
+        limits = self.limits_of(caller)
+        if limits is not None and limits.produce is not None:
+            self._check_refused(limits.produce, math.inf)
+
     async def admit_produce(self, caller: Limited, size_bytes: int) -> None:
-        """Count bytes that are to be written. Nothing may be written before this returns."""
         limits = self.limits_of(caller)
         if limits is not None and limits.produce is not None:
             await self._take(limits.produce, size_bytes)
 
     def fetch_bytes_max(self, caller: Limited) -> int | None:
-        """Return how much to read at most; None: there is no limit.
-
-        Raises `QuotaExceeded` if it is known that nothing could be sent.
-        """
         limits = self.limits_of(caller)
         if limits is None or limits.fetch is None:
             return None
@@ -119,25 +174,21 @@ class Quotas:
         return max(1, int(limits.fetch.capacity / 2))
 
     async def admit_fetch(self, caller: Limited, size_bytes: int) -> None:
-        """Count bytes that are to be sent. Nothing may be sent before this returns."""
         limits = self.limits_of(caller)
         if limits is not None and limits.fetch is not None and size_bytes:
             await self._take(limits.fetch, size_bytes)
 
     async def admit_mutations(self, caller: Limited, count: int) -> None:
-        """Count partitions that are to be created, deleted or added."""
         limits = self.limits_of(caller)
         if limits is not None and limits.mutations is not None:
             await self._take(limits.mutations, count)
 
     async def admit_time(self, caller: Limited) -> None:
-        """Refuse a caller whose requests have used more processor time than they may."""
         limits = self.limits_of(caller)
         if limits is not None and limits.time is not None:
             await self._take(limits.time, 0)
 
     def charge_time(self, caller: Limited, seconds: float) -> None:
-        """Count processor time that a request has used."""
         limits = self.limits_of(caller)
         if limits is not None and limits.time is not None:
             self._account(limits.time).use(seconds)

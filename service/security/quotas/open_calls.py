@@ -43,8 +43,9 @@ class OpenCall:
 
     __slots__ = ("_open", "_principal")
 
-    def __init__(self, opened: Counter[str], principal: str) -> None:
-        self._open: Counter[str] | None = opened
+    def __init__(self, opened: Counter[str] | None = None, principal: str = "") -> None:
+        """Without `opened`, nothing is counted."""
+        self._open = opened
         self._principal = principal
 
     def close(self) -> None:
