@@ -57,6 +57,10 @@ class Settings(BaseSettings):
     the zones by the next roll: faster, and cheaper up to a few kilobytes. 0: never; None: depends
     on the stores (`service/stores.py`)."""
 
+    kek_files: Path | None = None
+    """Directory of key-encryption keys. A topic's `encryption.kek=file:<path>` may name the files
+    below it, and no others; None: none."""
+
     held_bytes_max: PositiveInt = 64 * MIB
     """Refuse produce requests beyond this many bytes in memory, so that overload is a 503 and not
     a crash."""

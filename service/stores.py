@@ -4,6 +4,8 @@ from typing import Final
 
 from service.settings import Settings
 from service.world.clock import World
+from storage.crypto.keyring import Keyring
+from storage.crypto.wrapping import KeyWrappers
 from storage.errors import InvalidConfig
 from storage.stores.metadata import MetadataStore
 from storage.stores.objects import ObjectStore
@@ -34,6 +36,18 @@ def open_table(settings: Settings, world: World) -> MetadataStore:
     """Return the metadata store that `settings` names; SQLite if it names none."""
     default = f"sqlite:///{(settings.data / 'metadata.db').absolute()}"
     return open_metadata(settings.metadata or default, world.new_version)
+
+
+def open_keyring(settings: Settings, metadata: MetadataStore, world: World) -> Keyring:
+    """Return the data keys of encrypted topics; nothing is read before the first use of one."""
+    return Keyring(
+        metadata,
+        KeyWrappers(settings.kek_files, world.random_bytes),
+        now_ms=world.now_ms,
+        monotonic_s=world.monotonic_s,
+        random_bytes=world.random_bytes,
+        patience=world.patience,
+    )
 
 
 def with_small_batches(settings: Settings) -> Settings:

@@ -34,6 +34,7 @@ MAY_IMPORT = {
 }
 
 PURE = {
+    "storage.crypto.envelope",
     "storage.formats.compacted",
     "storage.formats.compacted_footer",
     "storage.formats.entries",
@@ -102,6 +103,7 @@ SDKS = {"aioboto3", "aiobotocore", "boto3", "botocore", "obstore"}
 SPEAK_TO_AWS = {
     "riacho/http/credentials.py",  # Signs requests to a gateway behind one of AWS's doors.
     "service/serverless/emr.py",
+    "storage/crypto/kms.py",
     "storage/stores/dynamodb/table.py",
     "storage/stores/s3.py",
 }

@@ -14,6 +14,7 @@ from service.limits.admission import Hold
 from service.limits.heavy_work import HeavyWork
 from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Place, Position
+from storage.crypto.keyring import NUMBER_MAX
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
 from storage.formats.partitions import PartitionNumber
 
@@ -57,6 +58,13 @@ class Query:
         if not low <= number <= high:
             raise InvalidRequest(f"query: {name} must be from {low} to {high}, not {number}")
         return number
+
+    def boolean(self, name: str) -> bool:
+        """Return whether it is given and true."""
+        text = self._values.get(name, "false")
+        if text not in ("true", "false"):
+            raise InvalidRequest(f"query: {name} must be true or false, not {text!r}")
+        return text == "true"
 
     def up_to(self, name: str, default: int, high: int, low: int = 1) -> int:
         """Return the number or its default, at most `high`."""
@@ -129,6 +137,12 @@ def parse_partition(text: str) -> PartitionNumber:
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > PARTITION_MAX:
         raise InvalidRequest(f"partition: must be a number from 0 to {PARTITION_MAX}, not {text!r}")
     return PartitionNumber(int(text))
+
+
+def parse_data_key(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 8 or not 1 <= int(text) <= NUMBER_MAX:
+        raise InvalidRequest(f"data_key: must be a number from 1 to {NUMBER_MAX}, not {text!r}")
+    return int(text)
 
 
 async def read_body(

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from service.log.gateway import Gateway
 from storage import keys
 from storage.errors import InvalidRequest, NotSupported
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry
 from storage.head.head import Head
 from storage.head.replication import read_names
 from storage.stores.ranges import Range
@@ -148,14 +148,14 @@ def _joint(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 def _spans(entries: Sequence[Entry]) -> list[Range | None]:
     """Return what to sign: each slice, and those that one request can read; or the object."""
-    if entries[0].kind == Kind.PARQUET:
+    if entries[0].is_row_group:
         return [None]
     joint = [(_span(run[0])[0], _span(run[-1])[1]) for run in _joint(entries) if len(run) > 1]
     return [*map(_span, entries), *joint]
 
 
 def _presigned(entries: Sequence[Entry], urls: dict[Range | None, str]) -> list[Address]:
-    if entries[0].kind == Kind.PARQUET:
+    if entries[0].is_row_group:
         return [Address(urls[None], entry.position) for entry in entries]
     found = []
     for run in _joint(entries):

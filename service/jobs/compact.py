@@ -53,6 +53,7 @@ async def compact(
         options,
         monotonic_s=work.stores.world.monotonic_s,
         progress=_MeteredProgress(work.meter),
+        keyring=work.stores.keyring,
     )
     return _done(summary)
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from service.settings import Settings
-from service.stores import open_table, open_zones
+from service.stores import open_keyring, open_table, open_zones
 from service.world.clock import World, real_world
+from storage.crypto.keyring import Keyring
 from storage.stores.metadata import MetadataStore
 from storage.topics.topics import Topics
 from storage.zones.zones import Zones
@@ -23,6 +24,7 @@ TRAVELLING: Final = (
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL_DYNAMODB",
+    "AWS_ENDPOINT_URL_KMS",
 )
 """Variables sent to workers: locations of the stores, but no credentials."""
 
@@ -34,6 +36,8 @@ class Stores:
     zones: Zones
     metadata: MetadataStore
     world: World
+    keyring: Keyring | None = None
+    """The data keys of encrypted topics; None: the task meets none."""
 
     def topics(self) -> Topics:
         world = self.world
@@ -59,7 +63,8 @@ async def opened(settings: Settings, world: World | None = None) -> AsyncIterato
     try:
         metadata = open_table(settings, world)
         try:
-            yield Stores(zones=zones, metadata=metadata, world=world)
+            keyring = open_keyring(settings, metadata, world)
+            yield Stores(zones=zones, metadata=metadata, world=world, keyring=keyring)
         finally:
             await metadata.close()
     finally:
@@ -83,5 +88,7 @@ class Shipped:
 def ship(settings: Settings) -> Shipped:
     """Return a callable that opens the stores of `settings` in any process that can reach them."""
     environment = {name: os.environ[name] for name in TRAVELLING if name in os.environ}
-    data = settings.data.expanduser().absolute()
-    return Shipped(settings.model_copy(update={"data": data}), environment)
+    paths = {"data": settings.data.expanduser().absolute()}
+    if settings.kek_files is not None:
+        paths["kek_files"] = settings.kek_files.expanduser().absolute()
+    return Shipped(settings.model_copy(update=paths), environment)

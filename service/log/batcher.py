@@ -31,6 +31,8 @@ from service.log.lane_buffers import (
 )
 from service.log.segment_writer import Placed, SegmentWriter, Written
 from service.log.sequences import Sequences, already_written
+from storage.crypto.envelope import Sealer
+from storage.crypto.keyring import Keyring, required
 from storage.errors import ShuttingDown
 from storage.formats import zone_sets
 from storage.formats.partitions import PartitionNumber
@@ -73,9 +75,12 @@ class Batcher:
         limits: BatchLimits,
         new_id: Callable[[], bytes],
         sequences: Sequences | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
+        """Write to `zones`; without a `keyring`, records of encrypted topics are refused."""
         self._lanes = lanes
         self._limits = limits
+        self._keyring = keyring
         batches, batch_bytes_max = reader.batches, limits.table_batch_bytes_max
         self._writer = SegmentWriter(zones, reader, new_id, batches, batch_bytes_max)
         self._sequences = sequences or Sequences(lanes)
@@ -124,7 +129,7 @@ class Batcher:
             return {}
         if claims.by_partition:
             await self._sequences.in_turn(topic, claims.by_partition)
-        views = await self._views_in_turn(topic, batches, waits_for_all=waits_for_all)
+        views, sealer = await self._views_in_turn(topic, batches, waits_for_all=waits_for_all)
         if self._closing:
             raise ShuttingDown("this gateway is shutting down; send it to another")
         numbered = claims.by_partition
@@ -134,7 +139,7 @@ class Batcher:
         if not batches:
             return known
         append = Append(known)
-        self._hold(append, topic, batches, size_bytes, views, claims, waits_for_all, sent)
+        self._hold(append, topic, batches, size_bytes, views, sealer, claims, waits_for_all, sent)
         return await append.answer()
 
     def _hold(
@@ -144,6 +149,7 @@ class Batcher:
         batches: Mapping[PartitionNumber, pa.RecordBatch],
         size_bytes: int,
         views: Mapping[int, LaneView],
+        sealer: Sealer | None,
         claims: Claims,
         waits_for_all: bool,
         sent: Sequence[Sent],
@@ -161,6 +167,7 @@ class Batcher:
                 lane = self._lanes.lane(topic.topic_id, number)
                 waiting = LaneBuffer(topic, number, lane, views[number], claims.fence, waits)
                 buffer.lanes[key] = waiting
+            waiting.sealer = sealer
             claim = claims.by_partition.get(partition)
             waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim, sent)
             touched.add(waiting)
@@ -183,12 +190,13 @@ class Batcher:
         buffers: dict[tuple[bytes, int], LaneBuffer] = {}
         for topic, batches in appends:
             views = await self._views(topic, batches, waits_for_all=True)
+            sealer = await self._sealer(topic)
             for partition, batch in batches.items():
                 number, local = topic.lane_of(partition)
                 key = topic.topic_id, number
                 if key not in buffers:
                     lane = self._lanes.lane(*key)
-                    buffers[key] = LaneBuffer(topic, number, lane, views[number])
+                    buffers[key] = LaneBuffer(topic, number, lane, views[number], sealer=sealer)
                 buffers[key].add(local, batch, None, batch.nbytes, None)
         if not buffers:
             return []
@@ -211,8 +219,8 @@ class Batcher:
 
     async def _views_in_turn(
         self, topic: Topic, partitions: Iterable[PartitionNumber], *, waits_for_all: bool
-    ) -> dict[int, LaneView]:
-        """Return what `_views` returns, after all earlier appends to the topic have theirs.
+    ) -> tuple[dict[int, LaneView], Sealer | None]:
+        """Return what `_views` and `_sealer` do, after all earlier appends to the topic.
 
         Otherwise an append that waits for the head of one lane would be overtaken in its others.
         """
@@ -220,10 +228,21 @@ class Batcher:
         try:
             # Usually returns without suspending.
             views = await self._views(topic, partitions, waits_for_all=waits_for_all)
+            sealer = await self._sealer(topic)
             await arrival.turn()
-            return views
+            return views, sealer
         finally:
             arrival.leave()
+
+    async def _sealer(self, topic: Topic) -> Sealer | None:
+        """Return what seals the topic's slices; None: they are not sealed.
+
+        Before the records join a flush, so that a missing key fails no other topic.
+        """
+        if not topic.config.is_encrypted:
+            return None
+        keyring = required(self._keyring)
+        return keyring.sealing(topic) or await keyring.sealer(topic)
 
     async def _views(
         self, topic: Topic, partitions: Iterable[PartitionNumber], *, waits_for_all: bool

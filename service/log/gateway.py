@@ -25,7 +25,9 @@ from service.log.questions import READ_VIEW_AGE_MAX_S, Question, Questions
 from service.log.rereading import reread
 from service.log.waiting import LongPoll
 from service.settings import Settings
+from service.stores import open_keyring
 from service.world.clock import World
+from storage.crypto.envelope import DataKey
 from storage.errors import (
     HeadGone,
     HeadMissing,
@@ -74,6 +76,7 @@ class Gateway:
         self.admission = Admission(settings.held_bytes_max)
         self.heavy_work = HeavyWork()
         self.outgoing = Shares(settings.fetch_held_bytes_max)
+        self.keyring = open_keyring(settings, metadata, world)
         self.topics = Topics(
             metadata,
             zones.names,
@@ -81,6 +84,7 @@ class Gateway:
             world.now_ms,
             world.monotonic_s,
             back_off=world.back_off,
+            check_key=self.keyring.check,
         )
         batches = TableBatches(metadata)
         self.catalog = catalog = Catalog(zones, world.new_id, settings.index_cache_bytes, batches)
@@ -99,7 +103,7 @@ class Gateway:
         )
         self.lanes = Lanes(self._lane_runtime)
         self.atomic = AtomicCommits(self.lanes, self._lane_runtime)
-        self.reader = LogReader(zones, catalog, settings.slice_cache_bytes)
+        self.reader = LogReader(zones, catalog, settings.slice_cache_bytes, self.keyring)
         self.batcher = Batcher(
             zones,
             self.lanes,
@@ -112,6 +116,7 @@ class Gateway:
                 table_batch_bytes_max=settings.table_batch_bytes_max or 0,
             ),
             world.new_id,
+            keyring=self.keyring,
         )
         self._questions = Questions(self.reader, self.outgoing, self._lane_runtime.releases)
         self._spreaders: dict[bytes, Spreader] = {}
@@ -223,6 +228,7 @@ class Gateway:
     def forget(self, topic_id: bytes) -> None:
         """Drop what is cached for a deleted topic."""
         self.lanes.forget(topic_id)
+        self.keyring.forget(topic_id)
         self._spreaders.pop(topic_id, None)
 
     # Reading
@@ -383,6 +389,18 @@ class Gateway:
 
         if end is not None and offset is not None and end < offset:
             raise InvalidRequest(f"end: {end} is before offset {offset}")
+        return await self.with_topic(topic_name, attempt)
+
+    async def data_key(self, topic_name: str, number: int) -> DataKey:
+        """Return a data key of an encrypted topic, unwrapped."""
+
+        async def attempt(topic: Topic) -> DataKey:
+            if not topic.config.is_encrypted:
+                raise InvalidRequest(f"topic {topic_name!r} is not encrypted, so it has no keys")
+            return (await self.keyring.key(topic.topic_id, number)).key
+
+        # Read now: a topic that was deleted has no keys any more.
+        self.topics.forget(topic_name)
         return await self.with_topic(topic_name, attempt)
 
     def long_poll(self, max_wait_s: float) -> LongPoll:

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from service.log.segment_writer import LaneWrite, Placed
+from storage.crypto.envelope import Sealer
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
 from storage.formats import zone_sets
 from storage.formats.partitions import FIRST, LanePartition, PartitionNumber
@@ -124,6 +125,8 @@ class LaneBuffer:
     view: LaneView
     fence: Check | None = None
     waits_for_all: bool = True
+    sealer: Sealer | None = None
+    """What seals the records of an encrypted topic."""
     chunks: dict[LanePartition, list[_Chunk]] = field(default_factory=dict)
     """By partition within the lane, in order of arrival."""
     sizes: dict[LanePartition, int] = field(default_factory=dict)
@@ -198,6 +201,7 @@ class LaneBuffer:
             codec=self.topic.config.codec,
             zones=head.isr,
             batches=batches,
+            sealer=self.sealer,
         )
 
     def offer(self, placed: Placed) -> Offer:

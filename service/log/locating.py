@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry
 from storage.formats.partitions import LanePartition
 from storage.head.head import Head
 from storage.reading.fetched import Data
@@ -52,7 +52,7 @@ def _within(entries: list[Entry]) -> list[Entry]:
     """Return the leading entries whose table bytes fit into the limit, at least one."""
     size_bytes = 0
     for number, entry in enumerate(entries):
-        size_bytes += entry.length if entry.kind == Kind.TABLE else 0
+        size_bytes += entry.length if entry.is_in_table else 0
         if number and size_bytes > TABLE_BYTES_MAX:
             return entries[:number]
     return entries

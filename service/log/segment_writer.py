@@ -22,7 +22,7 @@ from storage.formats import zone_sets
 from storage.formats.entries import Kind
 from storage.formats.zone_sets import EVERYWHERE, NONE, ZoneSet
 from storage.head import replication
-from storage.head.head import Head, Run
+from storage.head.head import Head, Run, kind_of
 from storage.lanes import building as writer
 from storage.lanes.building import BuiltSegment, LanePart
 from storage.reading.reader import LogReader
@@ -163,7 +163,8 @@ class SegmentWriter:
         self._written(object_id, segment)
         self.batch_count += 1
         [run] = segment.runs
-        run = msgspec.structs.replace(run, kind=int(Kind.TABLE), zones=EVERYWHERE)
+        kind = kind_of(Kind.TABLE, run.data_key)
+        run = msgspec.structs.replace(run, kind=kind, zones=EVERYWHERE)
         return replace(segment, runs=[run])
 
     def _written(self, object_id: bytes, segment: BuiltSegment) -> None:

@@ -24,7 +24,7 @@ from service.log.gateway import Gateway
 from service.log.locating import Located
 from service.security.caller import caller_of
 from storage.errors import InvalidRequest, NotSupported
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry
 from storage.formats.slices import SCHEMA_MESSAGE
 from storage.head.head import Head
 from storage.head.replication import read_names
@@ -44,7 +44,7 @@ OCTETS: Final = "application/octet-stream"
 
 SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
 
-Format = Literal["arrow", "parquet"]
+Format = Literal["arrow", "parquet", "arrow-sealed", "parquet-sealed"]
 
 
 class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
@@ -57,7 +57,8 @@ class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
         Format,
         Meta(
             description="arrow: one Arrow IPC record-batch message, whose offsets are dense;"
-            " parquet: one row group of a Parquet file with a column offset"
+            " parquet: one row group of a Parquet file with a column offset;"
+            " arrow-sealed, parquet-sealed: the same, encrypted with data_key"
         ),
     ]
     url: Annotated[
@@ -92,6 +93,10 @@ class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
     joint_end: Annotated[int | None, Meta(description="byte behind the last of these ranges")] = (
         None
     )
+    data_key: Annotated[
+        int | None,
+        Meta(description="number of the key that opens the range; only if it is sealed"),
+    ] = None
 
 
 class StoredRanges(msgspec.Struct):
@@ -157,7 +162,7 @@ class SegmentRoutes:
 def _entry(located: Located, object_id: bytes) -> Entry:
     """Return the entry that was located, if it is still in this object."""
     for entry in located.entries:
-        if entry.object_id == object_id and entry.kind != Kind.TABLE:
+        if entry.object_id == object_id and not entry.is_in_table:
             return entry
     raise InvalidRequest("these records were moved or deleted; locate them again")
 
@@ -191,10 +196,10 @@ async def _all(first: bytes, others: AsyncIterator[bytes], is_head: bool) -> Asy
 async def stored_ranges(addresses: Addresses, located: Located) -> bytes:
     """Return the JSON of what was located, with URLs."""
     head, local = located.head, located.local
-    found = iter(await addresses.of([e for e in located.entries if e.kind != Kind.TABLE]))
+    found = iter(await addresses.of([e for e in located.entries if not e.is_in_table]))
     ranges = [
         _range(entry, next(found))
-        if entry.kind != Kind.TABLE
+        if not entry.is_in_table
         # The URL holds only this range.
         else _range(entry, Address(_data_url(located.in_table[entry.object_id, entry.position]), 0))
         for entry in located.entries
@@ -219,7 +224,7 @@ def _range(entry: Entry, address: Address) -> StoredRange:
         base_offset=entry.start_offset,
         end_offset=entry.end_offset,
         count=entry.record_count,
-        format="parquet" if entry.kind == Kind.PARQUET else "arrow",
+        format=_format(entry),
         url=address.url,
         start=address.position,
         end=address.position + entry.length,
@@ -234,4 +239,12 @@ def _range(entry: Entry, address: Address) -> StoredRange:
         found.footer_start = entry.segment.size_bytes - entry.segment.footer_bytes
         found.footer_end = entry.segment.size_bytes
         found.footer_crc32c = entry.segment.footer_crc
+    if entry.data_key:
+        found.data_key = entry.data_key
     return found
+
+
+def _format(entry: Entry) -> Format:
+    if entry.is_row_group:
+        return "parquet-sealed" if entry.data_key else "parquet"
+    return "arrow-sealed" if entry.data_key else "arrow"

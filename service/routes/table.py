@@ -67,7 +67,7 @@ _HOT_BODY: Final = (*_BODY, errors.Overloaded)
 _READS: Final = (errors.StoreUnavailable, errors.Corrupt, errors.MetadataDamaged)
 _WRITES: Final = (*_READS, errors.Contended, errors.OutcomeUnknown, errors.StoreLocked)
 _TOPIC: Final = (errors.InvalidTopic, errors.UnknownTopicOrPartition)
-_LOG: Final = (*_TOPIC, errors.HeadMissing)
+_LOG: Final = (*_TOPIC, errors.HeadMissing, errors.EncryptionKeyUnavailable)
 _MEMBER: Final = (errors.IllegalGeneration, errors.UnknownMember)
 _INSTANCE: Final = (errors.InvalidProducerEpoch, errors.InvalidTransactionState)
 _RECORDS: Final = (errors.InvalidRecord, errors.RecordTooLarge, errors.NotEnoughReplicas)
@@ -499,6 +499,9 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.topics.delete_topic,
             "Delete a topic",
             needs=on(DELETE, TOPIC),
+            parameters=(
+                Parameter("shred", bool, "whether to destroy the keys of its records as well"),
+            ),
             answers=_NO_CONTENT,
             errors=(*_WRITES, *_TOPIC, errors.InvalidRequest),
             by_fastapi=True,
@@ -572,6 +575,14 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
                 errors.ObjectMissing,
                 errors.OffsetOutOfRange,
             ),
+        ),
+        Route(
+            "POST /v1/topics/{topic}/data-keys/{data_key}",
+            lambda to: to.topics.unwrap_data_key,
+            "Unwrap a data key of an encrypted topic",
+            needs=on(READ, TOPIC),
+            errors=(*_READS, *_LOG, errors.InvalidRequest, errors.UnsupportedMediaType),
+            by_fastapi=True,
         ),
     ),
     "security": (

@@ -1,5 +1,6 @@
 """Routes about topics. A route translates; it does not decide."""
 
+import base64
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -15,12 +16,13 @@ from pydantic import (
 )
 
 from service.http.bodies.fields import TOPIC_NAME
-from service.http.requests import Query, parse_partition, parse_place
+from service.http.requests import Query, parse_data_key, parse_partition, parse_place
 from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Gateway
 from service.log.partition_info import PartitionInfo
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller, caller_of
+from storage.crypto.keyring import NUMBER_MAX
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.topics.config import SETTINGS
@@ -34,6 +36,11 @@ PartitionInPath = Annotated[
     PartitionNumber,
     BeforeValidator(parse_partition),
     Path(json_schema_extra={"minimum": 0, "maximum": PARTITION_MAX}),
+]
+DataKeyInPath = Annotated[
+    int,
+    BeforeValidator(parse_data_key),
+    Path(json_schema_extra={"minimum": 1, "maximum": NUMBER_MAX}),
 ]
 _SETTING_NAMES: Final[dict[str, Any]] = {"propertyNames": {"enum": list(SETTINGS)}}
 ConfigValue = StrictStr | StrictInt | StrictFloat
@@ -92,6 +99,13 @@ class PartitionList(BaseModel):
 class OffsetInfo(BaseModel):
     offset: int
     timestamp: int = Field(description="of the record at the offset; -1 if there is none")
+
+
+class UnwrappedKey(BaseModel):
+    number: int
+    algorithm: str = Field(description="nonce (12 bytes), ciphertext and tag (16 bytes)")
+    topic_id: str = Field(description="that sealed bytes are bound to, besides the partition")
+    key_base64: str
 
 
 class TopicRoutes:
@@ -162,12 +176,12 @@ class TopicRoutes:
 
     async def delete_topic(self, topic: TopicInPath, request: Request) -> Response:
         """Delete a topic and everything in it."""
-        Query(request)
+        shred = Query(request).boolean("shred")
         caller = caller_of(request.scope)
         if caller.quotas.limits_of(caller) is not None:
             found = await self._gateway.topics.read(topic)
             await caller.quotas.admit_mutations(caller, found.partition_count)
-        deleted = await self._gateway.topics.delete(topic)
+        deleted = await self._gateway.topics.delete(topic, shred=shred)
         self._gateway.forget(deleted.topic_id)
         caller.changed(Operation.DELETE, ResourceType.TOPIC, topic)
         return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -186,6 +200,22 @@ class TopicRoutes:
             raise InvalidRequest("query: at is missing; give earliest, latest or a timestamp")
         offset, timestamp = await self._gateway.offset_at(topic, partition, parse_place(at))
         return OffsetInfo(offset=offset, timestamp=timestamp)
+
+    async def unwrap_data_key(
+        self, topic: TopicInPath, data_key: DataKeyInPath, request: Request, response: Response
+    ) -> UnwrappedKey:
+        """Return a data key of a topic, for a client that opens sealed ranges itself."""
+        Query(request)
+        found = await self._gateway.data_key(topic, data_key)
+        # Whoever has the key can read what it sealed, for as long as that is stored.
+        caller_of(request.scope).changed(Operation.READ, ResourceType.TOPIC, topic)
+        response.headers["cache-control"] = "no-store"
+        return UnwrappedKey(
+            number=found.number,
+            algorithm="AES-256-GCM",
+            topic_id=found.topic_id.hex(),
+            key_base64=base64.b64encode(found.secret).decode(),
+        )
 
 
 def _alterations(change: TopicChange) -> list[Operation]:

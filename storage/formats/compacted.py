@@ -9,6 +9,13 @@ Parquet's metadata locates the columns. The rest is in its key-value metadata, a
     riacho.topic_id      hexadecimal
     riacho.partition
     riacho.row_groups    [start offset, end offset, crc32c, bytes, records, min ms, max ms] of each
+    riacho.data_key      only if the row groups are sealed: the number of the topic's data key
+
+Of an encrypted topic, each row group is sealed as a whole (storage/crypto/envelope.py), bound to
+its start offset; then the bytes and the checksum above are those of the sealed row group. Parquet's
+metadata stays as it is, with the positions that the columns would have in a file that is not
+sealed: of values it has only the smallest and largest offset and timestamp
+(docs/decisions/0040).
 
 Row groups tile the offsets that the segment covers, even those without a record, so the row group
 for an offset is the first that ends after it. A row group that is read whole is checked by its
@@ -22,7 +29,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -30,8 +37,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from storage.errors import Corrupt
+from storage.errors import Corrupt, EncryptionKeyUnavailable
 from storage.formats.compacted_footer import (
+    DATA_KEY,
     PARTITION,
     ROW_GROUPS,
     TOPIC_ID,
@@ -73,6 +81,12 @@ ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 550 bytes of footer for each row group are negligible."""
 
 SCHEMA: Final = pa.schema([pa.field("offset", pa.int64(), nullable=False), *RECORD_SCHEMA])
+
+Seal: TypeAlias = Callable[[bytes, int], bytes]
+"""Takes a row group and its start offset; returns it sealed."""
+
+Unseal: TypeAlias = Callable[[bytes, int], bytes]
+"""Takes a sealed row group and its start offset; returns it as it was, or raises `Corrupt`."""
 
 _ROW_BYTES: Final = 16
 """Offset and timestamp."""
@@ -138,13 +152,20 @@ class CompactedWriter:
         partition: PartitionNumber,
         start_offset: int,
         row_group_bytes: int = ROW_GROUP_BYTES,
+        seal: Seal | None = None,
+        data_key: int = 0,
     ) -> None:
-        """Begin the segment that covers the offsets from `start_offset` on."""
+        """Begin the segment that covers the offsets from `start_offset` on.
+
+        `seal` seals its row groups with the topic's data key of that number.
+        """
         self._path = path
         self._topic_id = topic_id
         self._partition = partition
         self._start_offset = start_offset
         self._row_group_bytes = row_group_bytes
+        self._seal = seal
+        self._data_key = data_key
         self._sink = _Sink(path)
         self._writer = pq.ParquetWriter(self._sink, SCHEMA, **_OPTIONS)
         self._rows: list[Row] = []
@@ -156,7 +177,7 @@ class CompactedWriter:
     @property
     def size_bytes(self) -> int:
         """Approximate size of the file; buffered records count with their size in memory."""
-        return self._sink.position + self._held_bytes
+        return self._sink.size_bytes + self._held_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add records, which have `SCHEMA`; their offsets increase and follow those before."""
@@ -187,15 +208,18 @@ class CompactedWriter:
 
     def _flush(self) -> None:
         table = pa.Table.from_batches(self._held, SCHEMA)
-        begins = self._sink.begin()
+        start_offset = self._rows[-1].end_offset if self._rows else self._start_offset
+        begins = self._sink.begin(holds=self._seal is not None)
         self._writer.write_table(table, row_group_size=table.num_rows)
+        if self._seal is not None:
+            self._sink.release(self._seal(self._sink.held(), start_offset))
         span = pc.min_max(table.column(1))
         self._rows.append(
             Row(
-                self._rows[-1].end_offset if self._rows else self._start_offset,
+                start_offset,
                 self._held[-1].column(0)[-1].as_py() + 1,
                 self._sink.crc,
-                self._sink.position - begins,
+                self._sink.size_bytes - begins,
                 table.num_rows,
                 span["min"].as_py(),
                 span["max"].as_py(),
@@ -218,13 +242,14 @@ class CompactedWriter:
             return None
         rows = self._rows
         rows[-1] = msgspec.structs.replace(rows[-1], end_offset=end_offset)
-        self._writer.add_key_value_metadata(
-            {
-                TOPIC_ID: self._topic_id.hex(),
-                PARTITION: str(self._partition),
-                ROW_GROUPS: msgspec.json.encode(rows).decode(),
-            }
-        )
+        named = {
+            TOPIC_ID: self._topic_id.hex(),
+            PARTITION: str(self._partition),
+            ROW_GROUPS: msgspec.json.encode(rows).decode(),
+        }
+        if self._data_key:
+            named[DATA_KEY] = str(self._data_key)
+        self._writer.add_key_value_metadata(named)
         footer_begins = self._sink.begin()
         self._writer.close()
         self._sink.close()
@@ -235,8 +260,8 @@ class CompactedWriter:
             start_offset=self._start_offset,
             end_offset=end_offset,
             record_count=sum(row.count for row in rows),
-            size_bytes=self._sink.position,
-            footer_bytes=self._sink.position - footer_begins,
+            size_bytes=self._sink.size_bytes,
+            footer_bytes=self._sink.size_bytes - footer_begins,
             footer_crc=self._sink.crc,
             min_ms=min(row.min_ms for row in rows),
             max_ms=max(row.max_ms for row in rows),
@@ -250,25 +275,49 @@ class CompactedWriter:
 
 
 class _Sink:
-    """A file that computes the checksum of what was written since `begin`."""
+    """A file that computes the checksum of what was written since `begin`.
+
+    It may hold back what is written, for something else to be written in its place. Parquet does
+    not notice: it is told where it would be.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("wb")
-        self.position = 0
+        self._held: list[bytes] | None = None
+        self._position = 0
+        self.size_bytes = 0
+        """Of the file."""
         self.crc = 0
 
-    def begin(self) -> int:
+    def begin(self, *, holds: bool = False) -> int:
         self.crc = 0
-        return self.position
+        self._held = [] if holds else None
+        return self.size_bytes
+
+    def held(self) -> bytes:
+        """Return what was written since it began to hold."""
+        return b"".join(self._held or ())
+
+    def release(self, instead: bytes) -> None:
+        """Write this in place of what is held."""
+        self._held = None
+        self._write(instead)
 
     def write(self, data: bytes) -> int:
-        self.crc = crc32c(data, self.crc)
-        self._file.write(data)
-        self.position += len(data)
+        if self._held is None:
+            self._write(data)
+        else:
+            self._held.append(bytes(data))
+        self._position += len(data)
         return len(data)
 
+    def _write(self, data: bytes) -> None:
+        self.crc = crc32c(data, self.crc)
+        self._file.write(data)
+        self.size_bytes += len(data)
+
     def tell(self) -> int:
-        return self.position
+        return self._position
 
     def flush(self) -> None:
         self._file.flush()
@@ -306,16 +355,29 @@ def _starts(array: pa.Array) -> Sequence[int]:
 
 
 def decode_row_group(
-    footer: Footer, number: int, data: bytes, columns: Sequence[str] | None = None
+    footer: Footer,
+    number: int,
+    data: bytes,
+    columns: Sequence[str] | None = None,
+    unseal: Unseal | None = None,
 ) -> pa.RecordBatch:
     """Return the records of a row group, whose bytes are `data`, or only some `columns` of them.
 
-    Columns are in the order of `SCHEMA`. Raises `Corrupt` if the bytes are damaged.
+    Columns are in the order of `SCHEMA`. Raises `Corrupt` if the bytes are damaged, and
+    `EncryptionKeyUnavailable` if they are sealed and there is no `unseal`.
     """
     group = footer.row_groups[number]
     check_row_group(group, data)
+    begins = group.position
+    if footer.data_key:
+        if unseal is None:
+            raise EncryptionKeyUnavailable("a segment is sealed, and its reader has no key")
+        data = unseal(data, group.start_offset)
+        # Parquet knows where the row group would be, had nothing before it been sealed.
+        begins -= number * (group.length - len(data))
     names = SCHEMA.names if columns is None else columns
-    return _decoded(footer, group, _Pieces([(group.position, group.end)], [data]), names, False)
+    file = _Pieces([(begins, begins + len(data))], [data])
+    return _decoded(footer, group, file, names, False)
 
 
 def decode_columns(
@@ -324,11 +386,14 @@ def decode_columns(
     ranges: Sequence[Range],
     pieces: Sequence[bytes],
     columns: Sequence[str],
+    unseal: Unseal | None = None,
 ) -> pa.RecordBatch:
     """Return some columns of a row group from the `pieces` of the file at `column_ranges`.
 
-    Raises `Corrupt` if they are damaged.
+    Raises `Corrupt` if they are damaged; see `decode_row_group` if they are sealed.
     """
+    if footer.data_key:
+        return decode_row_group(footer, number, pieces[0], columns, unseal)
     for (start, end), piece in zip(ranges, pieces, strict=True):
         if len(piece) != end - start:
             raise Corrupt(f"a segment ends before {end}, in row group {number}")

@@ -26,6 +26,7 @@ MAGIC: Final = b"PAR1"
 TOPIC_ID: Final = "riacho.topic_id"
 PARTITION: Final = "riacho.partition"
 ROW_GROUPS: Final = "riacho.row_groups"
+DATA_KEY: Final = "riacho.data_key"
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, EOFError, OverflowError)
 """What pyarrow may raise on invalid input."""
@@ -79,6 +80,8 @@ class Footer:
     """At least one."""
     metadata: pq.FileMetaData
     length: int
+    data_key: int = 0
+    """The number of the data key that the row groups are sealed with; 0: they are not."""
 
     @property
     def size_bytes(self) -> int:
@@ -114,6 +117,7 @@ def parse_footer(data: bytes, crc: int) -> Footer:
         counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         topic_id = bytes.fromhex(named[TOPIC_ID.encode()].decode())
         partition = PartitionNumber(int(named[PARTITION.encode()]))
+        data_key = int(named.get(DATA_KEY.encode(), b"0"))
         leaves = tuple((leaf.path, leaf.physical_type) for leaf in metadata.schema)
     except (*UNREADABLE, KeyError, msgspec.MsgspecError) as error:
         raise Corrupt(f"the footer of a segment does not decode: {error}") from error
@@ -127,6 +131,7 @@ def parse_footer(data: bytes, crc: int) -> Footer:
         row_groups=groups,
         metadata=metadata,
         length=len(data),
+        data_key=data_key,
     )
 
 
@@ -190,7 +195,13 @@ def check_row_group(group: RowGroup, data: bytes | memoryview) -> None:
 
 
 def column_ranges(footer: Footer, number: int, columns: Sequence[str]) -> list[Range]:
-    """Return which bytes of the file hold some columns of a row group; neighbours are joined."""
+    """Return which bytes of the file hold some columns of a row group; neighbours are joined.
+
+    A sealed row group can only be opened as a whole.
+    """
+    if footer.data_key:
+        group = footer.row_groups[number]
+        return [(group.position, group.end)]
     ranges: list[Range] = []
     for name, start, end in chunks(footer, number):
         if name not in columns:

@@ -16,6 +16,20 @@ class Kind(IntEnum):
     TABLE = 2
     """An Arrow slice in the metadata table (storage/reading/table_batches.py); only in a head."""
 
+    ARROW_SEALED = 16
+    PARQUET_SEALED = 17
+    TABLE_SEALED = 18
+    """The same, sealed with a data key of the topic (storage/crypto/envelope.py)."""
+
+
+SEALED: Final = 16
+"""What distinguishes a sealed kind from the one that it becomes when it is opened."""
+
+IN_TABLE: Final = frozenset({int(Kind.TABLE), int(Kind.TABLE_SEALED)})
+ROW_GROUPS: Final = frozenset({int(Kind.PARQUET), int(Kind.PARQUET_SEALED)})
+OBJECT_SLICES: Final = frozenset({int(Kind.ARROW), int(Kind.ARROW_SEALED)})
+SLICES: Final = OBJECT_SLICES | IN_TABLE
+
 
 class Entry(NamedTuple):
     """Some bytes of an object, and the offsets and timestamps of the records in them.
@@ -40,11 +54,21 @@ class Entry(NamedTuple):
     max_ms: int
     crc: int
     zones: ZoneSet
+    data_key: int = 0
+    """The number of the topic's data key that it is sealed with; 0: it is not sealed."""
 
     segment: Segment | None = None
     """Only of a row group. This field and those below are not stored in pages."""
     row_group: int = -1
     covers_from: int = -1
+
+    @property
+    def is_in_table(self) -> bool:
+        return self.kind in IN_TABLE
+
+    @property
+    def is_row_group(self) -> bool:
+        return self.kind in ROW_GROUPS
 
     @property
     def start_offset(self) -> int:

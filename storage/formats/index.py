@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,6 +35,8 @@ BLOCK_ROWS: Final = 64
 """Entries unpacked together: slicing the columns costs as much as unpacking a dozen rows."""
 
 _PAGE_MAGIC: Final = b"RPG1"
+_SEALED_PAGE_MAGIC: Final = b"RPG2"
+"""Of a page with the column `data_key`: one that lists sealed slices."""
 _LIST_MAGIC: Final = b"RLS1"
 
 _PAGE_SCHEMA: Final = pa.schema(
@@ -49,9 +52,17 @@ _PAGE_SCHEMA: Final = pa.schema(
         pa.field("max_ms", pa.int64(), nullable=False),
         pa.field("crc", pa.uint32(), nullable=False),
         pa.field("zones", pa.uint32(), nullable=False),
+        pa.field("data_key", pa.uint32(), nullable=False),
     ]
 )
-_PAGE_SCHEMA_MESSAGE: Final = _PAGE_SCHEMA.serialize().to_pybytes()
+_DATA_KEY: Final = len(_PAGE_SCHEMA) - 1
+_SCHEMAS: Final = {
+    _PAGE_MAGIC: pa.schema([*_PAGE_SCHEMA][:_DATA_KEY]),
+    _SEALED_PAGE_MAGIC: _PAGE_SCHEMA,
+}
+_SCHEMA_MESSAGES: Final = {
+    magic: schema.serialize().to_pybytes() for magic, schema in _SCHEMAS.items()
+}
 _PAGE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _PAGE_READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
@@ -118,23 +129,32 @@ class Page:
         return [Entry(*row) for row in zip(*columns, strict=True)]
 
     def encode(self) -> bytes:
+        is_sealed = pc.any(pc.greater(self._batch.column(_DATA_KEY), 0)).as_py()
+        magic = _SEALED_PAGE_MAGIC if is_sealed else _PAGE_MAGIC
+        schema = _SCHEMAS[magic]
+        columns = self._batch.columns[: len(schema)]
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _PAGE_SCHEMA, options=_PAGE_OPTIONS) as writer:
-            writer.write_batch(self._batch)
+        with pa.ipc.new_stream(sink, schema, options=_PAGE_OPTIONS) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
             end = sink.tell()
-        message = memoryview(sink.getvalue())[len(_PAGE_SCHEMA_MESSAGE) : end]
-        return frames.seal(_PAGE_MAGIC, bytes(message))
+        message = memoryview(sink.getvalue())[len(_SCHEMA_MESSAGES[magic]) : end]
+        return frames.seal(magic, bytes(message))
 
     @classmethod
     def decode(cls, data: bytes) -> "Page":
         """Return the page, or raise `Corrupt`."""
-        payload = frames.unseal(_PAGE_MAGIC, data)
+        is_sealed = data[: len(_PAGE_MAGIC)] == _SEALED_PAGE_MAGIC
+        magic = _SEALED_PAGE_MAGIC if is_sealed else _PAGE_MAGIC
+        payload = frames.unseal(magic, data)
         try:
             # As a stream, which can be read without threads: they would take longer to wake up.
-            written = b"".join((_PAGE_SCHEMA_MESSAGE, payload))
+            written = b"".join((_SCHEMA_MESSAGES[magic], payload))
             with pa.ipc.open_stream(written, options=_PAGE_READING) as stream:
                 batch = stream.read_next_batch()
             batch.validate(full=True)
+            if not is_sealed:
+                columns = [*batch.columns, pa.array(np.zeros(batch.num_rows, np.uint32))]
+                batch = pa.RecordBatch.from_arrays(columns, schema=_PAGE_SCHEMA)
             return cls(batch)
         except (pa.ArrowException, EOFError, OSError, ValueError, StopIteration) as error:
             raise Corrupt(f"an index page does not decode: {error}") from error

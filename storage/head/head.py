@@ -26,7 +26,7 @@ import msgspec
 from storage import keys
 from storage.errors import Corrupt
 from storage.formats import frames, zone_sets
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import IN_TABLE, SEALED, Entry, Kind
 from storage.formats.partitions import LanePartition
 from storage.formats.zone_sets import ZoneSet
 from storage.head.producers import Key, Window
@@ -39,6 +39,9 @@ kilobyte and a bucket a page by the request; their sum is smallest around here (
 
 _RUN_BYTES: Final = 30
 _SLICE_BYTES: Final = 17
+
+_KIND_BITS: Final = 8
+_KIND_MASK: Final = (1 << _KIND_BITS) - 1
 
 
 class RunSlice(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -59,6 +62,21 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
     zones: ZoneSet
     """Those of the head's `zones` that hold the object."""
     kind: int = int(Kind.ARROW)
+    """The kind of its slices in the lowest byte, the number of their data key in those above."""
+
+    @property
+    def data_key(self) -> int:
+        """The number of the data key that its slices are sealed with; 0: they are not."""
+        return self.kind >> _KIND_BITS
+
+    @property
+    def is_in_table(self) -> bool:
+        return self.kind & _KIND_MASK in IN_TABLE
+
+
+def kind_of(kind: Kind, data_key: int) -> int:
+    """Return the `kind` of a run whose slices have this kind; data key 0: they are not sealed."""
+    return int(kind) + SEALED + (data_key << _KIND_BITS) if data_key else int(kind)
 
 
 class WindowPage(msgspec.Struct, array_like=True, frozen=True):
@@ -232,7 +250,7 @@ def _entry(run: Run, piece: RunSlice, position: int, end_offset: int) -> Entry:
         partition=piece.partition,
         end_offset=end_offset,
         record_count=piece.count,
-        kind=run.kind,
+        kind=run.kind & _KIND_MASK,
         object_id=run.object_id,
         position=position,
         length=piece.length,
@@ -240,6 +258,7 @@ def _entry(run: Run, piece: RunSlice, position: int, end_offset: int) -> Entry:
         max_ms=min_ms + piece.span_ms,
         crc=piece.crc,
         zones=run.zones,
+        data_key=run.data_key,
     )
 
 

@@ -28,7 +28,6 @@ import msgspec
 
 from storage.errors import NotEnoughReplicas
 from storage.formats import zone_sets
-from storage.formats.entries import Kind
 from storage.formats.partitions import FIRST, LanePartition
 from storage.formats.zone_sets import NONE, ZoneSet
 from storage.head.head import Head, Run, all_entries
@@ -187,7 +186,7 @@ def held_by(head: Head, first: int = 0) -> dict[bytes, ZoneSet]:
     """
     found: dict[bytes, ZoneSet] = {}
     for number, run in enumerate(head.runs, head.run_count - len(head.runs)):
-        if number >= first and run.kind != Kind.TABLE:
+        if number >= first and not run.is_in_table:
             found[run.object_id] = found.get(run.object_id, NONE) | run.zones
     return found
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
+from crc32c import crc32c
 
+from storage.crypto.envelope import Sealer
 from storage.formats import segments, slices
+from storage.formats.entries import Kind
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.slices import Codec, Sent, Slice
 from storage.formats.zone_sets import ZoneSet
-from storage.head.head import Run, RunSlice
+from storage.head.head import Run, RunSlice, kind_of
 from storage.stores.objects import Piece
 
 
@@ -25,6 +28,12 @@ class LanePart:
     zones: ZoneSet
     batches: "Sequence[tuple[LanePartition, Sequence[pa.RecordBatch | Sent], int]]"
     """Partition (within the lane), its record batches in order, and their approximate size."""
+    sealer: Sealer | None = None
+    """What seals the slices; None: they are stored as they are."""
+
+    def number_of(self, partition: LanePartition) -> PartitionNumber:
+        """Return the number in the topic of a partition of the lane."""
+        return PartitionNumber(self.first_partition + partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +42,7 @@ class BuiltSegment:
     runs: list[Run]
     """One for each part, in the same order."""
     stored: list[tuple[int, memoryview]]
-    """Position and bytes of every slice."""
+    """Position and bytes of every slice, before it was sealed."""
 
 
 def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
@@ -43,12 +52,12 @@ def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
     stored: list[tuple[int, memoryview]] = []
     position = segments.FIRST_POSITION
     for part in parts:
-        encoded = _encode(part)
+        plain = _encode(part)
+        encoded = plain if part.sealer is None else _sealed(part, part.sealer, plain)
         runs.append(_run(object_id, position, part, encoded))
-        for partition, piece in encoded:
-            number = PartitionNumber(part.first_partition + partition)
-            rows.append((part.topic_id, number, piece))
-            stored.append((position, piece.data))
+        for (partition, piece), (_, opened) in zip(encoded, plain, strict=True):
+            rows.append((part.topic_id, part.number_of(partition), piece))
+            stored.append((position, opened.data))
             position += len(piece.data)
     return BuiltSegment(pieces=segments.encode(rows), runs=runs, stored=stored)
 
@@ -70,6 +79,17 @@ def _encode(part: LanePart) -> list[tuple[LanePartition, Slice]]:
             found += [(partition, None)] * len(cut)
     encoded = iter(slices.encode(batches, part.codec) if batches else ())
     return [(partition, next(encoded) if each is None else each) for partition, each in found]
+
+
+def _sealed(
+    part: LanePart, sealer: Sealer, encoded: Sequence[tuple[LanePartition, Slice]]
+) -> list[tuple[LanePartition, Slice]]:
+    sealed = []
+    for partition, piece in encoded:
+        data = memoryview(sealer.seal(piece.data, part.number_of(partition)))
+        stored = Slice(data, piece.count, piece.min_ms, piece.max_ms, crc32c(data))
+        sealed.append((partition, stored))
+    return sealed
 
 
 def _is_slice(each: "pa.RecordBatch | Sent", codec: Codec) -> bool:
@@ -96,4 +116,5 @@ def _run(
             for partition, piece in encoded
         ),
         zones=part.zones,
+        kind=kind_of(Kind.ARROW, 0 if part.sealer is None else part.sealer.key.number),
     )

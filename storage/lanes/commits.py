@@ -43,7 +43,7 @@ from storage.errors import (
     UnknownTopicOrPartition,
 )
 from storage.formats import segments, zone_sets
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry
 from storage.formats.partitions import LanePartition
 from storage.formats.zone_sets import NONE, ZoneSet
 from storage.head import head as heads
@@ -289,7 +289,7 @@ class HeadCommits:
         a zone in sync must hold everything. `awaited` zones get the object from the writer. If
         the run `is_old`, the zones are asked whether they still have the object.
         """
-        if is_old and zone_sets.count(head.isr) > 1 and run.kind != Kind.TABLE:
+        if is_old and zone_sets.count(head.isr) > 1 and not run.is_in_table:
             run = await self._found(head, run)
         missing = zone_sets.without(head.isr, run.zones | awaited)
         if not missing:
@@ -323,13 +323,13 @@ class HeadCommits:
         if now.next_offsets[piece.partition] <= base:
             return False
         found = await self._runtime.catalog.after(now, piece.partition, base)
-        if not found or found[0].kind == Kind.PARQUET or found[0].base_offset != base:
+        if not found or found[0].is_row_group or found[0].base_offset != base:
             raise OutcomeUnknown("the log was rewritten before the commit could be recognised")
         # An object may have several runs of a lane: the place in it tells them apart.
         if (found[0].object_id, found[0].position) == (runs[0].object_id, runs[0].position):
             return True
         is_rolled = base < heads.inline_start(now, piece.partition)
-        may_have_moved = runs[0].kind == Kind.TABLE and is_rolled
+        may_have_moved = runs[0].is_in_table and is_rolled
         return may_have_moved and await self._has_moved(found[0], runs[0])
 
     async def _has_moved(self, found: Entry, run: Run) -> bool:

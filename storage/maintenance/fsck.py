@@ -24,7 +24,7 @@ from typing import Final, Literal
 from storage import keys
 from storage.errors import Corrupt, ObjectMissing, RiachoError, StoreUnavailable
 from storage.formats import compacted
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry
 from storage.formats.partitions import LanePartition
 from storage.head.head import Head
 from storage.head.replication import replica_zones, zone_names
@@ -196,7 +196,7 @@ class _LaneCheck:
 
     async def table(self, shelf: Shelf, batches: TableBatches) -> None:
         """Check the slices in the metadata table."""
-        entries = [entry for entry in shelf.entries if entry.kind == Kind.TABLE]
+        entries = [entry for entry in shelf.entries if entry.is_in_table]
         for start in range(0, len(entries), _CHUNK):
             try:
                 await batches.read(entries[start : start + _CHUNK])

@@ -190,7 +190,7 @@ class Catalog:
         footer = await self.footer(head, segment)
         start = footer.behind(offset)
         groups = footer.row_groups[start : start + limit]
-        return [_row_group(partition, segment, group) for group in groups]
+        return [_row_group(partition, segment, group, footer.data_key) for group in groups]
 
     async def _row_group_since(
         self, head: Head, partition: LanePartition, timestamp_ms: int, offset: int
@@ -198,9 +198,10 @@ class Catalog:
         for segment in (await self.segment_list(head, partition)).segments:
             if segment.end_offset <= offset or segment.max_ms < timestamp_ms:
                 continue
-            for group in (await self.footer(head, segment)).row_groups:
+            footer = await self.footer(head, segment)
+            for group in footer.row_groups:
                 if group.end_offset > offset and group.max_ms >= timestamp_ms:
-                    return _row_group(partition, segment, group)
+                    return _row_group(partition, segment, group, footer.data_key)
         return None
 
     async def _since_in(
@@ -260,7 +261,7 @@ class Catalog:
     async def _moved(self, head: Head) -> tuple[list[Entry], ZoneSet, tuple[Delete, ...]]:
         """Move batches out of the table; return the entries, their zones and the removals."""
         entries = heads.all_entries(head)
-        if all(entry.kind != Kind.TABLE for entry in entries):
+        if not any(entry.is_in_table for entry in entries):
             return entries, EVERYWHERE, ()
         assert self.batches is not None, "a process that rolls must be able to read the table"
         move = await self.batches.move(head, entries)
@@ -372,12 +373,13 @@ class Catalog:
         return await self._pages.get_or_load(object_id, load)
 
 
-def _row_group(partition: LanePartition, segment: Segment, group: RowGroup) -> Entry:
+def _row_group(partition: LanePartition, segment: Segment, group: RowGroup, data_key: int) -> Entry:
     return Entry(
         partition=partition,
         end_offset=group.end_offset,
         record_count=group.count,
-        kind=int(Kind.PARQUET),
+        kind=int(Kind.PARQUET_SEALED if data_key else Kind.PARQUET),
+        data_key=data_key,
         object_id=segment.object_id,
         position=group.position,
         length=group.length,

@@ -18,14 +18,22 @@ cache keeps the slices, so that consecutive reads decode a row group once
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from crc32c import crc32c
 
 from storage import keys
-from storage.errors import Corrupt, OffsetOutOfRange, StoreUnavailable
-from storage.formats.entries import Entry, Kind
+from storage.crypto.keyring import Keyring, OpenKey, required
+from storage.errors import (
+    Corrupt,
+    EncryptionKeyUnavailable,
+    OffsetOutOfRange,
+    StoreUnavailable,
+)
+from storage.formats.compacted import Unseal
+from storage.formats.entries import Entry
 from storage.formats.partitions import LanePartition
 from storage.head.head import Head
 from storage.head.replication import read_names
@@ -54,10 +62,24 @@ FIRST_ENTRIES: Final = 8
 SLICES_MAX: Final = 1024
 """Approximate maximum number of slices in a fetch."""
 
+OPEN_INLINE_BYTES_MAX: Final = 64 * 1024
+"""Sealed slices up to this size are opened on the event loop: a hop to a thread takes longer."""
+
+_UNREAD: Final = (Corrupt, StoreUnavailable, EncryptionKeyUnavailable)
+"""What one slice may raise while others can be read."""
+
 
 class LogReader:
-    def __init__(self, zones: Zones, catalog: Catalog, cache_bytes_max: int) -> None:
+    def __init__(
+        self,
+        zones: Zones,
+        catalog: Catalog,
+        cache_bytes_max: int,
+        keyring: Keyring | None = None,
+    ) -> None:
+        """Read from `zones`; without a `keyring`, records of encrypted topics are refused."""
         self._zones = zones
+        self._keyring = keyring
         self._catalog = catalog
         self.cache = ByteCache[SliceKey, Data | Pieces](cache_bytes_max, _size_of)
         self._reading: dict[SliceKey, asyncio.Task[dict[SliceKey, Data]]] = {}
@@ -92,7 +114,7 @@ class LogReader:
         taken = _Taken(offset, budget)
         try:
             await self._take(head, partition, taken, end)
-        except (Corrupt, StoreUnavailable):
+        except _UNREAD:
             # The next fetch, which begins here, will report it.
             if not taken.slices:
                 raise
@@ -105,7 +127,7 @@ class LogReader:
             if not entries:
                 # Everything from here on was compacted away.
                 taken.position = end
-            elif entries[0].kind != Kind.PARQUET:
+            elif not entries[0].is_row_group:
                 await self._take_slices(head, partition, taken, entries)
                 return
             for entry in entries:
@@ -118,7 +140,7 @@ class LogReader:
         entries = await self._entries(head, partition, first, taken)
         try:
             data = await self._read(head, entries)
-        except (Corrupt, StoreUnavailable):
+        except _UNREAD:
             if len(entries) == 1:
                 raise
             data = await self._read_ahead(head, entries)
@@ -153,7 +175,7 @@ class LogReader:
         """
         offset = head.log_starts[partition]
         while entry := await self._catalog.since(head, partition, timestamp_ms, offset):
-            if entry.kind == Kind.PARQUET:
+            if entry.is_row_group:
                 pieces = await self._row_group(head, entry)
                 found = await asyncio.to_thread(
                     row_groups.first_since, pieces, timestamp_ms, offset
@@ -190,9 +212,16 @@ class LogReader:
         return found, position
 
     async def in_table(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
-        """Return the bytes of the slices in the table, which have no address in a store."""
-        inside = [entry for entry in entries if entry.kind == Kind.TABLE]
-        found = await self._read(head, inside)
+        """Return the bytes of the slices in the table, which have no address in a store.
+
+        As they are stored: those that are sealed are not opened.
+        """
+        inside = [entry for entry in entries if entry.is_in_table]
+        if any(entry.data_key for entry in inside):
+            # Not from the cache, which has them opened.
+            found: Sequence[Data] = await self._stored(head, inside)
+        else:
+            found = await self._read(head, inside)
         return {_key(entry): data for entry, data in zip(inside, found, strict=True)}
 
     async def _row_group(self, head: Head, entry: Entry) -> Pieces:
@@ -203,9 +232,14 @@ class LogReader:
             assert segment is not None, entry
             footer = await self._catalog.footer(head, segment)
             key = segment.key(head.topic_id)
+            unseal: Unseal | None = None
+            if entry.data_key:
+                found = await required(self._keyring).key(head.topic_id, entry.data_key)
+                unseal = found.unseal(segment.partition)
             async with self._decoding:
                 [data] = await self._get(head, key, [entry])
-                return await asyncio.to_thread(row_groups.pieces_of, footer, entry.row_group, data)
+                decode = partial(row_groups.pieces_of, footer, entry.row_group, data, unseal)
+                return await asyncio.to_thread(decode)
 
         found = await self.cache.get_or_load(_key(entry), load)
         assert isinstance(found, tuple), entry
@@ -225,7 +259,7 @@ class LogReader:
         try:
             for entry in entries[1:]:
                 data += await self._read(head, [entry])
-        except (Corrupt, StoreUnavailable):
+        except _UNREAD:
             # The next fetch, which begins here, will report it.
             pass
         return data
@@ -235,7 +269,7 @@ class LogReader:
         for entry in entries:
             if _key(entry) not in self._reading:
                 # One request reads all slices in the table, whatever batches they are in.
-                place = b"" if entry.kind == Kind.TABLE else entry.object_id
+                place = b"" if entry.is_in_table else entry.object_id
                 by_object.setdefault(place, []).append(entry)
         for group in by_object.values():
             self._start_reading(head, group)
@@ -260,7 +294,7 @@ class LogReader:
         try:
             return await self._load_slices(head, entries)
         except Corrupt:
-            if len(entries) == 1 or entries[0].kind == Kind.TABLE:
+            if len(entries) == 1 or entries[0].is_in_table:
                 raise
         # No zone holds all of them intact, but each may be intact in some zone.
         results: dict[SliceKey, Data] = {}
@@ -269,7 +303,7 @@ class LogReader:
         return results
 
     async def _load_slices(self, head: Head, entries: Sequence[Entry]) -> dict[SliceKey, Data]:
-        pieces = await self._stored(head, entries)
+        pieces = await self._opened(head, entries, await self._stored(head, entries))
         results: dict[SliceKey, Data] = {}
         for entry, piece in zip(entries, pieces, strict=True):
             results[_key(entry)] = piece
@@ -278,11 +312,23 @@ class LogReader:
 
     async def _stored(self, head: Head, entries: Sequence[Entry]) -> list[bytes]:
         """Return the bytes of slices that are in one object or all in the table."""
-        if entries[0].kind != Kind.TABLE:
+        if not entries[0].is_in_table:
             return await self._get(head, keys.hot_segment(entries[0].object_id), entries)
         assert self.batches is not None, "who reads such a head must be able to read the table"
         async with self._gate:
             return await self.batches.read(entries)
+
+    async def _opened(
+        self, head: Head, entries: Sequence[Entry], pieces: list[bytes]
+    ) -> list[bytes]:
+        """Return slices as they were before they were sealed, if they are."""
+        numbers = {entry.data_key for entry in entries} - {0}
+        if not numbers:
+            return pieces
+        found = await required(self._keyring).keys(head.topic_id, numbers)
+        if sum(map(len, pieces)) <= OPEN_INLINE_BYTES_MAX:
+            return _opened(head, entries, pieces, found)
+        return await asyncio.to_thread(_opened, head, entries, pieces, found)
 
     async def _get(self, head: Head, key: str, entries: Sequence[Entry]) -> list[bytes]:
         """Return the bytes of entries of one object, as they were stored."""
@@ -332,6 +378,18 @@ class _Taken:
             if self.left.records_max <= 0 or self.left.bytes_max <= 0:
                 self.is_full = True
                 return
+
+
+def _opened(
+    head: Head, entries: Sequence[Entry], pieces: Sequence[bytes], keys: Mapping[int, OpenKey]
+) -> list[bytes]:
+    opened = []
+    for entry, piece in zip(entries, pieces, strict=True):
+        if entry.data_key:
+            found = keys[entry.data_key]
+            piece = found.key.open(piece, found.partition_of(head.lane, entry.partition))
+        opened.append(piece)
+    return opened
 
 
 def _size_of(value: Data | Pieces) -> int:

@@ -6,20 +6,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.formats import compacted, slices
-from storage.formats.compacted import Footer
+from storage.formats.compacted import Footer, Unseal
 from storage.reading.fetched import StoredSlice
 
 Pieces: TypeAlias = tuple[StoredSlice, ...]
 """Consecutive slices that together cover the offsets of a row group."""
 
 
-def pieces_of(footer: Footer, number: int, data: bytes) -> Pieces:
+def pieces_of(footer: Footer, number: int, data: bytes, unseal: Unseal | None = None) -> Pieces:
     """Return a row group, whose bytes are `data`, as slices of about `SLICE_BYTES`.
 
     Takes milliseconds, so do not call it in the event loop. Raises `Corrupt` if damaged.
     """
     group = footer.row_groups[number]
-    offsets, records = compacted.to_record_columns(compacted.decode_row_group(footer, number, data))
+    batch = compacted.decode_row_group(footer, number, data, unseal=unseal)
+    offsets, records = compacted.to_record_columns(batch)
     numbers = _numbers(offsets)
     parts = [*slices.cut(records, records.nbytes)]
     pieces: list[StoredSlice] = []

@@ -83,15 +83,14 @@ class Move:
         return [self._listed(entry, object_id, zones) for entry in entries]
 
     def _listed(self, entry: Entry, object_id: bytes, zones: ZoneSet) -> Entry:
-        if entry.kind != Kind.TABLE:
+        if not entry.is_in_table:
             return entry
+        kind = int(Kind.ARROW_SEALED if entry.data_key else Kind.ARROW)
         position = self.positions.get((entry.object_id, entry.position))
         if position is None:
             # Keep its identifier: the object does not exist, like any lost object.
-            return entry._replace(kind=int(Kind.ARROW), zones=zones)
-        return entry._replace(
-            kind=int(Kind.ARROW), object_id=object_id, position=position, zones=zones
-        )
+            return entry._replace(kind=kind, zones=zones)
+        return entry._replace(kind=kind, object_id=object_id, position=position, zones=zones)
 
 
 class TableBatches:
@@ -134,7 +133,7 @@ class TableBatches:
 
         Raises `Overtaken` if another process has rolled it meanwhile.
         """
-        inside = [entry for entry in entries if entry.kind == Kind.TABLE]
+        inside = [entry for entry in entries if entry.is_in_table]
         found = await self._found({entry.object_id for entry in inside})
         missing = {entry.object_id for entry in inside} - found.keys()
         if missing and await self._is_rolled(head):
@@ -220,7 +219,7 @@ def _old(key: str, item: Versioned) -> OldBatch:
 
 def mentioned(head: Head) -> set[bytes]:
     """Return the batches of a head; also those before the log start, as a roll reads them all."""
-    return {run.object_id for run in head.runs if run.kind == Kind.TABLE}
+    return {run.object_id for run in head.runs if run.is_in_table}
 
 
 def encode(segment: bytes) -> bytes:

@@ -22,7 +22,7 @@ from storage import keys
 from storage.errors import Corrupt
 from storage.formats import index, segment_list, zone_sets
 from storage.formats.compacted_footer import MAGIC
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import OBJECT_SLICES, Entry
 from storage.formats.index import Members, Page
 from storage.formats.partitions import LanePartition
 from storage.formats.segment_list import Segment
@@ -241,7 +241,7 @@ def _slices_of(floors: Sequence[int], object_id: bytes, entries: Iterable[Entry]
     needed = [entry for entry in entries if entry.end_offset > floors[entry.partition]]
     by_object: dict[bytes, list[Entry]] = {}
     for entry in needed:
-        if entry.kind == Kind.TABLE and object_id == INLINE:
+        if entry.is_in_table and object_id == INLINE:
             # It is in the table, not in an object of any zone.
             continue
         by_object.setdefault(entry.object_id, []).append(entry)
@@ -254,7 +254,7 @@ def _slices_of(floors: Sequence[int], object_id: bytes, entries: Iterable[Entry]
 
 
 def _reference(entries: list[Entry]) -> Reference:
-    if entries[0].kind != Kind.ARROW:
+    if entries[0].kind not in OBJECT_SLICES:
         raise Corrupt(f"entries of kind {entries[0].kind} are not known to this version")
     return Reference(
         key=keys.hot_segment(entries[0].object_id),

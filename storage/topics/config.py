@@ -6,6 +6,7 @@ refused, because a setting that is silently ignored is a broken promise.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
@@ -16,6 +17,10 @@ from storage.formats.slices import Codec
 INT64_MAX: Final = 2**63 - 1
 LANE_PARTITIONS_MAX: Final = 64
 DIGITS_MAX: Final = 20
+
+FILE: Final = "file:"
+AWS_KMS: Final = "aws-kms:"
+_ARN: Final = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:(key|alias)/[A-Za-z0-9/_-]+")
 
 Parse = Callable[[str], str]
 
@@ -61,6 +66,14 @@ def _choice(*allowed: str) -> Parse:
     return parse
 
 
+def _kek(text: str) -> str:
+    is_file = text.startswith(FILE) and len(text) > len(FILE) and text.isprintable()
+    is_kms = text.startswith(AWS_KMS) and _ARN.fullmatch(text.removeprefix(AWS_KMS)) is not None
+    if text and not is_file and not is_kms:
+        raise ValueError(f"must be {FILE}<path> or {AWS_KMS}<arn of a key>, not {text!r}")
+    return text
+
+
 def _cleanup_policy(text: str) -> str:
     parts = [part.strip() for part in text.split(",")]
     if not parts or len(set(parts)) != len(parts) or not set(parts) <= {"delete", "compact"}:
@@ -72,6 +85,12 @@ SETTINGS: Final[dict[str, Setting]] = {
     "cleanup.policy": Setting("delete", _cleanup_policy, "what happens to old records"),
     "compression.type": Setting("lz4", _choice("lz4", "zstd", "none"), "codec of new slices"),
     "delete.retention.ms": Setting("86400000", _integer(0), "how long tombstones live"),
+    "encryption": Setting(
+        "none", _choice("none", "topic"), "topic: stored records are sealed", fixed=True
+    ),
+    "encryption.kek": Setting(
+        "", _kek, "key that wraps the data keys: file:<path>, aws-kms:<arn>", fixed=True
+    ),
     "lane.partitions": Setting(
         "64", _integer(1, LANE_PARTITIONS_MAX), "partitions that commit together", fixed=True
     ),
@@ -130,6 +149,15 @@ class TopicConfig:
             if name in SETTINGS:
                 SETTINGS[name].parse(text)
 
+    def check_encryption(self) -> None:
+        """Raise `InvalidConfig` unless the two settings of encryption agree."""
+        if self.is_encrypted and not self.kek:
+            raise InvalidConfig(
+                f"config: encryption=topic needs encryption.kek, {FILE}<path> or {AWS_KMS}<arn>"
+            )
+        if self.kek and not self.is_encrypted:
+            raise InvalidConfig("config: encryption.kek has no effect without encryption=topic")
+
     def all(self) -> dict[str, str]:
         return {name: self[name] for name in SETTINGS}
 
@@ -152,6 +180,16 @@ class TopicConfig:
     @property
     def lag_s_max(self) -> float:
         return int(self["replica.lag.time.max.ms"]) / 1000
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether stored records are sealed."""
+        return self["encryption"] == "topic"
+
+    @property
+    def kek(self) -> str:
+        """The name of the key that wraps the topic's data keys."""
+        return self["encryption.kek"]
 
     @property
     def may_elect_unclean(self) -> bool:

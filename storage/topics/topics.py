@@ -7,9 +7,9 @@ Heads that a crash leaves behind are found by `storage/topics/deleted.py`.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from storage import keys
 from storage.cas import Again, BackOff, Patience, retry
@@ -21,6 +21,7 @@ from storage.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     MetadataConflict,
+    NotSupported,
     OutcomeUnknown,
     StoreUnavailable,
     TopicExists,
@@ -54,6 +55,7 @@ from storage.topics.items import (
     lane_width,
     parse_topic_name,
 )
+from storage.topics.shredding import shredding
 
 __all__ = ["NAME_CHARS_MAX", "PARTITIONS_MAX", "Topic", "Topics", "parse_topic_name"]
 
@@ -65,6 +67,9 @@ HEAD_DELETION_ATTEMPTS_MAX: Final = 10
 DELETE_WHOLE_ATTEMPTS_MAX: Final = 3
 """Maximum attempts to delete a topic and its heads in one transaction. If commits conflict with
 all of them, the topic is deleted first, then its heads one by one."""
+
+CheckKey: TypeAlias = Callable[[TopicConfig, bytes], Awaitable[None]]
+"""Raises `InvalidConfig` unless the key of an encrypted topic can be used (crypto/keyring.py)."""
 
 
 class Topics:
@@ -80,7 +85,9 @@ class Topics:
         age_max_s: float = 1.0,
         *,
         back_off: BackOff | None = None,
+        check_key: CheckKey | None = None,
     ) -> None:
+        """Keep topics in `metadata`; without `check_key`, no encrypted topic is created."""
         self._metadata = metadata
         self._dated = DatedMetadata(metadata, monotonic_s)
         self._zone_names = tuple(zone_names)
@@ -88,6 +95,7 @@ class Topics:
         self._now_ms = now_ms
         self._monotonic_s = monotonic_s
         self._age_max_s = age_max_s
+        self._check_key = check_key
         self._patience = Patience(TOPIC_ATTEMPTS_MAX, back_off)
         self._known: dict[str, tuple[Topic, CallBegan]] = {}
         self._reading = SingleFlight[str, Topic]()
@@ -145,6 +153,10 @@ class Topics:
         stored = StoredTopic(
             self._new_id(), partitions, replication_factor, dict(settings.given), self._now_ms()
         )
+        if settings.is_encrypted:
+            if self._check_key is None:
+                raise NotSupported("this process cannot create encrypted topics")
+            await self._check_key(settings, stored.topic_id)
 
         async def attempt(_: bool) -> Topic:
             item, began_s = await self._dated.get(keys.topic(name))
@@ -206,8 +218,12 @@ class Topics:
 
             await change_head(self._metadata, keys.head(topic.topic_id, lane), moved)
 
-    async def delete(self, name: str) -> Topic:
-        """Remove the topic; its objects are swept later."""
+    async def delete(self, name: str, *, shred: bool = False) -> Topic:
+        """Remove the topic; its objects are swept later.
+
+        `shred` also removes the data keys of an encrypted topic, in the same transaction. Raises
+        `InvalidRequest` if it is not encrypted.
+        """
         topic: Topic | None = None
         attempts = 0
 
@@ -223,7 +239,13 @@ class Topics:
             if topic is None or (found is not None and found.topic_id == topic.topic_id):
                 assert found is not None, name
                 topic = found
-                await self._delete_item(topic, with_heads=attempts <= DELETE_WHOLE_ATTEMPTS_MAX)
+                if shred and not topic.config.is_encrypted:
+                    raise InvalidRequest(
+                        f"topic {name!r} is not encrypted, so it has no keys to shred"
+                    )
+                keys_of = await shredding(self._metadata, topic.topic_id) if shred else []
+                is_whole = attempts <= DELETE_WHOLE_ATTEMPTS_MAX
+                await self._delete_item(topic, keys_of, with_heads=is_whole)
             # Else an earlier attempt whose reply was lost deleted it; it may exist again since.
             self.forget(name)
             await self._delete_heads(topic)
@@ -273,6 +295,7 @@ class Topics:
                 f"replication_factor must be from 1 to {len(self._zone_names)}, the number of"
                 f" zones, not {replication_factor}"
             )
+        settings.check_encryption()
         if int(settings["min.insync.replicas"]) > replication_factor:
             raise InvalidConfig(
                 "config: min.insync.replicas cannot exceed the replication_factor"
@@ -328,9 +351,9 @@ class Topics:
                 ops.append(Put(key, heads.encode(heads.widen(head, wide)), item.version))
         return ops
 
-    async def _delete_item(self, topic: Topic, *, with_heads: bool) -> None:
-        ops: list[Op] = [Delete(keys.topic(topic.name), topic.version)]
-        if with_heads and len(topic.lanes) < TRANSACT_OPS_MAX:
+    async def _delete_item(self, topic: Topic, with_it: Sequence[Op], *, with_heads: bool) -> None:
+        ops: list[Op] = [Delete(keys.topic(topic.name), topic.version), *with_it]
+        if with_heads and len(topic.lanes) + len(ops) <= TRANSACT_OPS_MAX:
             ops += await self._head_deletions(topic, topic.lanes)
         else:
             gone = GoneTopic(topic.topic_id, topic.name, len(topic.lanes), self._now_ms())

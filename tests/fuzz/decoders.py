@@ -18,6 +18,8 @@ NOT_TRIED = {
     "service.jobs.runners.spark_runner._raised": "an error of our own worker, with our rights",
     "service.jobs.runners.spark_runner._packed": OURS,
     "storage.maintenance.compaction.swap._decoded": "decodes by storage.head.head.decode",
+    "storage.crypto.keyring.OpenKey.unseal": "opens by AES-GCM; see tests/storage/crypto",
+    "storage.maintenance.compaction.reading.UnitReader._unseal": "returns what opens row groups",
     "storage.formats.frames.PayloadDecoder.decode": "a protocol, which msgspec keeps",
     "storage.formats.frames.decoded": "what all decoders of msgpack call",
     "storage.formats.frames.unpack": "what all decoders of msgpack in frames call",

@@ -18,6 +18,7 @@ from service.http.requests import (
     QUERY,
     Query,
     accepted,
+    parse_data_key,
     parse_event_id,
     parse_integer,
     parse_length,
@@ -223,6 +224,7 @@ TEXTS = [
         "service.http.requests.parse_integer", _utf8(lambda t: parse_integer("n", t)), "7", "-12"
     ),
     _text("service.http.requests.parse_place", _utf8(parse_place), "earliest", "latest", "170000"),
+    _text("service.http.requests.parse_data_key", _utf8(parse_data_key), "1", "99999999"),
     _text("service.http.requests.parse_partition", _utf8(parse_partition), "0", "2147483647"),
     _text(
         "service.http.requests.parse_event_id", _latin1(parse_event_id), "0", "999999999999999999"

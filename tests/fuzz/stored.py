@@ -17,6 +17,7 @@ from service.groups import state as groups
 from service.transactions import guards, ids
 from service.transactions import state as transactions
 from storage import keys, leases
+from storage.crypto import keyring
 from storage.errors import Corrupt
 from storage.formats import compacted, frames, index, segment_list, segments, slices
 from storage.formats.compacted_footer import column_ranges
@@ -45,7 +46,7 @@ from tests.fuzz.decoder import (
 from tests.fuzz.mutations import Envelope
 from tests.fuzz.values import json_of
 from tests.storage.formats.test_compacted import footer_of, plain, written
-from tests.storage.formats.test_index import SORTED_ENTRIES
+from tests.storage.formats.test_index import SEALED_ENTRIES, SORTED_ENTRIES
 from tests.storage.formats.test_segments import PARTS, segment_of
 from tests.storage.helpers.logs import BATCHES, IDS, batch_of
 
@@ -57,7 +58,7 @@ SLICES = st.builds(
 )
 THREE = batch_of(b"a", b"b" * 100, b"c")
 SLICES_OF_THREE = CODECS.map(lambda codec: bytes(slices.encode([THREE], codec)[0].data))
-HOT = Hot.of([Entry(0, 3, 3, 0, bytes(16), 8, 100, 0, 2, 0, 1, None, -1, -1)])
+HOT = Hot.of([Entry(0, 3, 3, 0, bytes(16), 8, 100, 0, 2, 0, 1)])
 SEGMENTS = PARTS.map(segment_of)
 
 _TRAILER = struct.Struct("<II4s")
@@ -127,6 +128,13 @@ ITEMS = [
         verification.VerificationItem,
         verification.decode,
         verification.encode,
+    ),
+    framed(
+        "storage.crypto.keyring.decode",
+        b"RDK1",
+        keyring.StoredKey,
+        keyring.decode,
+        keyring.encode,
     ),
     framed(
         "storage.topics.deleted.decode",
@@ -248,6 +256,16 @@ OBJECTS = [
         decode=lambda data: Page.decode(data).entries(),
         valid=SORTED_ENTRIES.map(lambda entries: Page.of(entries).encode()),
         envelope=sealed(b"RPG1"),
+        encode=lambda entries: Page.of(entries).encode(),
+        believes=BELIEVED,
+        factor=60,
+        why="LZ4 of columns that are alike, and each entry as fourteen objects",
+    ),
+    Decoder(
+        covers=("storage.formats.index.Page.decode (sealed)",),
+        decode=lambda data: Page.decode(data).entries(),
+        valid=SEALED_ENTRIES.map(lambda entries: Page.of(entries).encode()),
+        envelope=sealed(b"RPG2"),
         encode=lambda entries: Page.of(entries).encode(),
         believes=BELIEVED,
         factor=60,

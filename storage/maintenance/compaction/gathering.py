@@ -42,8 +42,13 @@ class Gathering:
         self._rewrites = {each.state.partition: each for each in lane.rewrites}
         self._results: dict[LanePartition, list[Rewritten | None]] = {}
 
-    def cut(self, rewrite: Rewrite, size_bytes: int, options: CompactionOptions) -> list[Piece]:
-        """Return the units of a rewrite, of about `size_bytes`, and expect their results."""
+    def cut(
+        self, rewrite: Rewrite, size_bytes: int, options: CompactionOptions, data_key: int = 0
+    ) -> list[Piece]:
+        """Return the units of a rewrite, of about `size_bytes`, and expect their results.
+
+        They are sealed with the topic's data key of that number; 0: not at all.
+        """
         ranges = plan.ranges(rewrite, size_bytes) if rewrite.size_bytes else []
         partition = rewrite.state.partition
         self._results[partition] = [None] * len(ranges)
@@ -56,7 +61,7 @@ class Gathering:
                 number=number,
                 size_bytes=each.size_bytes,
                 record_count=each.record_count,
-                unit=_unit(lane, rewrite, each, number, buckets, options),
+                unit=_unit(lane, rewrite, each, number, buckets, options, data_key),
             )
             for number, each in enumerate(ranges)
         ]
@@ -114,6 +119,7 @@ def _unit(
     number: int,
     buckets: int,
     options: CompactionOptions,
+    data_key: int,
 ) -> Unit:
     return Unit(
         lane=lane,
@@ -130,4 +136,5 @@ def _unit(
         hot=part.hot.encode(),
         range_number=number,
         bucket_count=buckets,
+        data_key=data_key,
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from storage.errors import Corrupt
 from storage.formats import frames
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import SLICES, Entry
 from storage.keys import ID_BYTES
 
 Ints = npt.NDArray[np.int64]
@@ -28,6 +28,7 @@ _FIELDS: Final = (
     "max_ms",
     "crc",
     "zones",
+    "data_key",
 )
 _COLUMNS: Final = tuple(Entry._fields.index(name) for name in _FIELDS)
 _SCHEMA: Final = pa.schema(
@@ -127,7 +128,7 @@ class Hot:
     def of(cls, entries: Sequence[Entry]) -> "Hot":
         """Return `entries`, which are slices of one partition in order; `Corrupt` if not."""
         # Slices in the table are allowed in plans; they are rolled before they are read.
-        if any(entry.kind not in (Kind.ARROW, Kind.TABLE) for entry in entries):
+        if any(entry.kind not in SLICES for entry in entries):
             raise Corrupt("a page lists something that is not a slice")
         columns = list(zip(*entries, strict=True)) if entries else [()] * len(Entry._fields)
         arrays = [

@@ -12,6 +12,7 @@ are not swapped by then are never swapped.
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from storage.crypto.keyring import Keyring, required
 from storage.errors import RiachoError
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.leases import LeaseLost
@@ -57,13 +58,15 @@ async def compact(
     *,
     monotonic_s: Callable[[], float],
     progress: CompactionProgress | None = None,
+    keyring: Keyring | None = None,
 ) -> Summary:
     """Compact the partitions of `topics` that are due; return the result of each partition.
 
-    Raises `LeaseLost` if another process took over.
+    Without a `keyring`, those of encrypted topics fail. Raises `LeaseLost` if another process took
+    over.
     """
     began_s = monotonic_s()
-    job = _Job(swapper, options, progress or CompactionProgress())
+    job = _Job(swapper, options, progress or CompactionProgress(), keyring=keyring)
     wave: list[LanePlan] = []
     async for lane in job.surveyor.survey(topics):
         job.progress.planned(len(lane.rewrites), lane.size_bytes)
@@ -93,11 +96,13 @@ class _Job:
         progress: CompactionProgress,
         *,
         rolls: bool = True,
+        keyring: Keyring | None = None,
     ) -> None:
         self.summary = Summary()
         self.progress = progress
         self.surveyor = Surveyor(swapper, options, self._skipped, self._failed, rolls)
         self._swapper = swapper
+        self._keyring = keyring
         self._options = options
 
     def _skipped(self, topic: Topic, partition: PartitionNumber, reason: str) -> None:
@@ -124,9 +129,15 @@ class _Job:
         pieces: list[Piece] = []
         large: list[list[Piece]] = []
         for each in gathering:
+            try:
+                data_key = await self._data_key(each.lane.topic)
+            except RiachoError as error:
+                # Other topics have other keys.
+                each.give_up(f"{error.code}: {error}")
+                continue
             for rewrite in each.lane.rewrites:
                 size_bytes = self._range_bytes(rewrite, total, work.parallelism)
-                cut = each.cut(rewrite, size_bytes, self._options)
+                cut = each.cut(rewrite, size_bytes, self._options, data_key)
                 if rewrite.kind == "keyed" and len(cut) > 1:
                     large.append(cut)
                 else:
@@ -135,6 +146,12 @@ class _Job:
         await self._run(pieces, work)
         for cut in large:
             await self._shuffle(cut, work)
+
+    async def _data_key(self, topic: Topic) -> int:
+        """Return the number of the data key that seals what is written now; 0: none does."""
+        if not topic.config.is_encrypted:
+            return 0
+        return (await required(self._keyring).sealer(topic)).key.number
 
     def _range_bytes(self, rewrite: Rewrite, total: int, parallelism: int) -> int:
         options = self._options

@@ -17,9 +17,10 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from storage import keys
+from storage.crypto.keyring import Keyring, required
 from storage.errors import Corrupt
 from storage.formats import compacted, slices
-from storage.formats.compacted import SCHEMA, Footer, RowGroup
+from storage.formats.compacted import SCHEMA, Footer, RowGroup, Unseal
 from storage.formats.records import RECORD_SCHEMA
 from storage.formats.segment_list import Segment
 from storage.head import head as heads
@@ -60,11 +61,13 @@ class Stays:
 class UnitReader:
     """The inputs of one unit."""
 
-    def __init__(self, zones: Zones, unit: Unit) -> None:
+    def __init__(self, zones: Zones, unit: Unit, keyring: Keyring | None = None) -> None:
+        """Read from `zones`; sealed input needs a `keyring`."""
         self.unit = unit
         self.head = heads.decode(unit.lane)
         self.hot = Hot.decode(unit.hot)
         self._zones = zones
+        self._keyring = keyring
         self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
         self._known: Slices = {}
         self._footers: dict[bytes, Footer] = {}
@@ -121,6 +124,7 @@ class UnitReader:
         self, segment: Segment, footer: Footer, groups: Sequence[RowGroup]
     ) -> Decode:
         spans = [compacted.column_ranges(footer, each.number, KEY_COLUMNS) for each in groups]
+        unseal = await self._unseal(footer)
 
         def decode(pieces: Sequence[bytes]) -> list[pa.RecordBatch]:
             # Pages of columns have checksums that only decoding compares.
@@ -129,7 +133,7 @@ class UnitReader:
             for group, ranges in zip(groups, spans, strict=True):
                 own = [next(waiting) for _ in ranges]
                 found.append(
-                    compacted.decode_columns(footer, group.number, ranges, own, KEY_COLUMNS)
+                    compacted.decode_columns(footer, group.number, ranges, own, KEY_COLUMNS, unseal)
                 )
             return found
 
@@ -144,13 +148,21 @@ class UnitReader:
                 compacted.check_row_group(group, piece)
             return pieces
 
+        unseal = await self._unseal(footer)
         pieces = await self._get(segment, [(each.position, each.end) for each in groups], check)
 
         def decode() -> Iterator[pa.RecordBatch]:
             for group, piece in zip(groups, pieces, strict=True):
-                yield compacted.decode_row_group(footer, group.number, piece)
+                yield compacted.decode_row_group(footer, group.number, piece, unseal=unseal)
 
         return decode
+
+    async def _unseal(self, footer: Footer) -> Unseal | None:
+        """Return what opens the row groups of a segment; None: they are not sealed."""
+        if not footer.data_key:
+            return None
+        found = await required(self._keyring).key(footer.topic_id, footer.data_key)
+        return found.unseal(footer.partition)
 
     async def _get(
         self, segment: Segment, ranges: Sequence[Range], decode: Callable[[list[bytes]], T]
@@ -173,7 +185,21 @@ class UnitReader:
         if missing:
             found = await load_slices(self._zones, self._gate, [(self, part)], known)
             known = {**found, **{place: known[place] for place in rows if place in known}}
-        return partial(_decode_slices, part, [known[place] for place in rows], only_keys)
+        pieces = [known[place] for place in rows]
+        numbers = part.column("data_key").tolist()
+        if not any(numbers):
+            return partial(_decode_slices, part, pieces, only_keys)
+        opening = await required(self._keyring).keys(self.head.topic_id, numbers)
+        partition = self.unit.number
+
+        def decode() -> Iterator[pa.RecordBatch]:
+            opened = [
+                opening[number].key.open(piece, partition) if number else piece
+                for number, piece in zip(numbers, pieces, strict=True)
+            ]
+            yield from _decode_slices(part, opened, only_keys)
+
+        return decode
 
 
 async def load_slices(

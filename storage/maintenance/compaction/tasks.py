@@ -21,6 +21,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from storage.crypto.envelope import Sealer
+from storage.crypto.keyring import required
 from storage.errors import RiachoError
 from storage.formats.compacted import CompactedWriter, WrittenSegment
 from storage.formats.segment_list import Segment
@@ -53,7 +55,7 @@ _FORESEEN: Final = (RiachoError, OSError, pa.ArrowException)
 
 async def run(stores: TaskStores, payload: bytes) -> bytes:
     """Rewrite every unit of the payload; a failed unit reports its error, the others continue."""
-    readers = [UnitReader(stores.zones, unit) for unit in decode_units(payload)]
+    readers = [UnitReader(stores.zones, unit, stores.keyring) for unit in decode_units(payload)]
     results: list[Rewritten] = []
     with _folder() as folder:
         for group in _small_together(readers):
@@ -70,7 +72,7 @@ async def run(stores: TaskStores, payload: bytes) -> bytes:
 async def spread(stores: TaskStores, payload: bytes) -> AsyncGenerator[pa.RecordBatch, None]:
     """Yield the last offset of every key in a range, as rows of `keyed.KEYS`."""
     [unit] = decode_units(payload)
-    table = await _last_offsets(UnitReader(stores.zones, unit))
+    table = await _last_offsets(UnitReader(stores.zones, unit, stores.keyring))
     for batch in keyed.spread(table, unit.range_number, unit.bucket_count):
         yield batch
 
@@ -91,7 +93,7 @@ async def gather(
     assert unit.range_number == group, (unit.range_number, group)
     wanted = await asyncio.to_thread(keyed.survivors, table)
     with _folder() as folder:
-        reader = UnitReader(stores.zones, unit)
+        reader = UnitReader(stores.zones, unit, stores.keyring)
         return encode_rewritten([await _rewrite(stores, reader, wanted, Path(folder))])
 
 
@@ -150,7 +152,7 @@ async def _rewrite(
     unit = reader.unit
     if unit.is_keyed and wanted is None:
         wanted = keyed.survivors(await _last_offsets(reader))
-    output = _Output(stores, reader, folder)
+    output = _Output(stores, reader, folder, await _sealer(stores, reader))
     try:
         async with aclosing(reader.records(wanted)) as chunks:
             async for chunk in chunks:
@@ -164,6 +166,14 @@ async def _rewrite(
         output.discard()
         raise
     return output.result()
+
+
+async def _sealer(stores: TaskStores, reader: UnitReader) -> Sealer | None:
+    """Return what seals the result of a unit; None: it is not sealed."""
+    if not reader.unit.data_key:
+        return None
+    found = await required(stores.keyring).key(reader.head.topic_id, reader.unit.data_key)
+    return Sealer(found.key, stores.world.random_bytes)
 
 
 async def _in_thread(work: Callable[..., None], *args: object) -> None:
@@ -187,11 +197,14 @@ def _copy(
 class _Output:
     """The segments that replace a unit."""
 
-    def __init__(self, stores: TaskStores, reader: UnitReader, folder: Path) -> None:
+    def __init__(
+        self, stores: TaskStores, reader: UnitReader, folder: Path, sealer: Sealer | None
+    ) -> None:
         self._stores = stores
         self._head = reader.head
         self._unit = reader.unit
         self._folder = folder
+        self._sealer = sealer
         self._writer: CompactedWriter | None = None
         self._tombstones = 0
         self._position = reader.unit.start_offset
@@ -219,11 +232,17 @@ class _Output:
                 topic_id=self._head.topic_id,
                 partition=self._unit.number,
                 start_offset=self._position,
+                seal=self._seal if self._sealer is not None else None,
+                data_key=self._unit.data_key,
             )
         self._writer.write(batch)
         self._tombstones += keyed.tombstone_count(batch)
         if self._writer.size_bytes >= self._unit.segment_bytes:
             self._close(batch.column("offset")[-1].as_py() + 1)
+
+    def _seal(self, row_group: bytes, start_offset: int) -> bytes:
+        assert self._sealer is not None, "a segment that is not sealed has nothing to seal"
+        return self._sealer.seal(row_group, self._unit.number, start_offset)
 
     def _close(self, end_offset: int) -> None:
         """End the segment, which covers everything up to `end_offset`."""

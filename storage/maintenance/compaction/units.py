@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from storage.crypto.keyring import Keyring
 from storage.formats import frames
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.segment_list import Segment
@@ -19,6 +20,9 @@ class TaskWorld(Protocol):
     @property
     def now_ms(self) -> Callable[[], int]: ...
 
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]: ...
+
     def new_id(self) -> bytes: ...
 
 
@@ -30,6 +34,9 @@ class TaskStores(Protocol):
 
     @property
     def world(self) -> TaskWorld: ...
+
+    @property
+    def keyring(self) -> Keyring | None: ...
 
 
 class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -57,6 +64,8 @@ class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     range_number: int = 0
     bucket_count: int = 1
     """For a shuffle: the number of this range, and the number of buckets for keys."""
+    data_key: int = 0
+    """The number of the data key that seals the result; 0: it is not sealed."""
 
 
 class Rewritten(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

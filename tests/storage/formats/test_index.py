@@ -28,9 +28,14 @@ REFS = st.builds(
 )
 MEMBERS = st.builds(Members, st.lists(st.lists(REFS, max_size=3).map(tuple), max_size=3).map(tuple))
 
+SEALED_ENTRIES = SORTED_ENTRIES.filter(bool).map(
+    lambda entries: [entry._replace(data_key=2**32 - n) for n, entry in enumerate(entries, 1)]
+)
+"""Those of an encrypted topic."""
+
 
 @few
-@given(SORTED_ENTRIES)
+@given(SORTED_ENTRIES | SEALED_ENTRIES)
 def test_a_page_is_encoded_and_decoded(entries: list[Entry]) -> None:
     page = Page.decode(Page.of(entries).encode())
 
@@ -79,6 +84,17 @@ def test_a_page_that_claims_more_entries_than_it_holds_is_corrupt() -> None:
         Page.decode(frames.seal(b"RPG1", claims))
 
 
+def test_only_a_page_with_sealed_entries_has_the_layout_of_one() -> None:
+    entries = entries_of(0, 3)
+    assert Page.of(entries).encode().startswith(b"RPG1")
+    assert Page.of([]).encode().startswith(b"RPG1")
+
+    sealed = [entries[0]._replace(data_key=7), *entries[1:]]
+    assert Page.of(sealed).encode().startswith(b"RPG2")
+    merged = Page.merge([Page.of(sealed[:1]), Page.of(sealed[1:])])
+    assert [entry.data_key for entry in merged.entries()] == [7, 0, 0]
+
+
 @some
 @given(SORTED_ENTRIES, PARTITIONS, st.integers(0, 2**62), st.integers(1, 5))
 def test_a_page_finds_the_first_entry_that_ends_after_an_offset(
@@ -107,7 +123,7 @@ def test_a_page_finds_the_first_entry_since_a_timestamp(
 
 
 @few
-@given(SORTED_ENTRIES, st.integers(1, 4))
+@given(SORTED_ENTRIES | SEALED_ENTRIES, st.integers(1, 4))
 def test_merged_pages_are_one_page_of_all_entries(entries: list[Entry], parts: int) -> None:
     pages = [Page.of(entries[part::parts]) for part in range(parts)]
 
@@ -119,7 +135,7 @@ def test_merged_pages_are_one_page_of_all_entries(entries: list[Entry], parts: i
 
 
 @few
-@given(SORTED_ENTRIES, st.data())
+@given(SORTED_ENTRIES | SEALED_ENTRIES, st.data())
 def test_any_damage_to_a_page_is_detected(entries: list[Entry], data: st.DataObject) -> None:
     check_notices_damage(Page.decode, Page.of(entries).encode(), data)
 

@@ -69,6 +69,7 @@ ENTRIES = st.builds(
     max_ms=INT64,
     crc=st.integers(0, 2**32 - 1),
     zones=st.integers(0, 2**32 - 1),
+    data_key=st.just(0),
     segment=st.none(),
     row_group=st.just(-1),
     covers_from=st.just(-1),

@@ -18,6 +18,14 @@ ACCEPTED = {
     },
     "compression.type": {"lz4": "lz4", "zstd": "zstd", "none": "none"},
     "delete.retention.ms": {0: "0", "5": "5"},
+    "encryption": {"none": "none", "topic": "topic"},
+    "encryption.kek": {
+        "": "",
+        "file:one.key": "file:one.key",
+        "aws-kms:arn:aws:kms:eu-west-1:123456789012:key/1-2": (
+            "aws-kms:arn:aws:kms:eu-west-1:123456789012:key/1-2"
+        ),
+    },
     "lane.partitions": {1: "1", 64: "64"},
     "max.compaction.lag.ms": {1: "1", INT64_MAX: str(INT64_MAX)},
     "max.message.bytes": {0: "0", 2**31 - 1: str(2**31 - 1)},
@@ -40,6 +48,13 @@ REFUSED: dict[str, dict[object, str]] = {
     },
     "compression.type": {"gzip": "must be one of lz4, zstd, none, not 'gzip'"},
     "delete.retention.ms": {-1: f"must be from 0 to {INT64_MAX}, not -1"},
+    "encryption": {"all": "must be one of none, topic, not 'all'"},
+    "encryption.kek": {
+        "file:": "must be file:<path> or aws-kms:<arn of a key>, not 'file:'",
+        "file:a\0b": "must be file:<path> or aws-kms:<arn of a key>",
+        "one.key": "must be file:<path> or aws-kms:<arn of a key>, not 'one.key'",
+        "aws-kms:arn:aws:s3:eu-west-1:123456789012:key/1": "must be file:<path> or aws-kms:",
+    },
     "lane.partitions": {0: "must be from 1 to 64, not 0", 65: "must be from 1 to 64, not 65"},
     "max.compaction.lag.ms": {0: "must be from 1 to"},
     "max.message.bytes": {2**31: "must be from 0 to 2147483647", -1: "must be from 0"},

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from storage import keys
 from storage.cas import Transact
+from storage.crypto.keyring import Keyring
 from storage.formats.records import record_batch
 from storage.head import head as heads
 from storage.head.changes import change_head
@@ -57,6 +58,10 @@ class TestWorld:
     def now_ms(self) -> Callable[[], int]:
         return lambda: self.now
 
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]:
+        return lambda size: self._new_id()[:size]
+
     def new_id(self) -> bytes:
         return self.now.to_bytes(6) + self._new_id()[6:]
 
@@ -67,6 +72,7 @@ class TestStores:
 
     zones: Zones
     world: TestWorld
+    keyring: Keyring | None = None
 
 
 class LocalWork:
