@@ -50,6 +50,8 @@ class Addresses:
     here: str
     """The path of the request."""
     is_secured: bool
+    through_gateway: bool = False
+    """Only paths of this gateway, which counts what it sends."""
 
     async def of(self, entries: Sequence[Entry]) -> list[Address]:
         """Return the address of each entry; none of them is in the table."""
@@ -65,7 +67,7 @@ class Addresses:
         names = read_names(self.head, first.zones, first.partition)
         store = self.gateway.zones.store(min(names, key=self.gateway.zones.is_avoided))
         settings = self.gateway.settings
-        if settings.presign == "gateway":
+        if self.through_gateway or settings.presign == "gateway":
             return [self._here(entry) for entry in entries]
         spans = _spans(entries)
         try:

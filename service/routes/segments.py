@@ -119,16 +119,20 @@ class SegmentRoutes:
         limit = query.integer("limit", 1, RANGES_MAX) or RANGES
         place = request.path_params["topic"], partition_of(request)
         size = AnswerSize.of(self._gateway.settings)
+        caller = caller_of(request.scope)
+        is_limited = caller.quotas.fetch_bytes_max(caller) is not None
         while True:
             located = await self._gateway.locate(*place, offset, end, limit)
             addresses = Addresses(
                 self._gateway,
                 located.head,
                 quote(request.scope["path"]),
-                not caller_of(request.scope).is_anyone,
+                not caller.is_anyone,
+                is_limited,
             )
             body = await stored_ranges(addresses, located)
             if limit == 1 or size.holds(len(body)):
+                await caller.quotas.admit_fetch(caller, len(body))
                 return Response(body, media_type=JSON)
             limit //= 2
 
@@ -144,6 +148,9 @@ class SegmentRoutes:
         start, end = wanted or (0, stored.size_bytes)
         if not AnswerSize.of(self._gateway.settings).holds(end - start):
             raise NotSupported(f"{end - start} bytes are too many for one answer here; use Range")
+        caller = caller_of(request.scope)
+        if not is_head(request):
+            await caller.quotas.admit_fetch(caller, end - start)
         headers = {"accept-ranges": "bytes", "content-length": str(end - start)}
         if wanted is not None:
             headers["content-range"] = f"bytes {start}-{end - 1}/{stored.size_bytes}"
