@@ -74,6 +74,18 @@ UNREACHABLE: Final = (
     "**/__pycache__",
 )
 
+OF_COMMANDS: Final = (
+    "asn1crypto*",
+    "markdown_it*",
+    "mdurl*",
+    "pygments*",
+    "rich*",
+    "scramp*",
+    "shellingham*",
+    "typer*",
+)
+"""What only the command line imports, which no function runs; and what only tests do."""
+
 
 class TooLarge(Exception):
     """The package does not fit into a function."""
@@ -86,6 +98,9 @@ def build_functions(target: Path, *, python: str, architecture: Architecture) ->
     """
     _install(target, ("--extra", "security"), python=python, architecture=architecture)
     trim(target)
+    for pattern in OF_COMMANDS:
+        for path in list(target.glob(pattern)):
+            _remove(path)
     _compile(target, python)
     size = size_of(target)
     if size + ADAPTER_BYTES > UNZIPPED_BYTES_MAX:
