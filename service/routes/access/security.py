@@ -74,6 +74,7 @@ class SecurityRoutes:
             name_prefix=body.name_prefix,
             is_super=body.super,
             description=body.description,
+            scram=body.scram,
         )
         key, text = await self._keys.create(minted(caller, asked, self._super_users))
         self._noted(caller, Operation.CREATE, f"key {key.key_id} of {key.principal}")

@@ -35,6 +35,9 @@ class NewKeyBody(msgspec.Struct, forbid_unknown_fields=True):
         bool, Meta(description="it may do everything in its scope, whatever ACLs say")
     ] = False
     description: Annotated[str, Meta(max_length=300)] = ""
+    scram: Annotated[
+        bool, Meta(description="id and secret are also a name and password for SCRAM")
+    ] = False
 
 
 class KeyInfo(msgspec.Struct, kw_only=True):

@@ -1,1 +1,1 @@
-"""API keys: their text, their items, their scopes, and which keys a caller may make."""
+"""API keys: their text, items and scopes, and which a caller may make; users with passwords."""

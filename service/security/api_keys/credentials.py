@@ -4,6 +4,7 @@ A key is an item with the SHA-256 of its secret. Rotation gives it a new secret 
 live for a while. A key that another key made for itself ends with it.
 """
 
+import asyncio
 import hmac
 from collections.abc import Sequence
 from typing import Final
@@ -12,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from service.security.api_keys.scopes import KeyScope
+from service.security.api_keys.scram import ScramMechanism, ScramVerifier, make_verifiers
 from service.security.api_keys.tokens import (
     ID_BYTES,
     SECRET_BYTES,
@@ -54,6 +56,15 @@ class ApiKey(msgspec.Struct, array_like=True, frozen=True):
     """Of the secret before the last rotation."""
     old_until_ms: int = 0
     description: str = ""
+    scram: tuple[ScramVerifier, ...] = ()
+    """Of the secret as a password, for doors that speak SCRAM; only if that was asked for."""
+    old_scram: tuple[ScramVerifier, ...] = ()
+    """Of the secret before the last rotation."""
+
+    def verifiers(self, mechanism: ScramMechanism, now_ms: int) -> list[ScramVerifier]:
+        """Return the verifiers that are accepted now, the newest first."""
+        old = self.old_scram if now_ms < self.old_until_ms else ()
+        return [each for each in (*self.scram, *old) if each.mechanism is mechanism]
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_ms is not None and now_ms >= self.expires_ms
@@ -90,6 +101,8 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: str | None = None
     created_by: str = ""
     description: str = ""
+    scram: bool = False
+    """Whether the key is accepted as name and password by SCRAM, too."""
 
 
 class ApiKeys:
@@ -117,6 +130,7 @@ class ApiKeys:
             parent_id=new.parent_id,
             created_by=new.created_by,
             description=new.description,
+            scram=await self._verifiers(chosen) if new.scram else (),
         )
 
         async def attempt(_: bool) -> tuple[Sequence[Op], ApiKey]:
@@ -154,6 +168,8 @@ class ApiKeys:
         now_ms = self._world.now_ms()
         chosen = secret(self._world.random_bytes(SECRET_BYTES))
         digest = digest_of(chosen)
+        has_scram = bool((await self.existing(key_id)).scram)
+        verifiers = await self._verifiers(chosen) if has_scram else ()
 
         async def attempt(_: bool) -> tuple[Sequence[Op], ApiKey]:
             item, key = await self._stored(key_id)
@@ -164,6 +180,8 @@ class ApiKeys:
                 digest=digest,
                 old_digest=key.digest,
                 old_until_ms=now_ms + overlap_ms,
+                scram=verifiers,
+                old_scram=key.scram,
             )
             return [Put(keys.api_key(key_id), encode(new), item.version)], new
 
@@ -185,6 +203,9 @@ class ApiKeys:
             return [Delete(keys.api_key(key_id), item.version)], key
 
         return await change_security(self._metadata, self._world, f"API key {key_id}", attempt)
+
+    async def _verifiers(self, chosen: str) -> tuple[ScramVerifier, ...]:
+        return await asyncio.to_thread(make_verifiers, chosen, self._world.random_bytes)
 
     async def _stored(self, key_id: str) -> tuple[Versioned, ApiKey]:
         item = await self._metadata.get(keys.api_key(key_id)) if is_key_id(key_id) else None

@@ -32,6 +32,7 @@ def minted(caller: Caller, asked: NewKey, super_users: frozenset[str]) -> NewKey
         parent_id=own.credential_id if is_of_key and not is_admin else None,
         created_by=own.principal,
         description=asked.description,
+        scram=asked.scram,
     )
 
 
