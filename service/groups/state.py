@@ -37,10 +37,14 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str | None = None
     session_timeout_ms: int
     client: str = ""
+    name_prefix: str = ""
+    """Of a tenant: `pattern` matches what follows after it, and no name without it."""
 
     def wants(self, existing: Mapping[str, int]) -> list[str]:
         if self.pattern is not None:
-            return matching(self.pattern, existing)
+            prefix = self.name_prefix
+            inside = [name.removeprefix(prefix) for name in existing if name.startswith(prefix)]
+            return [prefix + name for name in matching(self.pattern, inside)]
         return [topic for topic in self.topics if topic in existing]
 
 

@@ -105,13 +105,10 @@ def status_of(kind: type[RiachoError]) -> HTTPStatus:
 
 def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Problem:
     """Return the problem document of `error`, with names as `caller` knows them."""
-    detail = str(error)
-    if caller.name_prefix:
-        detail = detail.replace(caller.name_prefix, "")
     return _document(
         status_of(type(error)),
         error.code,
-        detail,
+        caller.outer_text(str(error)),
         request_id,
         retryable=error.retryable,
         may_have_applied=error.may_have_applied,

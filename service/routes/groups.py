@@ -74,14 +74,16 @@ class GroupRoutes:
         """Become a member of a group, which is made by its first member."""
         Query(request)
         body = await read_json(request, self._gateway, _JOIN)
+        caller = caller_of(request.scope)
         for topic in body.topics:
-            caller_of(request.scope).require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            caller.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         member = Member(
             topics=tuple(dict.fromkeys(body.topics)),
             pattern=body.topics_pattern,
             instance_id=body.instance_id,
             session_timeout_ms=body.session_timeout_ms,
             client=body.client_id,
+            name_prefix=caller.name_prefix if body.topics_pattern is not None else "",
         )
         beat = await self._coordinator.join(_group(request), member, body.assignor)
         return _answer(
@@ -115,8 +117,11 @@ class GroupRoutes:
         shares = shares_of(request)
         wait_ms = min(body.max_wait_ms, beat.session_timeout_ms // POLL_WAIT_SHARE)
         wait_ms = int(1000 * wait_s(request, wait_ms / 1000, self._gateway.world.monotonic_s()))
-        if beat.assignment:
-            wanted, resets = await self._wanted(group_id, beat.assignment, body)
+        caller = caller_of(request.scope)
+        # A pattern matches any topic, also those that the caller may not know of.
+        assignment = [place for place in beat.assignment if _sees(caller, place[0])]
+        if assignment:
+            wanted, resets = await self._wanted(group_id, assignment, body)
             fetch = FetchBody(
                 partitions=wanted,
                 max_records=body.max_records,
@@ -125,12 +130,11 @@ class GroupRoutes:
                 max_wait_ms=wait_ms,
                 value_format=body.value_format,
             )
-            caller = caller_of(request.scope)
             items = await self._several.fetch(fetch, request_id_of(request), shares, caller, resets)
         elif wait_ms:
             # Nothing is assigned: wait, so that the client does not poll in a tight loop.
             await self._gateway.world.sleep(min(wait_ms, 1000) / 1000)
-        head = msgspec.json.encode(caller_of(request.scope).outward(_beat(request, beat)))
+        head = msgspec.json.encode(caller.outward(_beat(request, beat)))
         return RecordsResponse([head[:-1], b',"partitions":', *items, b"}"], JSON, shares)
 
     async def _beat(self, request: Request, generation: int, owned: list[Place] | None) -> Beat:
@@ -223,7 +227,7 @@ class GroupRoutes:
                 partitions=[place.pair() for place in body.partitions],
             ),
             dry_run=body.dry_run,
-            check=lambda topic: caller.require(Operation.READ, ResourceType.TOPIC, topic),
+            check=lambda topic: _check_reset(caller, topic, body),
         )
         if not body.dry_run:
             caller.changed(Operation.ALTER, ResourceType.GROUP, _group(request))
@@ -247,17 +251,17 @@ class GroupRoutes:
         known = await self._coordinator.read(_group(request))
         if known.version is None:
             raise UnknownGroup(f"there is no group {_group(request)!r}")
-        group = known.group
+        group, caller = known.group, caller_of(request.scope)
         members = [
             MemberInfo(
                 member_id=member_id,
                 instance_id=member.instance_id,
                 client_id=member.client,
-                topics=list(member.topics),
+                topics=[topic for topic in member.topics if _sees(caller, topic)],
                 topics_pattern=member.pattern,
                 session_timeout_ms=member.session_timeout_ms,
-                assignment=_places(group.assignment(member_id)),
-                revoke=_places(group.revocations(member_id)),
+                assignment=_visible(request, group.assignment(member_id)),
+                revoke=_visible(request, group.revocations(member_id)),
             )
             for member_id, member in sorted(group.members.items())
         ]
@@ -287,6 +291,15 @@ def _visible(request: Request, places: Sequence[TopicPartition]) -> list[Partiti
     """Return the partitions of topics that the caller may know of: a pattern matches any topic."""
     caller = caller_of(request.scope)
     return _places([place for place in places if _sees(caller, place[0])])
+
+
+def _check_reset(caller: Caller, topic: str, body: ResetBody) -> None:
+    """Raise unless the caller may read `topic`; without its name, if it may not know it."""
+    decision = caller.decide(Operation.READ, ResourceType.TOPIC, topic)
+    if not decision.allowed:
+        is_named = topic in {*body.topics, *(place.topic for place in body.partitions)}
+        called = None if is_named or _sees(caller, topic) else "that the group has committed"
+        raise caller.refusal(Operation.READ, ResourceType.TOPIC, topic, decision, called)
 
 
 def _sees(caller: Caller, topic: str) -> bool:

@@ -118,7 +118,8 @@ class TopicRoutes:
         caller = caller_of(request.scope)
         name = caller.inner_name(new.name)
         # Kafka lets create those who may create any topic, or this one.
-        if not caller.allows(Operation.CREATE, ResourceType.CLUSTER):
+        may_create_any = caller.allows(Operation.CREATE, ResourceType.CLUSTER)
+        if not (may_create_any and caller.has_in_scope(Operation.CREATE, name)):
             caller.require(Operation.CREATE, ResourceType.TOPIC, name)
         await caller.quotas.admit_mutations(caller, max(1, new.partitions))
         topic = await self._gateway.topics.create(

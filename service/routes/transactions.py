@@ -29,7 +29,7 @@ from service.routes.bodies.transactions import (
     decode_atomic,
 )
 from service.security.acls import Operation, ResourceType
-from service.security.caller import caller_of
+from service.security.caller import Caller, caller_of
 from service.transactions import state
 from service.transactions.atomic import Atomic, TopicRecords
 from service.transactions.commit import GroupCommit
@@ -132,7 +132,7 @@ class TransactionRoutes:
         found = await self._transactions.all()
         caller = caller_of(request.scope)
         visible = [
-            _info(each)
+            _info(each, caller)
             for each in found
             if caller.allows(
                 Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.ref.transactional_id
@@ -143,7 +143,8 @@ class TransactionRoutes:
     async def describe(self, request: Request) -> Response:
         """Return the state of a transaction."""
         Query(request)
-        return _answer(request, _info(await self._transactions.describe(_ref(request))))
+        view = await self._transactions.describe(_ref(request))
+        return _answer(request, _info(view, caller_of(request.scope)))
 
     async def atomic(self, request: Request) -> Response:
         """Produce to many partitions and commit group offsets, all or nothing, in one call."""
@@ -197,9 +198,7 @@ class TransactionRoutes:
             await self._ids.check_issued(producer_id)
             if is_transactional(producer_id):
                 ref = Ref(await self._ids.owner(producer_id), producer_id, epoch)
-                caller_of(request.scope).require(
-                    Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ref.transactional_id
-                )
+                _check_owner(caller_of(request.scope), ref)
                 return TransactionGuard(self._items, ref, fingerprint[:_DIGEST_BYTES])
             count = sum(each.batch.num_rows for each in records)
             if not count:
@@ -212,8 +211,10 @@ class TransactionRoutes:
         key = request.headers.get(IDEMPOTENCY_KEY)
         if key is not None:
             # Tenants choose their keys without knowing of each other.
-            tenant = caller_of(request.scope).name_prefix.encode()
-            digest = hashlib.sha256(tenant + _checked_key(key)).hexdigest()
+            tenant = caller_of(request.scope).name_prefix
+            # Keys are printable: the line break tells where the prefix ends.
+            beginning = f"{tenant}\n".encode() if tenant else b""
+            digest = hashlib.sha256(beginning + _checked_key(key)).hexdigest()
             return KeyGuard(metadata, world, digest, fingerprint)
         return Unguarded()
 
@@ -275,7 +276,8 @@ def _ended(ended: Ended) -> EndAnswer:
     )
 
 
-def _info(view: View) -> TransactionInfo:
+def _info(view: View, caller: Caller) -> TransactionInfo:
+    """Return what the caller may know: as in Kafka, only topics that it may describe."""
     return TransactionInfo(
         transaction_id=str(view.ref),
         transactional_id=view.ref.transactional_id,
@@ -284,8 +286,20 @@ def _info(view: View) -> TransactionInfo:
         epoch=view.ref.epoch,
         started_ms=view.started_ms,
         timeout_ms=view.timeout_ms,
-        partitions=[Partition(topic, partition) for topic, partition in view.partitions],
+        partitions=[
+            Partition(topic, partition)
+            for topic, partition in view.partitions
+            if caller.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        ],
     )
+
+
+def _check_owner(caller: Caller, ref: Ref) -> None:
+    """Raise unless the caller may write as this producer; it has named only the producer's id."""
+    write, kind, name = Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ref.transactional_id
+    decision = caller.decide(write, kind, name)
+    if not decision.allowed:
+        raise caller.refusal(write, kind, name, decision, f"of producer {ref.producer_id}")
 
 
 def _check_offsets(request: Request, offsets: GroupCommit | None) -> None:

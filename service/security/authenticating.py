@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from service.security.api_keys.credentials import PARENTS_MAX, ApiKey
-from service.security.api_keys.tokens import BEGINNING, digest_of, is_key_id, parse_api_key
+from service.security.api_keys.tokens import BEGINNING, is_key_id, parse_api_key
 from service.security.caller import Authenticated
 from service.security.quotas.logins import LoginLimits
 from service.security.view import Rules, SecurityView
@@ -148,12 +148,15 @@ class Authenticator:
     async def _of_key(self, key_id: str, secret: str, rules: Rules) -> Authenticated:
         now_ms = self._now_ms()
         key = await self._view.api_key(rules, key_id) if is_key_id(key_id) else None
-        if key is None or not key.has_secret(secret, now_ms):
+        if key is None:
+            raise _unknown()
+        accepted_ms = key.accepts_until(secret)
+        if accepted_ms is not None and now_ms >= accepted_ms:
             raise _unknown()
         expires_ms = await self._valid_until(key, rules, now_ms)
-        if key.old_digest is not None and not _is_current(key, secret):
-            # The secret before the last rotation, while it is accepted.
-            expires_ms = min(key.old_until_ms, expires_ms or key.old_until_ms)
+        if accepted_ms is not None:
+            # A secret before the last rotation.
+            expires_ms = accepted_ms if expires_ms is None else min(accepted_ms, expires_ms)
         return Authenticated(
             principal=key.principal,
             credential_id=key.key_id,
@@ -189,7 +192,9 @@ class Authenticator:
 
 def peer_of(scope: Mapping[str, Any]) -> str:
     """Return the address that the request came from; empty if there is none."""
-    return str((scope.get("client") or ("",))[0])
+    peer = str((scope.get("client") or ("",))[0])
+    # A socket of both families gives IPv4 addresses this form, and an ACL does not.
+    return peer.removeprefix("::ffff:") if "." in peer else peer
 
 
 def _named_by(header: bytes) -> str:
@@ -204,10 +209,6 @@ def _named_by(header: bytes) -> str:
     except (binascii.Error, ValueError):
         return ""
     return pair.partition(":")[0]
-
-
-def _is_current(key: ApiKey, secret: str) -> bool:
-    return digest_of(secret) == key.digest
 
 
 def _unknown() -> Unauthenticated:

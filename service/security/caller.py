@@ -5,6 +5,7 @@ and what is to be done. It is made before anything is looked up, so a refused ca
 whether the thing exists.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
@@ -170,16 +171,29 @@ class Caller:
             raise self.refusal(operation, kind, name, decision)
 
     def refusal(
-        self, operation: Operation, kind: ResourceType, name: str, decision: Decision
+        self,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        decision: Decision,
+        called: str | None = None,
     ) -> Unauthorized:
-        """Record that the caller was refused, and return the error."""
+        """Record that the caller was refused, and return the error.
+
+        It says `called` instead of `name` if the caller has not named it, and must not learn it.
+        """
         self._refused(self, operation, kind, name, decision)
         what = kind.replace("_", " ").lower()
-        which = "" if kind is ResourceType.CLUSTER else f" {name.removeprefix(self.name_prefix)!r}"
+        which = "" if kind is ResourceType.CLUSTER else f" {called or repr(self.outer_name(name))}"
         return _UNAUTHORIZED[kind](
             f"{self.principal} may not {operation} {what}{which}; ask an administrator for an ACL"
             " (riacho acls create), or use a credential that has it"
         )
+
+    def has_in_scope(self, operation: Operation, topic: str) -> bool:
+        """Whether the scope of the caller's key contains this, whatever ACLs say."""
+        scope = self.identity.scope
+        return scope is None or scope.allows(operation, ResourceType.TOPIC, topic)
 
     def require_topic(self, operation: Operation, name: str) -> None:
         self.require(operation, ResourceType.TOPIC, name)
@@ -221,6 +235,12 @@ class Caller:
     def outer_name(self, name: str) -> str:
         """Return what the caller calls the thing with this full name."""
         return name.removeprefix(self.name_prefix)
+
+    def outer_text(self, text: str) -> str:
+        """Return a sentence with names as the caller knows them."""
+        if not self.name_prefix:
+            return text
+        return re.sub(rf"(?<![\w.-]){re.escape(self.name_prefix)}(?=[\w.-])", "", text)
 
 
 class _Anyone(Caller):

@@ -7,7 +7,6 @@ their names what they hold, so one function translates all of them.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -20,32 +19,23 @@ NAMES: Final = frozenset({"topic", "group", "group_id", "transactional_id", "tra
 
 LISTS_OF_NAMES: Final = frozenset({"topics"})
 
-PATTERNS: Final = frozenset({"topics_pattern"})
-
 IN_PATHS: Final = frozenset({"topic", "group", "transaction"})
 """Parameters of paths that hold a name."""
 
 
 def inward(body: T, prefix: str) -> T:
     """Return `body` with `prefix` in front of every name."""
-    escaped = re.escape(prefix)
-    return _translated(body, lambda name: prefix + name, lambda text: f"{escaped}(?:{text})")
+    return _translated(body, lambda name: prefix + name)
 
 
 def outward(body: T, prefix: str) -> T:
     """Return `body` without `prefix` in front of names; those of others do not occur in it."""
-    escaped = f"{re.escape(prefix)}(?:"
-
-    def without(pattern: str) -> str:
-        is_ours = pattern.startswith(escaped) and pattern.endswith(")")
-        return pattern[len(escaped) : -1] if is_ours else pattern
-
-    return _translated(body, lambda name: name.removeprefix(prefix), without)
+    return _translated(body, lambda name: name.removeprefix(prefix))
 
 
-def _translated(value: T, name: Callable[[str], str], pattern: Callable[[str], str]) -> T:
+def _translated(value: T, name: Callable[[str], str]) -> T:
     if isinstance(value, list | tuple):
-        return type(value)(_translated(each, name, pattern) for each in value)
+        return type(value)(_translated(each, name) for each in value)
     changed: dict[str, Any] = {}
     for field in _fields(value):
         old = getattr(value, field)
@@ -53,10 +43,8 @@ def _translated(value: T, name: Callable[[str], str], pattern: Callable[[str], s
             changed[field] = name(old)
         elif field in LISTS_OF_NAMES and _is_names(old):
             changed[field] = [name(each) for each in old]
-        elif field in PATTERNS and isinstance(old, str):
-            changed[field] = pattern(old)
         else:
-            new = _translated(old, name, pattern)
+            new = _translated(old, name)
             if new is not old:
                 changed[field] = new
     if not changed:

@@ -54,25 +54,27 @@ class SecurityView:
         self._keys = ApiKeys(metadata, world)
         self._rules: Rules | None = None
         self._checked_s = float("-inf")
-        self._reading = SingleFlight[str, Rules]()
+        self._own_changes = 0
+        self._reading = SingleFlight[int, Rules]()
 
     async def rules(self) -> Rules:
         """Return what is known, after looking for changes if that was too long ago."""
         now_s = self._world.monotonic_s()
         if self._rules is not None and now_s - self._checked_s <= VIEW_AGE_MAX_S:
             return self._rules
-        return await self._reading.do("rules", self._read)
+        return await self._reading.do(self._own_changes, self._read)
 
     async def _read(self) -> Rules:
         # Dated by the beginning of the call: a change may be written while it is read.
-        began_s = self._world.monotonic_s()
+        began_s, own_changes = self._world.monotonic_s(), self._own_changes
         item = await self._metadata.get(keys.security_version())
         version = None if item is None else item.version
         rules = self._rules
         if rules is None or rules.version != version:
             acls, quotas = await all_acls(self._metadata), await all_quotas(self._metadata)
             rules = Rules(version, CompiledAcls(acls), quotas)
-        self._rules, self._checked_s = rules, began_s
+        if own_changes == self._own_changes:  # Else this may be older than a change of our own.
+            self._rules, self._checked_s = rules, began_s
         return rules
 
     def quotas(self) -> QuotaTable:
@@ -82,6 +84,7 @@ class SecurityView:
     def expire(self) -> None:
         """Look for changes with the next request: this gateway has just made one."""
         self._checked_s = float("-inf")
+        self._own_changes += 1
 
     async def api_key(self, rules: Rules, key_id: str) -> ApiKey | None:
         """Return the key, as it was when `rules` were read or later."""

@@ -37,8 +37,7 @@ class Fences:
             )
         if (known.txn.producer_id, known.txn.epoch) != (producer_id, epoch):
             raise InvalidProducerEpoch(
-                f"producer {producer_id} of {transactional_id!r} writes with epoch {epoch}, but"
-                f" {known.txn.epoch} is current: a newer instance has taken its place, or a"
-                " transaction has ended"
+                f"producer {producer_id} writes with epoch {epoch}, but {known.txn.epoch} is"
+                " current: a newer instance has taken its place, or a transaction has ended"
             )
         return Check(keys.transaction(transactional_id), known.version)

@@ -41,7 +41,7 @@ from service.security.api_keys.minting import may_manage, minted
 from service.security.api_keys.scopes import KeyScope
 from service.security.caller import Caller, caller_of
 from service.security.view import SecurityView
-from storage.errors import InvalidRequest
+from storage.errors import ClusterUnauthorized, InvalidRequest
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class SecurityRoutes:
         found: list[KeyInfo] = [
             key_info(_shown(caller, key))
             for key in await self._keys.all()
-            if sees_all or may_manage(caller, key)
+            if sees_all or may_manage(caller, key, self._super_users)
         ]
         return _answer(KeyList(found))
 
@@ -127,11 +127,13 @@ class SecurityRoutes:
     async def _managed(self, caller: Caller, request: Request, operation: Operation) -> ApiKey:
         """Return the key that the path names, if the caller may manage it."""
         key = await self._keys.find(str(request.path_params["key"]))
-        if key is None or not may_manage(caller, key):
+        if key is None or not may_manage(caller, key, self._super_users):
             # Others cannot learn whether there is such a key.
             caller.require(operation, ResourceType.CLUSTER)
             if key is not None and operation is not Operation.DESCRIBE:
-                raise InvalidRequest("this key may do more than yours, so yours cannot change it")
+                raise ClusterUnauthorized(
+                    "this key may do more than your credential, which cannot change it"
+                )
         return key or await self._keys.existing(str(request.path_params["key"]))
 
     async def list_acls(self, request: Request) -> Response:

@@ -113,6 +113,6 @@ def _fields(key: ApiKey) -> dict[str, Any]:
         "super": key.is_super,
         "parent": key.parent_id,
         "created_by": key.created_by,
-        "old_secret_until_ms": None if key.old_digest is None else key.old_until_ms,
+        "old_secret_until_ms": key.old_until_ms,
         "description": key.description,
     }

@@ -34,7 +34,18 @@ from storage.stores.metadata import Delete, MetadataStore, Op, Put, Versioned, p
 PARENTS_MAX: Final = 8
 """Maximum length of a chain of keys, each made by the one before."""
 
+OLD_SECRETS_MAX: Final = 4
+"""Maximum number of secrets before the current one that are accepted for a while."""
+
 _MAGIC: Final = b"RKY1"
+
+
+class OldSecret(msgspec.Struct, array_like=True, frozen=True):
+    """A secret before the current one."""
+
+    digest: bytes
+    until_ms: int
+    scram: tuple[ScramVerifier, ...] = ()
 
 
 class ApiKey(msgspec.Struct, array_like=True, frozen=True):
@@ -52,30 +63,35 @@ class ApiKey(msgspec.Struct, array_like=True, frozen=True):
     """The key that made this one for itself; this one is valid as long as that one."""
     created_by: str = ""
     """A principal, or the store's owner."""
-    old_digest: bytes | None = None
-    """Of the secret before the last rotation."""
-    old_until_ms: int = 0
+    old_secrets: tuple[OldSecret, ...] = ()
+    """The newest first."""
     description: str = ""
     scram: tuple[ScramVerifier, ...] = ()
     """Of the secret as a password, for doors that speak SCRAM; only if that was asked for."""
-    old_scram: tuple[ScramVerifier, ...] = ()
-    """Of the secret before the last rotation."""
 
     def verifiers(self, mechanism: ScramMechanism, now_ms: int) -> list[ScramVerifier]:
         """Return the verifiers that are accepted now, the newest first."""
-        old = self.old_scram if now_ms < self.old_until_ms else ()
+        old = [each for o in self.old_secrets if now_ms < o.until_ms for each in o.scram]
         return [each for each in (*self.scram, *old) if each.mechanism is mechanism]
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
-    def has_secret(self, given: str, now_ms: int) -> bool:
-        """Whether `given` is the secret, or the one before while it is still accepted."""
+    @property
+    def old_until_ms(self) -> int | None:
+        """Until when any secret but the current one is accepted."""
+        return max((old.until_ms for old in self.old_secrets), default=None)
+
+    def accepts_until(self, given: str) -> int | None:
+        """Return until when the secret `given` is accepted; 0 if it is none of this key.
+
+        None: as long as the key itself.
+        """
         digest = digest_of(given)
-        is_current = hmac.compare_digest(digest, self.digest)
-        if self.old_digest is None or now_ms >= self.old_until_ms:
-            return is_current
-        return is_current or hmac.compare_digest(digest, self.old_digest)
+        if hmac.compare_digest(digest, self.digest):
+            return None
+        found = [o.until_ms for o in self.old_secrets if hmac.compare_digest(digest, o.digest)]
+        return max(found, default=0)
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(ApiKey)
@@ -117,6 +133,7 @@ class ApiKeys:
         now_ms = self._world.now_ms()
         if new.expires_ms is not None and new.expires_ms <= now_ms:
             raise InvalidRequest(f"expires_ms: {new.expires_ms} is in the past (now: {now_ms})")
+        await self._check_parents(new.parent_id)
         chosen = secret(self._world.random_bytes(SECRET_BYTES))
         made = ApiKey(
             key_id=key_id(self._world.random_bytes(ID_BYTES)),
@@ -164,7 +181,7 @@ class ApiKeys:
         return sorted(found, key=lambda key: (key.created_ms, key.key_id))
 
     async def rotate(self, key_id: str, overlap_ms: int) -> tuple[ApiKey, str]:
-        """Give the key a new secret; the old one is accepted for `overlap_ms` more."""
+        """Give the key a new secret; older ones are accepted for `overlap_ms` more at most."""
         now_ms = self._world.now_ms()
         chosen = secret(self._world.random_bytes(SECRET_BYTES))
         digest = digest_of(chosen)
@@ -175,13 +192,16 @@ class ApiKeys:
             item, key = await self._stored(key_id)
             if key.digest == digest:
                 return [], key
+            # Also those before: a rotation is repeated if its answer is lost, and then the secret
+            # in between was never seen.
+            until_ms = now_ms + overlap_ms
+            old = (OldSecret(key.digest, until_ms, key.scram), *key.old_secrets)
+            left = [replace(each, until_ms=min(each.until_ms, until_ms)) for each in old]
             new = replace(
                 key,
                 digest=digest,
-                old_digest=key.digest,
-                old_until_ms=now_ms + overlap_ms,
+                old_secrets=tuple(o for o in left if o.until_ms > now_ms)[:OLD_SECRETS_MAX],
                 scram=verifiers,
-                old_scram=key.scram,
             )
             return [Put(keys.api_key(key_id), encode(new), item.version)], new
 
@@ -206,6 +226,18 @@ class ApiKeys:
 
     async def _verifiers(self, chosen: str) -> tuple[ScramVerifier, ...]:
         return await asyncio.to_thread(make_verifiers, chosen, self._world.random_bytes)
+
+    async def _check_parents(self, parent_id: str | None) -> None:
+        """Raise `InvalidRequest` if the chain of keys that ends with `parent_id` is too long."""
+        for _ in range(PARENTS_MAX):
+            parent = None if parent_id is None else await self.find(parent_id)
+            if parent is None:
+                return
+            parent_id = parent.parent_id
+        raise InvalidRequest(
+            f"at most {PARENTS_MAX} keys in a chain, each made by the one before; make the key with"
+            " an earlier one of them"
+        )
 
     async def _stored(self, key_id: str) -> tuple[Versioned, ApiKey]:
         item = await self._metadata.get(keys.api_key(key_id)) if is_key_id(key_id) else None

@@ -58,7 +58,7 @@ def _expiry(caller: Caller, wanted_ms: int | None, *, is_admin: bool) -> int | N
     return limit_ms if wanted_ms is None else wanted_ms
 
 
-def may_manage(caller: Caller, key: ApiKey | None) -> bool:
+def may_manage(caller: Caller, key: ApiKey | None, super_users: frozenset[str]) -> bool:
     """Whether `caller` may look at, rotate and revoke the key.
 
     Its own, those it has made, and as an administrator those that are no wider than its own: with
@@ -69,8 +69,9 @@ def may_manage(caller: Caller, key: ApiKey | None) -> bool:
         return False
     if own.door == "key" and own.credential_id in (key.key_id, key.parent_id):
         return True
+    is_of_super = key.is_super or key.principal in super_users
     is_wider = (
-        (key.is_super and not own.is_super)
+        (is_of_super and not own.is_super)
         or (own.scope is not None and not own.scope.contains(key.scope))
         or not key.name_prefix.startswith(own.name_prefix)
     )
