@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 
 from service.jobs.schedule import Maintenance
+from service.limits.heads import BoundedProtocol
 from service.process.logs import configure_logging
 from service.security.tls.listening import FIRST_KEY, ON, Listening
 from service.settings import Settings
@@ -75,6 +76,8 @@ def run(
             log_level="warning",
             access_log=False,
             interface="asgi3",
+            http=BoundedProtocol,
+            ws="none",
             proxy_headers=False,
             server_header=False,
             date_header=False,

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
-from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -145,7 +144,9 @@ class Router:
         if not self._find(parts)[0].served:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         path = "/" + "/".join(quote(part, safe="") for part in parts)
-        return RedirectResponse(str(URL(scope={**scope, "path": path})))
+        query = scope["query_string"].decode("latin-1")
+        # Without a host: the client knows whom it called, and the header `Host` is anyone's.
+        return RedirectResponse(f"{path}?{query}" if query else path)
 
 
 _NOTHING: Final = _Node()
