@@ -76,14 +76,13 @@ def run(
             log_level="warning",
             access_log=False,
             interface="asgi3",
-            http=BoundedProtocol,
             ws="none",
             proxy_headers=False,
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=SHUTDOWN_S_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
-            **_encrypted(where),
+            **_protocol(where),
         )
 
 
@@ -94,10 +93,10 @@ def _warn(where: Listening) -> None:
         log.info("security is on; with access to the stores, `%s` makes a first key", FIRST_KEY)
 
 
-def _encrypted(where: Listening) -> dict[str, Any]:
-    """Return what the server is told about TLS; it passes it on to its workers."""
+def _protocol(where: Listening) -> dict[str, Any]:
+    """Return what the server is told about connections; it passes it on to its workers."""
     if where.tls is None:
-        return {}
+        return {"http": BoundedProtocol}
     # Imported here: a process without TLS has no use for it.
     from service.security.tls.live import serving_context
     from service.security.tls.protocol import TlsProtocol

@@ -6,8 +6,8 @@ its bytes are in memory.
 - A head larger than `HEAD_BYTES_MAX` is refused, and so is one that is not complete within
   `HEAD_S_MAX`.
 - The header `Host` is given once: a proxy that looks at the other one would be misled.
-- Fields behind a body (trailers) are dropped, and bounded as well. uvicorn adds them to the headers,
-  and headers say who calls.
+- Fields behind a body (trailers) are dropped, and bounded as well: uvicorn takes them for headers,
+  and those say who calls.
 """
 
 from asyncio import BaseTransport, TimerHandle, Transport
@@ -112,6 +112,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer without a body, and close the connection."""
+        if self._is_refused:
+            return
         self._stop_timer()
         self._is_refused = True
         if not self.transport.is_closing():

@@ -4,6 +4,7 @@ import random
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from riacho.spark.read.reading import RiachoReader, SpanPartition
 from storage.formats.slices import SCHEMA_MESSAGE
 from tests.commands import exit_code
 from tests.gateway import GatewayProcess
+from tests.integration import secured
 from tests.integration.processes import TIMEOUT_S, Api, embedded
 from tests.riacho.spark.reads import ALL, table
 from tests.storage.helpers import servers
@@ -267,3 +269,58 @@ def test_spark_reads_through_the_gateway(through: tuple[GatewayProcess, Api]) ->
 
     expected = [record["value"].encode() for record in records]
     assert table(reader).column("value").to_pylist() == expected
+
+
+def test_with_security_no_address_of_a_file_is_given(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    token = secured.super_key(tmp_path / "data")
+    with (
+        embedded(tmp_path).start(env=secured.CLOSED) as gateway,
+        Api(gateway.url) as nobody,
+        secured.client(gateway.url, token) as root,
+    ):
+        for topic in ("mine", "theirs"):
+            assert root.post("/v1/topics", json={"name": topic}).status_code == 201
+        records = [{"topic": name, "value": "x" * 50_000} for name in ("mine", "theirs")]
+        assert root.post("/v1/atomic", json={"records": records}).status_code == 200
+        key = secured.new_key(root, "User:ana")
+        secured.allow(root, "User:ana", "READ", "mine")
+        with secured.client(gateway.url, key) as ana:
+            path = "/v1/topics/{}/partitions/0/segments"
+            for reader in (ana, root):
+                answer = reader.get(path.format("mine"))
+                assert answer.status_code == 200
+                assert "file:" not in answer.text
+            [mine] = ana.get(path.format("mine")).json()["segments"]
+            [theirs] = root.get(path.format("theirs")).json()["segments"]
+            assert mine["url"].startswith("/v1/topics/mine/")
+            assert mine["url"].partition("-")[2] == theirs["url"].partition("-")[2], "not in one"
+
+            assert ana.get(mine["url"]).status_code == 200
+            assert values(mine, ana.get(mine["url"]).content) == ["x" * 50_000]
+            assert ana.get(theirs["url"]).status_code == 403
+            assert nobody.http.get(mine["url"]).status_code == 401
+            inside = ana.get(mine["url"], headers={"range": "bytes=0-999999999"})
+            assert inside.content == ana.get(mine["url"]).content
+        prefixed = secured.new_key(root, "User:root", name_prefix="mi", super=True)
+        with secured.client(gateway.url, prefixed) as tenant:
+            [seen] = tenant.get(path.format("ne")).json()["segments"]
+            assert seen["url"].startswith("/v1/topics/ne/")
+            assert tenant.get(seen["url"]).content == root.get(mine["url"]).content
+
+
+def test_spark_reads_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    token = secured.super_key(tmp_path / "data")
+    with (
+        embedded(tmp_path).start(env=secured.CLOSED) as gateway,
+        secured.client(gateway.url, token) as root,
+    ):
+        root.post("/v1/topics", json={"name": "t"})
+        records = [{"value": NOISE.randbytes(30_000).hex()} for _ in range(30)]
+        assert root.post("/v1/topics/t/records", json={"records": records}).status_code == 200
+        monkeypatch.setenv("RIACHO_TOKEN", token)
+        reader = RiachoReader({"url": gateway.url, "subscribe": "t"}, ALL)
+
+        expected = [record["value"].encode() for record in records]
+        assert table(reader).column("value").to_pylist() == expected

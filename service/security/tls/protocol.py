@@ -4,24 +4,23 @@ Adds the TLS extension of ASGI to every request: `scope["extensions"]["tls"]`.
 """
 
 import ssl
-from asyncio import BaseTransport, Transport
-from typing import Any, Final, cast
+from asyncio import BaseTransport
+from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
+from service.limits.heads import BoundedProtocol
 from service.security.subjects import subject_of
 from storage.errors import InvalidConfig
 
 _VERSIONS: Final = {"TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
 
 
-class TlsProtocol(HttpToolsProtocol):
+class TlsProtocol(BoundedProtocol):
     """One connection."""
 
     _tls: dict[object, Any] | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
-        super().connection_made(cast(Transport, transport))
+        super().connection_made(transport)
         connection = transport.get_extra_info("ssl_object")
         if connection is not None:
             self._tls = tls_extension(connection)

@@ -133,9 +133,9 @@ async def test_a_path_without_a_route_is_not_found(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "location"),
     [
-        ("/v1/groups/", "http://riacho/v1/groups"),
-        ("/v1/groups//?topic=t", "http://riacho/v1/groups?topic=t"),
-        ("/v1/groups/a%2Fb%25/", "http://riacho/v1/groups/a%2Fb%25"),
+        ("/v1/groups/", "/v1/groups"),
+        ("/v1/groups//?topic=t", "/v1/groups?topic=t"),
+        ("/v1/groups/a%2Fb%25/", "/v1/groups/a%2Fb%25"),
     ],
 )
 async def test_a_slash_at_the_end_is_redirected(path: str, location: str) -> None:
