@@ -185,6 +185,8 @@ class App:
         # Answer everything that is held, then deregister, then close the stores.
         self.gateway.drain()
         await self._produce.aclose()
+        if self._security is not None:
+            await self._security.audit.aclose()
         await self.gateway.batcher.aclose()
         await stop(watching)
         await stop(upkeep)
@@ -193,8 +195,6 @@ class App:
         await stop(controlling)
         await controller.leave()
         await self._registry.leave()
-        if self._security is not None:
-            await self._security.audit.aclose()
         await self.gateway.aclose()
         if self._lines is not None:
             self._lines.flush()
@@ -284,4 +284,9 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     if settings.security == "on":
         configure_audit_log(settings.audit or "on")
         security = secured(settings, metadata, host.world)
+        if settings.audit_topic:
+            # Imported here: a gateway without such a topic does without.
+            from service.security.audit.topic import AuditTopic
+
+            security.audit.also_to(AuditTopic(gateway, settings.audit_topic))
     return App(gateway, registry, host.metrics, lines, host.wrap, security)

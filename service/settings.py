@@ -181,6 +181,10 @@ class Settings(BaseSettings):
     error, whatever `log_format` and `log_level` say, `file:/var/log/riacho-audit` a file; empty: on
     if security is on."""
 
+    audit_topic: str = Field(default="", pattern="^[A-Za-z0-9._-]{0,249}$")
+    """A topic that gets the same lines as records, like _audit. It is created, with 30 days of
+    retention, unless it is there. Empty: none."""
+
     logins_failed_max: PositiveInt = 10
     """Failed logins a minute with one key from one address. Then it is refused for the rest of the
     minute, even with the right secret; other keys and other addresses are not."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from service.security.acls import Decision, Operation, ResourceType
-from service.security.audit import Actor, Audit, to_log
+from service.security.audit.lines import Actor, Audit, to_log
 from service.security.authenticating import Authenticator
 from service.security.caller import Caller
 from service.security.door import Door

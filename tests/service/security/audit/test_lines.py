@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.process.logs import configure_audit_log, configure_logging
-from service.security.audit import (
+from service.security.audit.lines import (
     KIND_LINES_MAX,
     KINDS_MAX,
     NAME_CHARS_MAX,

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -87,6 +87,17 @@ def to_log(line: bytes) -> None:
 Sink = Callable[[bytes], None]
 """Takes a line; must not block, and must not raise."""
 
+
+class LineQueue(Protocol):
+    """Takes lines, and writes them later."""
+
+    def write(self, line: bytes) -> None:
+        """As a `Sink`."""
+
+    async def aclose(self) -> None:
+        """Write what is queued."""
+
+
 _Kind = tuple[str, str, str]
 
 
@@ -95,7 +106,8 @@ class Audit:
 
     def __init__(self, world: World, sinks: Sequence[Sink] = (to_log,)) -> None:
         self._world = world
-        self._sinks = sinks
+        self._sinks = list(sinks)
+        self._queues: list[LineQueue] = []
         self._encoder = msgspec.json.Encoder()
         self._second = -1
         self._written: Counter[_Kind | str] = Counter()
@@ -103,9 +115,10 @@ class Audit:
         self._left_out: Counter[_Kind] = Counter()
         self._ending: asyncio.Task[None] | None = None
 
-    @property
-    def is_on(self) -> bool:
-        return bool(self._sinks)
+    def also_to(self, queue: LineQueue) -> None:
+        """Write to `queue`, too, from now on."""
+        self._sinks.append(queue.write)
+        self._queues.append(queue)
 
     def refused(
         self,
@@ -162,6 +175,8 @@ class Audit:
             self._ending.cancel()
             await asyncio.gather(self._ending, return_exceptions=True)
         self.flush()
+        for queue in self._queues:
+            await queue.aclose()
 
     def _has_room(self, kind: _Kind) -> bool:
         """Whether one more line of this kind may be written in this second."""

@@ -1,0 +1,1 @@
+"""The record of refusals and administrative changes: lines in a log, and records in a topic."""
