@@ -101,7 +101,9 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoErro
         return _error_of_stranger(status, headers, body)
     error = error_of_document(problem, status)
     request_id = problem.get("request_id") or _request_id(headers)
-    error.__dict__.update(request_id=request_id, retry_after_s=_retry_after_s(headers))
+    # The document is exact; the header counts whole seconds.
+    retry_after_s = retry_after_s_of(error) or _retry_after_s(headers)
+    error.__dict__.update(request_id=request_id, retry_after_s=retry_after_s)
     if request_id:
         error.add_note(f"request id: {request_id}")
     return error
@@ -112,6 +114,7 @@ def error_of_document(problem: Mapping[str, Any], status: int | None = None) -> 
     status = status or int(problem.get("status", 500))
     retryable = problem.get("retryable") is True
     may_have_applied = problem.get("may_have_applied") is True
+    throttled = problem.get("throttle_time_ms")
     code = str(problem.get("code", ""))
     kind = _kinds().get(code) or _family(status, retryable, may_have_applied)
     return new_error(
@@ -121,6 +124,7 @@ def error_of_document(problem: Mapping[str, Any], status: int | None = None) -> 
         code=code or kind.code,
         retryable=retryable,
         may_have_applied=may_have_applied,
+        retry_after_s=_seconds(throttled / 1000) if isinstance(throttled, int) else 0.0,
     )
 
 
@@ -154,7 +158,7 @@ def _error_of_stranger(status: int, headers: Mapping[str, str], body: bytes) -> 
     text = body[:200].decode(errors="replace").strip()
     detail = f"status {status} without a problem document; is this URL a Riacho gateway?"
     if status in (401, 403):
-        detail = f"refused with status {status}; RIACHO_AUTH or RIACHO_TOKEN can say who we are."
+        detail = f"refused with status {status}; RIACHO_TOKEN or RIACHO_AUTH can say who we are."
     return new_error(
         _family(status, status in (429, 502, 503, 504), status >= 500 and status != 503),
         f"{detail} It said: {text}" if text else detail,
@@ -194,6 +198,10 @@ def _request_id(headers: Mapping[str, str]) -> str | None:
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
     try:
-        return min(max(float(headers.get("retry-after", "0")), 0.0), 60.0)
+        return _seconds(float(headers.get("retry-after", "0")))
     except ValueError:  # A date: allowed, but not used for retries in practice.
         return 0.0
+
+
+def _seconds(asked: float) -> float:
+    return min(max(asked, 0.0), 60.0)

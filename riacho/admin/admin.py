@@ -12,6 +12,7 @@ from riacho.admin.groups import AsyncGroupAdmin, GroupAdmin
 from riacho.admin.transactions import AsyncTransactionAdmin, TransactionAdmin
 from riacho.consumer.assignment import Start
 from riacho.http.gateway import Gateway, gateway_url, topic_path
+from riacho.http.identity import Basic, ClientCert, Credentials
 from riacho.http.replies import parsed
 
 if TYPE_CHECKING:
@@ -75,10 +76,19 @@ class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
         url: str | None = None,
         *,
         request_timeout_ms: float = 30_000,
+        token: str | None = None,
+        basic: Basic | None = None,
+        ca_file: str | None = None,
+        client_cert: ClientCert | None = None,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
         self._gateway = Gateway(
-            gateway_url(url), timeout_s=request_timeout_ms / 1000, transport=transport
+            gateway_url(url),
+            timeout_s=request_timeout_ms / 1000,
+            transport=transport,
+            credentials=Credentials(
+                token=token, basic=basic, ca_file=ca_file, client_cert=client_cert
+            ),
         )
 
     async def create_topic(
@@ -191,10 +201,20 @@ class Admin(GroupAdmin, TransactionAdmin):
         url: str | None = None,
         *,
         request_timeout_ms: float = 30_000,
+        token: str | None = None,
+        basic: Basic | None = None,
+        ca_file: str | None = None,
+        client_cert: ClientCert | None = None,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
         self._admin: AsyncAdmin = AsyncAdmin(
-            url, request_timeout_ms=request_timeout_ms, transport=transport
+            url,
+            request_timeout_ms=request_timeout_ms,
+            token=token,
+            basic=basic,
+            ca_file=ca_file,
+            client_cert=client_cert,
+            transport=transport,
         )
         super().__init__()
 

@@ -42,8 +42,9 @@ Then:    riacho topic create orders -p 3
          echo hello | riacho produce orders
          riacho consume orders -e
 
-Client commands find the gateway by --url or RIACHO_URL. Behind AWS's doors RIACHO_AUTH=aws signs
-requests; RIACHO_TOKEN=... sends a token.
+Client commands find the gateway by --url or RIACHO_URL. RIACHO_TOKEN=... sends an API key or a
+token; RIACHO_CA_FILE=... says whose certificates to trust, RIACHO_CLIENT_CERT=... shows one. Behind
+AWS's doors RIACHO_AUTH=aws signs requests.
 """,
 )
 cli.add_typer(topics.commands, name="topic")

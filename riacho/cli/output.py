@@ -88,7 +88,7 @@ def errors_reported() -> Iterator[None]:
 def explain(error: RiachoError) -> str:
     """Return the error and what to do about it, on one line."""
     text = " ".join(str(error).split())
-    if isinstance(error, GatewayUnreachable):
+    if isinstance(error, GatewayUnreachable) and error.retryable:
         return f"{text}; is `riacho serve` running? RIACHO_URL or --url say where"
     text = f"{text} ({error.code})"
     if error.may_have_applied:

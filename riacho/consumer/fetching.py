@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from riacho.consumer.assignment import Assignment, ReadPlace, Start
 from riacho.consumer.log_calls import Fetched, FetchLimits, LogClient
 from riacho.errors import NoOffset, new_error
+from riacho.http.identity import Credentials
 from riacho.http.retries import Backoff, FailureCount
 from riacho.records import TopicPartition
 from storage.errors import Corrupt, OffsetOutOfRange, RiachoError, UnknownTopicOrPartition
@@ -54,6 +55,7 @@ class Fetching:
         url: str,
         settings: FetchSettings,
         transport: "httpx.AsyncBaseTransport | None" = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.settings = settings
         self.assignment = Assignment(settings.records_waiting_min)
@@ -61,7 +63,9 @@ class Fetching:
         self.is_managed = False
         """Whether a group assigns partitions; then a deleted topic may stay assigned a while."""
         self._topics_read_s: float | None = None
-        self.log = LogClient(url, settings.limits, settings.request_timeout_s, transport)
+        self.log = LogClient(
+            url, settings.limits, settings.request_timeout_s, transport, credentials
+        )
         self._fetches: dict[TopicPartition, tuple[asyncio.Task[bool], int]] = {}
         self._refresh: asyncio.Task[None] | None = None
         self._news = asyncio.Event()

@@ -12,6 +12,7 @@ from riacho.consumer.assignment import ReadPlace, Start
 from riacho.errors import error_of_document, new_error
 from riacho.http import wire
 from riacho.http.gateway import ARROW, Gateway, topic_path
+from riacho.http.identity import Credentials
 from riacho.records import Record, TopicPartition
 from storage.errors import Corrupt, OffsetOutOfRange, RiachoError
 
@@ -39,8 +40,11 @@ class LogClient:
         limits: FetchLimits,
         timeout_s: float,
         transport: "httpx.AsyncBaseTransport | None" = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        self.gateway = Gateway(url, timeout_s=timeout_s, transport=transport)
+        self.gateway = Gateway(
+            url, timeout_s=timeout_s, transport=transport, credentials=credentials
+        )
         self._limits = limits
         # The gateway may wait for records first, so this is added to our own timeout.
         self._fetch_timeout_s = timeout_s + limits.max_wait_ms / 1000

@@ -20,6 +20,7 @@ from riacho.consumer.membership import Call, Membership
 from riacho.consumer.positions import Positions
 from riacho.consumer.session import Session, SessionPace
 from riacho.http.gateway import gateway_url
+from riacho.http.identity import Basic, ClientCert, Credentials
 from riacho.http.retries import Backoff
 from riacho.records import TopicPartition, topic_names, topic_partitions
 
@@ -58,6 +59,10 @@ class Consuming(Positions):
         retry_backoff_ms: float = 100,
         retry_backoff_max_ms: float = 1000,
         metadata_max_age_ms: float = 300_000,
+        token: str | None = None,
+        basic: Basic | None = None,
+        ca_file: str | None = None,
+        client_cert: ClientCert | None = None,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
         """Prepare to read from the gateway at `url`; nothing is sent yet.
@@ -73,6 +78,10 @@ class Consuming(Positions):
         time, and then raise.
         `metadata_max_age_ms`: maximum time until new partitions of subscribed topics are
         noticed.
+        `token`, `basic`, `ca_file`, `client_cert`: who this client is, and whom it trusts: a key or
+        token; (user, password); a file of authorities; a certificate, as one file, or (certificate,
+        key), or (certificate, key, password). None: as the URL says (user:password@), or the
+        environment: `RIACHO_TOKEN`, `RIACHO_USER`, `RIACHO_CA_FILE`, `RIACHO_CLIENT_CERT`, ….
         `transport`: an httpx transport, for tests and unusual networks.
 
         With `group_id`, consumers of one group share the partitions of their topics:
@@ -112,7 +121,12 @@ class Consuming(Positions):
             backoff=backoff,
         )
         self._max_poll_records = max_poll_records
-        self._fetching = Fetching(gateway_url(url), settings, transport)
+        self._fetching = Fetching(
+            gateway_url(url),
+            settings,
+            transport,
+            Credentials(token=token, basic=basic, ca_file=ca_file, client_cert=client_cert),
+        )
         self._is_closed = False
         self._callbacks: dict[str, OnRebalance | None] = {}
         self._member: Membership | None = None

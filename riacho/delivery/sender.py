@@ -194,7 +194,8 @@ class Sender:
         ):
             return False
         await self._back_off(batch, error)
-        return True
+        # Else this error is the last, and says why the time was not enough.
+        return self._remaining_s(batch) > 0
 
     async def _turn(self, queue: Queue, batch: Batch) -> bool:
         """Wait until `batch` has no predecessors; return False if it is to be given up.

@@ -1,10 +1,14 @@
-"""Credentials for a gateway that requires them, from the environment.
+"""Who a client says it is, and whom it trusts: arguments, then the URL, then the environment.
 
 RIACHO_TOKEN=…               Authorization: Bearer …
+RIACHO_USER=…                Authorization: Basic …, with RIACHO_PASSWORD; or user:password@ in the
+                             URL, which is never shown
 RIACHO_AUTH=aws              signed by AWS Signature Version 4, with the credentials and the region
                              that AWS's own variables, files and roles give
 RIACHO_AUTH=aws:lambda       the same for an address that does not show that it is a Function
                              URL; aws:execute-api for one of an API
+RIACHO_CLIENT_CERT=…         a certificate; RIACHO_CLIENT_KEY, unless its key is in the same file
+RIACHO_CA_FILE=…             the authorities that the gateway's certificate may come from
 """
 
 import asyncio
@@ -14,26 +18,51 @@ from typing import Any, Final
 
 import httpx
 
+from riacho.http.identity import NOTHING_GIVEN, Credentials
 from storage.errors import InvalidConfig
 
 AUTH: Final = "RIACHO_AUTH"
 TOKEN: Final = "RIACHO_TOKEN"
+USER: Final = "RIACHO_USER"
+PASSWORD: Final = "RIACHO_PASSWORD"
+CA_FILE: Final = "RIACHO_CA_FILE"
+CLIENT_CERT: Final = "RIACHO_CLIENT_CERT"
+CLIENT_KEY: Final = "RIACHO_CLIENT_KEY"
+CLIENT_KEY_PASSWORD: Final = "RIACHO_CLIENT_KEY_PASSWORD"
+
+VARIABLES: Final = (
+    *(AUTH, TOKEN, USER, PASSWORD),
+    *(CA_FILE, CLIENT_CERT, CLIENT_KEY, CLIENT_KEY_PASSWORD),
+)
 
 _SERVICES: Final = ("lambda", "execute-api")
 _SIGNED: Final = ("content-type", "host", "riacho-producer-id", "riacho-sequence")
 """Only these are signed: a proxy may add or change headers, but not those Riacho relies on."""
 
 
-def auth_of(url: str, environment: Mapping[str, str] = os.environ) -> httpx.Auth | None:
+def auth_of(
+    url: str,
+    environment: Mapping[str, str] = os.environ,
+    given: Credentials = NOTHING_GIVEN,
+) -> httpx.Auth | None:
     """Return the authentication for requests to `url`; None if none is configured.
 
     Raises `InvalidConfig` for unknown or contradictory settings.
     """
-    token, kind = environment.get(TOKEN, ""), environment.get(AUTH, "")
-    if token and kind:
-        raise InvalidConfig(f"{AUTH} and {TOKEN} exclude each other; unset one of them")
+    if given.token is not None:
+        return _Bearer(given.token)
+    if given.basic is not None:
+        return httpx.BasicAuth(*given.basic)
+    token, kind, user = (environment.get(name, "") for name in (TOKEN, AUTH, USER))
+    found = [name for name in (AUTH, TOKEN, USER) if environment.get(name)]
+    if len(found) > 1:
+        raise InvalidConfig(f"{' and '.join(found)} exclude each other; unset one of them")
+    if bool(user) != bool(environment.get(PASSWORD)):
+        raise InvalidConfig(f"{USER} and {PASSWORD} need each other; set both of them")
     if token:
         return _Bearer(token)
+    if user:
+        return httpx.BasicAuth(user, environment[PASSWORD])
     if not kind:
         return None
     scheme, _, service = kind.partition(":")

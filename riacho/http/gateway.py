@@ -1,18 +1,20 @@
 """HTTP to the gateway: one request in, one reply or one `RiachoError` out.
 
-Only this module and `riacho/http/credentials.py` use httpx. It never retries, because only its
-callers know what may be sent twice; the error says whether the gateway may have acted.
+Only this module and its neighbours `credentials.py` and `tls.py` use httpx. It never retries,
+because only its callers know what may be sent twice; the error says whether the gateway may have
+acted.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from riacho import __version__
 from riacho.errors import GatewayUnreachable, error_of, new_error
-from storage.errors import OutcomeUnknown, RiachoError
+from riacho.http.identity import NOTHING_GIVEN, Credentials, split_url
+from storage.errors import OutcomeUnknown, Rejected, RiachoError
 
 if TYPE_CHECKING:
     import httpx
@@ -53,10 +55,14 @@ class Gateway:
         timeout_s: float = 30.0,
         connections_max: int | None = None,
         transport: "httpx.AsyncBaseTransport | None" = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no URL of a gateway; it begins with http:// or https://")
-        self.url = url.rstrip("/")
+        """`credentials`: what the program gives; the rest comes from the URL or the environment."""
+        self.url, basic = split_url(url)
+        credentials = credentials or NOTHING_GIVEN
+        if basic is not None and (credentials.token, credentials.basic) == (None, None):
+            credentials = replace(credentials, basic=basic)
+        self._credentials = credentials
         self._timeout_s = timeout_s
         self._connections_max = connections_max
         self._transport = transport
@@ -98,7 +104,9 @@ class Gateway:
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise self._unreachable(error) from error
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise _lost(method, path, error) from error
+            raise self._lost(method, path, error) from error
+        if 300 <= response.status_code < 400:
+            raise _redirected(response)
         if response.status_code >= 400:
             raise error_of(response.status_code, response.headers, response.content)
         return Reply(response.status_code, response.headers, response.content)
@@ -114,6 +122,7 @@ class Gateway:
             import httpx
 
             from riacho.http.credentials import auth_of
+            from riacho.http.tls import client_context
 
             limits = httpx.Limits(
                 max_connections=self._connections_max,
@@ -125,16 +134,37 @@ class Gateway:
             self._client = httpx.AsyncClient(
                 limits=limits,
                 transport=self._transport,
-                auth=auth_of(self.url),
+                auth=auth_of(self.url, given=self._credentials),
                 headers={"user-agent": f"riacho-python/{__version__}"},
                 # Loading the certificate authorities takes 20 ms, which plain HTTP can save.
-                verify=self.url.startswith("https://"),
+                verify=self._is_https and client_context(self._credentials),
+                # A redirect could lead credentials astray.
+                follow_redirects=False,
             )
         return self._client
 
+    @property
+    def _is_https(self) -> bool:
+        return self.url.startswith("https://")
+
     def _unreachable(self, error: Exception) -> RiachoError:
+        from riacho.http.tls import trouble_with
+
+        if trouble := trouble_with(self.url, error):
+            return new_error(GatewayUnreachable, trouble, retryable=False)
         reason = str(error) or type(error).__name__
         return new_error(GatewayUnreachable, f"no connection to {self.url}: {reason}")
+
+    def _lost(self, method: str, path: str, error: Exception) -> RiachoError:
+        from riacho.http.tls import hint_about, trouble_with
+
+        if trouble := trouble_with(self.url, error):
+            # With TLS 1.3 a client learns only when it reads that its certificate is refused; the
+            # gateway has read nothing then.
+            return new_error(GatewayUnreachable, trouble, retryable=False)
+        reason = str(error) or type(error).__name__
+        detail = f"no reply to {method} {path}: {reason}{hint_about(self.url, error)}"
+        return new_error(OutcomeUnknown, detail, may_have_applied=method != "GET")
 
 
 def gateway_url(url: str | None) -> str:
@@ -147,7 +177,11 @@ def topic_path(topic: str, *rest: str | int) -> str:
     return "/".join(["/v1/topics", quote(topic, safe=""), *map(str, rest)])
 
 
-def _lost(method: str, path: str, error: Exception) -> RiachoError:
-    reason = str(error) or type(error).__name__
-    detail = f"no reply to {method} {path}: {reason}"
-    return new_error(OutcomeUnknown, detail, may_have_applied=method != "GET")
+def _redirected(response: "httpx.Response") -> RiachoError:
+    place = response.headers.get("location", "elsewhere").rpartition("@")[2]
+    return new_error(
+        Rejected,
+        f"status {response.status_code} sends this request to {place}; redirects are not followed,"
+        " because credentials would go there: is the URL of the gateway right?",
+        status=response.status_code,
+    )

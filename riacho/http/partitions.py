@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from riacho.errors import retry_after_s_of
 from riacho.http.gateway import Gateway, topic_path
 from riacho.http.retries import Backoff
 from storage.errors import RiachoError, UnknownTopicOrPartition
@@ -52,7 +53,7 @@ class PartitionCounts:
             try:
                 return await self._ask(topic, max(remaining_s, 0.1))
             except RiachoError as error:
-                wait_s = self._backoff.wait_s(attempt, self._random())
+                wait_s = self._backoff.wait_s(attempt, self._random(), retry_after_s_of(error))
                 if not error.retryable or time.monotonic() + wait_s > give_up_s:
                     raise
                 await asyncio.sleep(wait_s)

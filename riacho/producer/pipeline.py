@@ -19,6 +19,7 @@ from riacho.delivery.batches import Accumulator, Answer, Callback, Draft, Queue
 from riacho.delivery.sender import Delivery, Sender
 from riacho.errors import new_error
 from riacho.http.gateway import Gateway
+from riacho.http.identity import Credentials
 from riacho.http.partitions import PartitionCounts
 from riacho.records import Headers, Payload, header_pairs, payload_bytes
 from riacho.transactions.calls import TransactionClient
@@ -45,12 +46,14 @@ class Pipeline:
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
         transport: "httpx.AsyncBaseTransport | None" = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._gateway = Gateway(
             url,
             timeout_s=delivery.request_timeout_s,
             connections_max=delivery.max_in_flight + METADATA_CONNECTIONS,
             transport=transport,
+            credentials=credentials,
         )
         self._buffer_bytes_max = buffer_bytes_max
         self._counts = PartitionCounts(

@@ -10,6 +10,7 @@ from riacho.delivery.sender import Delivery
 from riacho.errors import BufferExhausted, new_error
 from riacho.http.background import Synchronous
 from riacho.http.gateway import gateway_url
+from riacho.http.identity import Basic, ClientCert, Credentials
 from riacho.http.retries import Backoff
 from riacho.http.wire import COMPRESSIONS, Compression
 from riacho.producer.pipeline import Pipeline
@@ -46,6 +47,10 @@ class Producing:
         buffer_memory: int = 32 * MIB,
         max_block_ms: float = 60_000,
         metadata_max_age_ms: float = 300_000,
+        token: str | None = None,
+        basic: Basic | None = None,
+        ca_file: str | None = None,
+        client_cert: ClientCert | None = None,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
         """Prepare to send to the gateway at `url`; nothing is sent yet.
@@ -71,6 +76,10 @@ class Producing:
         as the gateway remembers; without it 1, or a retry could overtake its successor.
         `buffer_memory`: maximum bytes held; beyond that `send` waits up to `max_block_ms`.
         `metadata_max_age_ms`: maximum time until new partitions of a topic are noticed.
+        `token`, `basic`, `ca_file`, `client_cert`: who this client is, and whom it trusts: a key or
+        token; (user, password); a file of authorities; a certificate, as one file, or (certificate,
+        key), or (certificate, key, password). None: as the URL says (user:password@), or the
+        environment: `RIACHO_TOKEN`, `RIACHO_USER`, `RIACHO_CA_FILE`, `RIACHO_CLIENT_CERT`, ….
         `transport`: an httpx transport, for tests and unusual networks.
         """
         if compression_type not in (None, *COMPRESSIONS):
@@ -109,6 +118,9 @@ class Producing:
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             transport=transport,
+            credentials=Credentials(
+                token=token, basic=basic, ca_file=ca_file, client_cert=client_cert
+            ),
         )
         super().__init__()
 

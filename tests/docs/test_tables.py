@@ -89,7 +89,7 @@ def test_every_variable_of_a_gateway_is_in_the_table() -> None:
 
 def test_the_credentials_of_clients_are_in_the_table() -> None:
     rows = table(CONFIGURATION, "## Credentials of clients")
-    assert [code(row[0]) for row in rows] == [credentials.AUTH, credentials.TOKEN]
+    assert [code(row[0]) for row in rows] == [*credentials.VARIABLES]
 
 
 def test_every_variable_of_the_command_line_is_in_the_table() -> None:
