@@ -10,9 +10,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from riacho.http.identity import Credentials
 from storage.errors import InvalidConfig
 
 URL: Final = ("url", "kafka.bootstrap.servers")
+
+CREDENTIALS: Final = ("token", "user", "password", "caFile", "clientCert", "clientKey")
+"""For executors without the environment of the driver. Spark hides the first and those with
+`password` in its plans, as it hides URLs."""
 
 _TUNING: Final = (
     "kafka.client.",
@@ -49,7 +54,7 @@ class Options:
     ) -> None:
         """Raise `InvalidConfig` for a name that is not known and has no `skipped` prefix."""
         self._given = {name.lower(): text for name, text in given.items()}
-        names = {name.lower(): name for name in (*URL, *known)}
+        names = {name.lower(): name for name in (*URL, *CREDENTIALS, *known)}
         prefixes = (*_TUNING, *(name.lower() for name in skipped))
         for name in self._given:
             if name not in names and not name.startswith(prefixes):
@@ -69,6 +74,20 @@ class Options:
         # Any gateway answers any call, so the first of several is enough.
         first = self._given[given].split(",")[0].strip().rstrip("/")
         return first if "://" in first else f"http://{first}"
+
+    def credentials(self) -> Credentials:
+        """Return who reads or writes; what is not given is taken from the environment."""
+        token, user, password, ca_file, cert, key = map(self.text, CREDENTIALS)
+        if (user is None) != (password is None):
+            raise InvalidConfig("user and password need each other; set both of them")
+        if key is not None and cert is None:
+            raise InvalidConfig("clientKey says nothing without clientCert")
+        return Credentials(
+            token=token,
+            basic=None if user is None or password is None else (user, password),
+            ca_file=ca_file,
+            client_cert=cert if cert is None or key is None else (cert, key),
+        )
 
     def at_most_one(self, names: Iterable[str]) -> str | None:
         """Return which of `names` is given, or raise `InvalidConfig` if several are."""

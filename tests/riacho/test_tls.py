@@ -76,6 +76,30 @@ def test_clients_with_a_certificate_write_and_read(place: Place) -> None:
         assert consumer.poll(timeout_ms=60_000)[0].value == b"by certificate"
 
 
+def test_spark_reads_and_writes_with_options(place: Place) -> None:
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from riacho.spark.read.reading import RiachoReader
+    from riacho.spark.write.options import parse_batch
+    from riacho.spark.write.transactions import Connection
+
+    with Admin(place.url, ca_file=place.ca, client_cert=place.root) as admin:
+        admin.create_topic("rows")
+    with Producer(place.url, ca_file=place.ca, client_cert=place.root) as producer:
+        producer.send("rows", "a row").result(timeout=60)
+    _, key_id, secret, _ = place.new_key("User:root").split("_")
+    options = {"url": place.url, "caFile": place.ca, "user": key_id, "password": secret}
+    schema = StructType([StructField("value", BinaryType())])
+
+    reader = RiachoReader(options | {"subscribe": "rows"}, schema)
+    rows = [row for part in reader.partitions() for batch in reader.read(part)
+            for row in batch.to_pylist()]  # fmt: skip
+    assert rows == [{"value": b"a row"}]
+
+    with Connection(parse_batch(options | {"topic": "rows"})) as connection:
+        connection.abort(connection.begin("spark-tls"))
+
+
 def test_asynchronous_clients_take_a_token(place: Place) -> None:
     key = place.new_key("User:root")
 

@@ -16,6 +16,7 @@ from riacho.admin.admin import PartitionInfo, Topic
 from riacho.errors import new_error
 from riacho.http.background import Synchronous
 from riacho.http.gateway import ARROW, Gateway, Reply, topic_path
+from riacho.http.identity import NOTHING_GIVEN, Credentials
 from riacho.http.replies import parsed
 from riacho.http.retries import Backoff, patiently
 from riacho.http.wire import UNREADABLE
@@ -55,8 +56,13 @@ class FetchedBatches:
 class Log(Synchronous):
     """The topics behind one gateway."""
 
-    def __init__(self, url: str) -> None:
-        self._gateway = Gateway(url, timeout_s=REQUEST_TIMEOUT_S, connections_max=AT_ONCE_MAX)
+    def __init__(self, url: str, credentials: Credentials = NOTHING_GIVEN) -> None:
+        self._gateway = Gateway(
+            url,
+            timeout_s=REQUEST_TIMEOUT_S,
+            connections_max=AT_ONCE_MAX,
+            credentials=credentials,
+        )
         super().__init__()
 
     def extents(

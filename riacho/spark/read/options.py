@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from riacho.http.identity import NOTHING_GIVEN, Credentials
 from riacho.records import TopicPartition
 from riacho.spark.options import Options, malformed
 from storage.errors import InvalidConfig
@@ -87,6 +88,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
+    credentials: Credentials = NOTHING_GIVEN
     max_trigger_delay_ms: int = _TRIGGER_DELAY_MS
 
 
@@ -131,6 +133,7 @@ def _shared(options: Options) -> dict[str, Any]:
     strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     return {
         "url": options.url(),
+        "credentials": options.credentials(),
         "subscription": _subscription(options),
         "late_is_latest": strategy == "latest",
         "min_partitions": options.integer("minPartitions"),

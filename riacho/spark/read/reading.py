@@ -118,7 +118,7 @@ class RiachoReader(DataSourceReader):
         return left
 
     def partitions(self) -> list[InputPartition]:
-        with Log(self._options.url) as log:
+        with Log(self._options.url, self._options.credentials) as log:
             spans = self._spans(log)
             return [*planned(log, self._options, self._schema, spans, self._bounds)]
 
@@ -146,6 +146,7 @@ class RiachoReader(DataSourceReader):
         return read_spans(
             Wishes(
                 url=self._options.url,
+                credentials=self._options.credentials,
                 schema=self._schema,
                 bounds=self._bounds,
                 fail_on_data_loss=self._options.fail_on_data_loss,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 
+from riacho.http.identity import NOTHING_GIVEN, Credentials
 from riacho.spark.read.columns import RecordPiece, SourceColumns
 from riacho.spark.read.direct import Direct, Unread, is_local
 from riacho.spark.read.options import TopicSelection
@@ -53,6 +54,7 @@ class Wishes:
     schema: pa.Schema
     bounds: Bounds
     fail_on_data_loss: bool
+    credentials: Credentials = NOTHING_GIVEN
 
 
 class SpanReader:
@@ -229,7 +231,7 @@ class SpanReader:
             if self._log is None:
                 from riacho.spark.read.log import Log
 
-                self._log = Log(self._wishes.url)
+                self._log = Log(self._wishes.url, self._wishes.credentials)
             return self._log
 
 

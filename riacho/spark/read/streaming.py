@@ -119,6 +119,7 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         wishes = Wishes(
             url=self._options.url,
+            credentials=self._options.credentials,
             schema=self._schema,
             bounds=EVERYTHING,
             fail_on_data_loss=self._options.fail_on_data_loss,
@@ -190,5 +191,5 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> Log:
         if self._log is None:
-            self._log = Log(self._options.url)
+            self._log = Log(self._options.url, self._options.credentials)
         return self._log

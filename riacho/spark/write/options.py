@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from riacho.http.identity import NOTHING_GIVEN, Credentials
 from riacho.http.wire import Compression
 from riacho.spark.options import Options
 from storage.errors import InvalidConfig
@@ -43,6 +44,7 @@ class WriteOptions:
     patience_s: float
     """How long requests to a gateway that does not answer are retried."""
     compression: Compression
+    credentials: Credentials = NOTHING_GIVEN
     query_id: str | None = None
     batch_id: int = 0
     """The query and batch of a batch write; without a query, each write is a new one."""
@@ -82,6 +84,7 @@ def _parse(options: Options, transactional_id: str | None) -> WriteOptions:
     timeout_ms = options.integer("transactionTimeoutMs") or TIMEOUT_MS_DEFAULT
     return WriteOptions(
         url=options.url(),
+        credentials=options.credentials(),
         topic=options.text("topic"),
         transactional_id=transactional_id,
         atomic="job" if choice == "job" else "task",

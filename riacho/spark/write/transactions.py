@@ -41,7 +41,7 @@ class Connection(Synchronous):
     def __init__(self, options: WriteOptions) -> None:
         super().__init__()
         self._options = options
-        self._gateway = Gateway(options.url)
+        self._gateway = Gateway(options.url, credentials=options.credentials)
         self._flying: set[Future[str]] = set()
 
     async def _aclose(self) -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from riacho.http.identity import Credentials
 from riacho.records import TopicPartition
 from riacho.spark.read.options import Boundary, ReadOptions, batch_options, stream_options
+from riacho.spark.write.options import parse_batch
 from storage.errors import InvalidConfig
 
 BASE = {"url": "http://gateway:8080", "subscribe": "a"}
@@ -76,6 +78,9 @@ def test_a_pattern_means_whole_names() -> None:
         ({"minPartitions": "0"}, "whole number from 1"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"maxOffsetsPerTrigger": "5"}, "for streaming queries only"),
+        ({"user": "id"}, "user and password need each other"),
+        ({"clientKey": "key.pem"}, "clientKey says nothing without clientCert"),
+        ({"token": "x", "user": "id", "password": "y"}, "exclude each other"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
@@ -108,3 +113,16 @@ def test_what_is_wrong_with_a_stream_is_said(given: dict[str, str], said: str) -
 def test_what_is_missing_is_said(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         batch_options(given)
+
+
+def test_credentials_are_options_for_executors_without_the_environment() -> None:
+    files = {"caFile": "ca.pem", "clientCert": "cert.pem", "clientKey": "key.pem"}
+
+    found = batch(user="id", password="hush", **files).credentials
+
+    assert found == Credentials(
+        basic=("id", "hush"), ca_file="ca.pem", client_cert=("cert.pem", "key.pem")
+    )
+    assert batch(token="hush").credentials == Credentials(token="hush")
+    assert parse_batch({"url": "https://g", "token": "hush"}).credentials.token == "hush"
+    assert "hush" not in repr(batch(user="id", password="hush"))
