@@ -1,7 +1,10 @@
 # A gateway in a container. Nothing is written to its root: run it with --read-only --tmpfs /tmp.
 #
 #   docker build -t riacho .
-#   docker run --read-only --tmpfs /tmp -v riacho:/data -p 8080:8080 riacho
+#   docker run --read-only --tmpfs /tmp -v riacho:/data -p 8080:8080 --name riacho riacho
+#   docker exec riacho riacho keys create --super --principal User:root
+#
+# It listens for others, so callers need a key; the second line makes the first one.
 
 ARG PYTHON=3.11
 
@@ -11,7 +14,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/riacho
 # Dependencies change rarely, so they have a separate layer.
 COPY pyproject.toml ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['security'], sep='\n')" \
         > requirements.txt \
     && /opt/riacho/bin/pip install --only-binary :all: --requirement requirements.txt
 COPY README.md LICENSE ./
@@ -37,6 +40,6 @@ WORKDIR /data
 VOLUME /data
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
-    CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f\"http://127.0.0.1:{os.environ.get('RIACHO_PORT', 8080)}/ready\", timeout=4)"]
+    CMD ["python", "-c", "import os, ssl, urllib.request; e = os.environ; urllib.request.urlopen(f\"http{'s' if e.get('RIACHO_TLS_CERT') else ''}://127.0.0.1:{e.get('RIACHO_PORT', 8080)}/ready\", timeout=4, context=ssl._create_unverified_context())"]
 ENTRYPOINT ["riacho"]
 CMD ["serve"]

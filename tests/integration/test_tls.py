@@ -1,9 +1,13 @@
 """TLS of real gateways: certificates that are replaced under load, clients that show theirs."""
 
+import json
+import os
+import re
 import socket
 import ssl
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -234,3 +238,22 @@ def test_tls_survives_a_reload_of_the_code(tmp_path: Path) -> None:
     with start_gateway(tmp_path, *options, tls=trusting(AUTHORITY)) as gateway:
         reply = httpx.get(f"{gateway.url}/v1/topics", verify=trusting(AUTHORITY))
         assert reply.status_code == 200
+
+
+def test_the_health_check_of_the_image_speaks_tls_where_the_gateway_does(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "Dockerfile").read_text()
+    [command] = re.findall(r"HEALTHCHECK .*\\\n +CMD (.*)", text)
+    cert = own(AUTHORITY, tmp_path / "own.pem")
+
+    def is_healthy(gateway: GatewayProcess) -> bool:
+        env = {**os.environ, "RIACHO_PORT": str(gateway.port)}
+        if gateway.tls is not None:
+            env["RIACHO_TLS_CERT"] = str(cert)
+        words = [sys.executable, *json.loads(command)[1:]]
+        return subprocess.run(words, env=env, timeout=PATIENCE_S).returncode == 0
+
+    with start_gateway(tmp_path, "--tls-cert", str(cert), tls=trusting(AUTHORITY)) as gateway:
+        assert is_healthy(gateway)
+    assert not is_healthy(gateway)
+    with start_gateway(tmp_path, "--host", "0.0.0.0") as gateway:
+        assert is_healthy(gateway)
