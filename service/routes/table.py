@@ -66,6 +66,7 @@ _BODY: Final = (errors.InvalidRequest, errors.UnsupportedMediaType, errors.Reque
 _HOT_BODY: Final = (*_BODY, errors.Overloaded)
 _READS: Final = (errors.StoreUnavailable, errors.Corrupt, errors.MetadataDamaged)
 _WRITES: Final = (*_READS, errors.Contended, errors.OutcomeUnknown, errors.StoreLocked)
+_UNREAD_WRITES: Final = tuple(each for each in _WRITES if each is not errors.Corrupt)
 _TOPIC: Final = (errors.InvalidTopic, errors.UnknownTopicOrPartition)
 _LOG: Final = (*_TOPIC, errors.HeadMissing, errors.EncryptionKeyUnavailable)
 _MEMBER: Final = (errors.IllegalGeneration, errors.UnknownMember)
@@ -601,7 +602,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             needs=within(ALTER, CLUSTER),
             body=RequestBody(security.NewKeyBody, is_required=False),
             answers={201: Answer(security.KeyWithSecret, "Created; the key is shown only now")},
-            errors=(*_HOT_BODY, *_WRITES),
+            errors=(*_HOT_BODY, *_UNREAD_WRITES),
         ),
         Route(
             "GET /v1/keys",

@@ -30,6 +30,7 @@ _VOLATILE = {
 }
 _VOLATILE_HEADERS = {"x-request-id", "content-length"}
 _NOW = re.compile(r"\b1[0-9]{12}\b")
+_API_KEY = re.compile(r"(rk_[0-9A-Za-z]{16}_)\w+")
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,14 @@ def comparable(text: str, kind: str) -> Any:
     return status, kept, comparable(body, "json" if is_document else "text")
 
 
+def _is_volatile(name: str, value: Any) -> bool:
+    is_api_key = name == "key" and isinstance(value, str) and value.startswith("rk_")
+    return name in _VOLATILE or is_api_key
+
+
 def _stable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: "<any>" if k in _VOLATILE else _stable(v) for k, v in value.items()}
+        return {k: "<any>" if _is_volatile(k, v) else _stable(v) for k, v in value.items()}
     if not isinstance(value, list):
         return value
     items = [_stable(item) for item in value]
@@ -116,10 +122,12 @@ def _shortened(value: Any) -> Any:
 
 
 def _shortened_text(name: str, value: Any) -> Any:
-    if name == "host":
+    if name == "host" and value != "*":
         return "gateway-1"
     if name == "url" and value.startswith("file:"):
         return "file:///…/riacho-data" + value.partition("/data")[2]
+    if name == "key" and isinstance(value, str):
+        return _API_KEY.sub(r"\1…", value)
     if isinstance(value, str) and name in _VOLATILE and len(value) > LONG:
         return value[:24] + "…"
     return _shortened(value)

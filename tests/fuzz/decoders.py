@@ -1,8 +1,8 @@
 """A list of all decoders, and the functions that look like one but are not tried, with reasons."""
 
-from tests.fuzz import received, replies, stored, tasks
+from tests.fuzz import received, replies, security, stored, tasks
 
-ALL = [*stored.ALL, *received.ALL, *tasks.ALL, *replies.ALL]
+ALL = [*stored.ALL, *received.ALL, *tasks.ALL, *replies.ALL, *security.ALL]
 
 OURS = "takes what this process has made, not bytes of others"
 
@@ -20,6 +20,8 @@ NOT_TRIED = {
     "storage.maintenance.compaction.swap._decoded": "decodes by storage.head.head.decode",
     "storage.crypto.keyring.OpenKey.unseal": "opens by AES-GCM; see tests/storage/crypto",
     "storage.maintenance.compaction.reading.UnitReader._unseal": "returns what opens row groups",
+    "service.security.oidc.key_source.KeySource._discovered": "a page of the issuer that the"
+    " operator names; tests/service/security/oidc",
     "storage.formats.frames.PayloadDecoder.decode": "a protocol, which msgspec keeps",
     "storage.formats.frames.decoded": "what all decoders of msgpack call",
     "storage.formats.frames.unpack": "what all decoders of msgpack in frames call",

@@ -14,6 +14,7 @@ from service.controller.live_gateways import LiveGateways
 from service.http.hosting import hosting
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
+from service.security.assembly import secured
 from service.settings import Settings
 from service.world.clock import World, real_world
 from storage.errors import (
@@ -49,6 +50,10 @@ BucketFault = Literal["down", "damaged", "empty", "buggy"]
 
 class BugInDriver(Exception):
     """An unexpected error."""
+
+
+def _changed(value: bytes) -> bytes:
+    return bytes(byte ^ 255 for byte in value[:1]) + value[1:]
 
 
 class Table:
@@ -105,7 +110,7 @@ class Table:
     def _seen(self, item: Versioned) -> Versioned:
         if self.fault != "damaged":
             return item
-        return Versioned(bytes([item.value[0] ^ 255]) + item.value[1:], item.version)
+        return Versioned(_changed(item.value), item.version)
 
 
 class Bucket(MemoryObjects):
@@ -143,7 +148,7 @@ class Bucket(MemoryObjects):
     def _seen(self, key: str, piece: bytes) -> bytes:
         if self.fault == "empty":
             raise ObjectMissing(f"there is no object {key}")
-        return piece if self.fault != "damaged" else bytes([piece[0] ^ 255]) + piece[1:]
+        return piece if self.fault != "damaged" else _changed(piece)
 
 
 class Time:
@@ -184,19 +189,20 @@ class Deployment:
         self.other_bucket = Bucket()
         self._start(world)
 
-    def _start(self, world: World) -> None:
+    def _start(self, world: World, *, is_secured: bool = False) -> None:
         zones = Zones({"a": self.bucket, "b": self.other_bucket})
         self.gateway = Gateway(self.settings, zones, self.table, world)
         registry = LiveGateways(self.settings, self.table, world)
         host = hosting(self.settings, world)
-        self.app = App(self.gateway, registry, Metrics(), wrap=host.wrap)
+        security = secured(self.settings, self.table, world) if is_secured else None
+        self.app = App(self.gateway, registry, Metrics(), wrap=host.wrap, security=security)
         transport = httpx.ASGITransport(self.app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
-    async def restart(self) -> None:
+    async def restart(self, *, is_secured: bool = False) -> None:
         """Continue with a new gateway, which has no caches."""
         await self.stop()
-        self._start(self.world)
+        self._start(self.world, is_secured=is_secured)
 
     async def stop(self) -> None:
         await self.http.aclose()

@@ -17,6 +17,13 @@ PARTITION = f"{TOPIC}/partitions/{{partition}}"
 GROUP = "/v1/groups/{group}"
 MEMBER = f"{GROUP}/members/{{member}}"
 TRANSACTION = "/v1/transactions/{transaction}"
+KEY = "/v1/keys/{key}"
+ACL = {
+    "resource_type": "TOPIC",
+    "resource_name": "t",
+    "principal": "User:ana",
+    "operation": "READ",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +73,18 @@ GOOD: dict[Operation, Request] = {
     ("POST", f"{TRANSACTION}/commit"): Request(),
     ("POST", f"{TRANSACTION}/abort"): Request(),
     ("POST", "/v1/atomic"): Request(json=ATOMIC),
+    ("GET", "/v1/whoami"): Request(),
+    ("POST", "/v1/keys"): Request(json={"principal": "User:bia"}),
+    ("GET", "/v1/keys"): Request(),
+    ("GET", KEY): Request(),
+    ("DELETE", KEY): Request(),
+    ("POST", f"{KEY}/rotate"): Request(json={"overlap_ms": 0}),
+    ("GET", "/v1/acls"): Request(),
+    ("POST", "/v1/acls"): Request(json={**ACL, "principal": "User:bia"}),
+    ("DELETE", "/v1/acls"): Request(params={"principal": "User:ana"}),
+    ("GET", "/v1/acls/check"): Request(params=ACL),
+    ("GET", "/v1/quotas"): Request(),
+    ("PUT", "/v1/quotas"): Request(json={"user": "User:ana", "producer_byte_rate": 2}),
     ("GET", "/v1/cluster"): Request(),
     ("GET", "/healthy"): Request(),
     ("GET", "/ready"): Request(),
@@ -88,6 +107,10 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
         "POST", "/v1/topics/t/records", json=RECORDS, headers={"riacho-transaction": transaction}
     )
     [entry] = (await deployed.gateway.locate("t", PartitionNumber(0), 0, 1, 1)).entries
+    key = await deployed.done("POST", "/v1/keys", json={"principal": "User:ana"})
+    await deployed.done("POST", "/v1/acls", json=ACL)
+    quota = {"user": "User:ana", "producer_byte_rate": 1}
+    await deployed.done("PUT", "/v1/quotas", json=quota)
     return {
         "topic": "t",
         "range": f"{entry.end_offset - 1}-{entry.object_id.hex()}",
@@ -95,4 +118,5 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
         "group": "g",
         "member": joined["member_id"],
         "transaction": transaction,
+        "key": key["id"],
     }

@@ -48,6 +48,8 @@ QUIET = (("GET", "/healthy"), ("GET", "/metrics"))
 """Operations without input and without calls to stores have no errors."""
 
 READY: Operation = ("GET", "/ready")
+WHO: Operation = ("GET", "/v1/whoami")
+NEW_KEY: Operation = ("POST", "/v1/keys")
 PRODUCE = (("POST", f"{TOPIC}/records"), ("POST", f"{PARTITION}/records"))
 DELETE_RECORDS = (("DELETE", f"{PARTITION}/records"), ("POST", f"{TOPIC}/delete-records"))
 FETCH: Operation = ("GET", f"{PARTITION}/records")
@@ -65,7 +67,7 @@ COMMIT_OFFSETS: Operation = ("POST", f"{GROUP}/offsets")
 RESET: Operation = ("POST", f"{GROUP}/reset")
 JOIN: Operation = ("POST", f"{GROUP}/members")
 ADMIN_BODIES = (CREATE, ALTER, ("POST", f"{TOPIC}/delete-records"))
-HOT_BODIES = tuple(op for op in GOOD if op[0] == "POST" and op not in ADMIN_BODIES)
+HOT_BODIES = tuple(op for op in GOOD if op[0] in ("POST", "PUT") and op not in ADMIN_BODIES)
 WRITES = tuple(op for op in GOOD if op[0] != "GET" and op not in (FETCH_MANY, *BEATS))
 
 
@@ -117,6 +119,11 @@ async def _restarted(deployed: Deployment, _: Names) -> None:
     await deployed.restart()
 
 
+async def _secured(deployed: Deployment, _: Names) -> None:
+    """The gateway reads the table to learn who calls."""
+    await deployed.restart(is_secured=True)
+
+
 async def _hurried(deployed: Deployment, _: Names) -> None:
     """The host wants an answer soon, as Lambda does."""
     deployed.limit(answer_s_max=0.05)
@@ -137,9 +144,9 @@ async def _head_lost(deployed: Deployment, _: Names) -> None:
 GENERAL: Recipes = {
     (FETCH_MANY, "REQUEST_TIMED_OUT"): Recipe(before=_hurried, table="hanging"),
     **of(_but(READY), "INVALID_REQUEST", Recipe(change=Request(params={"nonsense": "1"}))),
-    **of(_but(FETCH_MANY), "STORAGE_UNAVAILABLE", Recipe(before=_restarted, table="down")),
+    **of(_but(FETCH_MANY, WHO), "STORAGE_UNAVAILABLE", Recipe(before=_restarted, table="down")),
     **of(
-        _but(FETCH_MANY, READY, CREATE, BEGIN, ("GET", f"{GROUP}/offsets")),
+        _but(FETCH_MANY, READY, CREATE, BEGIN, WHO, NEW_KEY, ("GET", f"{GROUP}/offsets")),
         "CORRUPT_MESSAGE",
         Recipe(before=_restarted, table="damaged"),
     ),
@@ -153,12 +160,17 @@ GENERAL: Recipes = {
         "CORRUPT_MESSAGE",
         Recipe(change=Request(json={"transactional_id": "x"}), before=_restarted, table="damaged"),
     ),
-    **of(_but(), "UNKNOWN_SERVER_ERROR", Recipe(before=_restarted, table="buggy")),
+    **of(_but(WHO), "UNKNOWN_SERVER_ERROR", Recipe(before=_restarted, table="buggy")),
+    (WHO, "UNKNOWN_SERVER_ERROR"): Recipe(before=_secured, table="buggy"),
     **of([op for op in WRITES if op != INIT], "REQUEST_TIMED_OUT", Recipe(table="silent")),
     **of([op for op in WRITES if op != INIT], "CONCURRENT_COMMITS", Recipe(table="contended")),
     **of([INIT], "REQUEST_TIMED_OUT", Recipe(before=_restarted, table="silent")),
     **of([INIT], "CONCURRENT_COMMITS", Recipe(before=_restarted, table="contended")),
-    **of(_but(FETCH_MANY, READY), "METADATA_DAMAGED", Recipe(before=_restarted, table="malformed")),
+    **of(
+        _but(FETCH_MANY, READY, WHO),
+        "METADATA_DAMAGED",
+        Recipe(before=_restarted, table="malformed"),
+    ),
     **of([op for op in WRITES if op != INIT], "METADATA_LOCKED", Recipe(table="locked")),
     **of([INIT], "METADATA_LOCKED", Recipe(before=_restarted, table="locked")),
     **of(BEATS, "METADATA_LOCKED", Recipe(before=_has_grown, table="locked")),
@@ -205,6 +217,7 @@ GENERAL: Recipes = {
 
 NOWHERE = Recipe(change=Request(path={"topic": "nowhere"}))
 NOBODY = Recipe(change=Request(path={"group": "nobody"}))
+NO_KEY = Recipe(change=Request(path={"key": "nothing"}))
 STRANGER = Recipe(change=Request(path={"member": "stranger"}))
 
 MISSING: Recipes = {
@@ -220,6 +233,7 @@ MISSING: Recipes = {
         NOBODY,
     ),
     **of([("DELETE", MEMBER), *BEATS], "UNKNOWN_MEMBER_ID", STRANGER),
+    **of([op for op in GOOD if "{key}" in op[1]], "RESOURCE_NOT_FOUND", NO_KEY),
     **of(
         [DESCRIBE, COMMIT, ABORT],
         "TRANSACTIONAL_ID_NOT_FOUND",

@@ -25,7 +25,8 @@ def every_kind(root: type[RiachoError] = RiachoError) -> Iterator[type[RiachoErr
         yield from every_kind(kind)
 
 
-KINDS = {kind.code: kind for kind in every_kind()}
+KINDS = {kind.code: kind for kind in every_kind() if "code" in vars(kind)}
+"""By code. Those that share the code of another kind need more than one request."""
 
 
 def promised() -> set[tuple[Operation, str]]:
