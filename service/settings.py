@@ -200,6 +200,13 @@ class Settings(BaseSettings):
     """Fetches and polls of one principal that wait for records at this gateway; more are refused
     unless they do not wait."""
 
+    secret_files: str = ""
+    """Directories, with commas, below which `${file:…}` in settings and configurations may name a
+    file; empty: any."""
+
+    secret_env: str = ""
+    """A pattern (RE2) that the name of a variable in `${env:…}` must match; empty: any."""
+
     jwt_issuer: str = ""
     """The identity provider whose tokens are accepted, `https://…`; empty: none."""
 

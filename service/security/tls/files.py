@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from service.references.references import References
 from service.security.tls.der import CertificateFacts, certificate_facts
 from storage.errors import InvalidConfig
 
@@ -42,6 +43,7 @@ class TlsFiles:
     key: Path | None = None
     """Its private key; None: in the same file."""
     key_password: str = field(default="", repr=False)
+    """Or a reference to it, which is resolved whenever the key is read."""
     client_ca: Path | None = None
     """The authorities that certificates of clients come from."""
     client_auth: ClientAuth = ClientAuth.NONE
@@ -87,9 +89,10 @@ def context_of(files: TlsFiles) -> ssl.SSLContext:
     context.set_ciphers(CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_RENEGOTIATION
+    password = References().resolve(files.key_password)
     try:
         # With a password always, or OpenSSL would ask for one at the terminal.
-        context.load_cert_chain(files.cert, files.key, lambda: files.key_password)
+        context.load_cert_chain(files.cert, files.key, lambda: password)
     except ssl.SSLError as error:
         raise InvalidConfig(_why_not(files, error)) from None
     context.verify_mode = _VERIFIES[files.client_auth]

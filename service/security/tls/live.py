@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from service.security.tls.files import TlsFiles, certificate_of, complaint, context_of
 from service.world.clock import real_world
-from storage.errors import InvalidConfig
+from storage.errors import InvalidConfig, Unavailable
 
 log = logging.getLogger("riacho.tls")
 
@@ -47,13 +47,18 @@ class LiveContext:
         seen = _stamps(self._files)
         if seen == self._seen:
             return False
-        self._seen = seen
+        before, self._seen = self._seen, seen
         try:
             context, facts = context_of(self._files), certificate_of(self._files)
         except InvalidConfig as error:
             log.error(
                 "TLS goes on with the certificate it has; the new files are no use: %s", error
             )
+            return False
+        except Unavailable as error:
+            # The password of the key is kept elsewhere: look again the next time.
+            self._seen = before
+            log.warning("TLS goes on with the certificate it has; the new one must wait: %s", error)
             return False
         self._newest = context
         log.info("TLS: new certificate from %s", self._files.cert)

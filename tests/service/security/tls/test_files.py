@@ -70,6 +70,12 @@ def test_a_key_may_be_in_a_file_of_its_own_with_a_password(tmp_path: Path) -> No
     context_of(TlsFiles(cert=certificate, key=path))
     context_of(TlsFiles(cert=certificate, key=key, key_password="hush"))
 
+    secret = replaced(tmp_path / "password", b"hush\n")
+    context_of(TlsFiles(cert=certificate, key=key, key_password=f"${{file:{secret}}}"))
+    secret.unlink()
+    with pytest.raises(InvalidConfig, match="no such file"):
+        context_of(TlsFiles(cert=certificate, key=key, key_password=f"${{file:{secret}}}"))
+
     with pytest.raises(InvalidConfig, match="is encrypted: RIACHO_TLS_KEY_PASSWORD"):
         context_of(TlsFiles(cert=certificate, key=key))
     wrong = TlsFiles(cert=certificate, key=key, key_password="loud")

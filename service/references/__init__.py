@@ -1,0 +1,1 @@
+"""References to secrets: settings and configurations name a secret, and never hold it."""
