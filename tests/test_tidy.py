@@ -102,7 +102,7 @@ LAZILY = {
 SDKS = {"aioboto3", "aiobotocore", "boto3", "botocore", "obstore"}
 SPEAK_TO_AWS = {
     "riacho/http/credentials.py",  # Signs requests to a gateway behind one of AWS's doors.
-    "service/references/secrets_manager.py",
+    "service/process/references/secrets_manager.py",
     "service/serverless/emr.py",
     "storage/crypto/kms.py",
     "storage/stores/dynamodb/table.py",

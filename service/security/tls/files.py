@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from service.references.references import References
+from service.process.references.references import SecretReferences
 from service.security.tls.der import CertificateFacts, certificate_facts
 from storage.errors import InvalidConfig
 
@@ -89,7 +89,7 @@ def context_of(files: TlsFiles) -> ssl.SSLContext:
     context.set_ciphers(CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_RENEGOTIATION
-    password = References().resolve(files.key_password)
+    password = SecretReferences().resolve(files.key_password)
     try:
         # With a password always, or OpenSSL would ask for one at the terminal.
         context.load_cert_chain(files.cert, files.key, lambda: password)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from service.references.properties import parse_properties
+from service.process.references.properties import parse_properties
 from service.settings import Settings
 from storage.errors import InvalidConfig
 
@@ -82,7 +82,7 @@ class Resolved:
         return text
 
 
-class References:
+class SecretReferences:
     """Resolves references within limits."""
 
     def __init__(
@@ -103,7 +103,7 @@ class References:
         self._read_secret = read_secret or _secrets_manager
 
     @classmethod
-    def of(cls, settings: Settings) -> "References":
+    def of(cls, settings: Settings) -> "SecretReferences":
         return cls(files=settings.secret_files, env=settings.secret_env)
 
     def resolve(self, text: str) -> str:
@@ -232,6 +232,6 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 def _secrets_manager(name: str) -> str:
     # Imported here: the SDK is for those who name its secrets.
-    from service.references.secrets_manager import read_secret
+    from service.process.references.secrets_manager import read_secret
 
     return read_secret(name)

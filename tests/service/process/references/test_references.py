@@ -1,4 +1,4 @@
-"""References lead to secrets where they may, and nothing else shows a secret."""
+"""SecretReferences lead to secrets where they may, and nothing else shows a secret."""
 
 import json
 import os
@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.references.properties import parse_properties
-from service.references.references import HIDDEN, References, Resolved, masked, names_secret
+from service.process.references.properties import parse_properties
+from service.process.references.references import (
+    HIDDEN,
+    Resolved,
+    SecretReferences,
+    masked,
+    names_secret,
+)
 from service.settings import Settings
 from storage.errors import InvalidConfig, StoreUnavailable
 from tests.storage.helpers import servers
@@ -20,7 +26,7 @@ SECRET = "s3cr3t-marker"
 ENVIRONMENT = {"DB_PASSWORD": SECRET, "NESTED": "${env:DB_PASSWORD}", "EMPTY": ""}
 
 
-def refused(references: References, text: str) -> str:
+def refused(references: SecretReferences, text: str) -> str:
     """Return why `text` is refused; it never repeats the secret."""
     with pytest.raises(InvalidConfig) as caught:
         references.resolve(text)
@@ -31,7 +37,7 @@ def refused(references: References, text: str) -> str:
 
 
 def test_variables_are_resolved_where_they_are_named() -> None:
-    references = References(environment=ENVIRONMENT)
+    references = SecretReferences(environment=ENVIRONMENT)
 
     assert references.resolve("${env:DB_PASSWORD}") == SECRET
     assert references.resolve("a ${env:DB_PASSWORD} b${env:EMPTY}") == f"a {SECRET} b"
@@ -45,20 +51,20 @@ def test_variables_are_resolved_where_they_are_named() -> None:
 
 
 def test_variables_may_be_limited() -> None:
-    references = References(environment=ENVIRONMENT, env="DB_.*|NO")
+    references = SecretReferences(environment=ENVIRONMENT, env="DB_.*|NO")
 
     assert references.resolve("${env:DB_PASSWORD}") == SECRET
     assert "RIACHO_SECRET_ENV" in refused(references, "${env:NESTED}")
     assert "no such variable" in refused(references, "${env:NO}")
     with pytest.raises(InvalidConfig, match="RIACHO_SECRET_ENV"):
-        References(env="(")
+        SecretReferences(env="(")
 
 
 def test_files_are_read_whole_or_by_entry(tmp_path: Path) -> None:
     whole, properties = tmp_path / "password", tmp_path / "db.properties"
     whole.write_text(f"{SECRET}\r\n")
     properties.write_text(f"# of the database\nuser=ana\npassword = {SECRET}\n")
-    references = References()
+    references = SecretReferences()
 
     assert references.resolve(f"${{file:{whole}}}") == SECRET
     assert references.resolve(f"${{file:{properties}:password}}") == SECRET
@@ -83,7 +89,7 @@ def test_files_are_only_where_the_operator_allows_them(tmp_path: Path) -> None:
         (folder / "password").write_text(SECRET)
     (inside / "link").symlink_to(outside / "password")
     (outside / "link").symlink_to(inside / "password")
-    references = References.of(Settings(secret_files=f"/nowhere, {inside}"))
+    references = SecretReferences.of(Settings(secret_files=f"/nowhere, {inside}"))
 
     assert references.resolve(f"${{file:{inside}/password}}") == SECRET
     assert references.resolve(f"${{file:{outside}/link}}") == SECRET
@@ -141,7 +147,7 @@ def test_what_is_shown_has_references_and_no_secrets() -> None:
 
 @pytest.mark.anyio
 async def test_what_was_resolved_can_be_taken_out_of_texts_again() -> None:
-    references = References(environment={**ENVIRONMENT, "SHORT": "e"})
+    references = SecretReferences(environment={**ENVIRONMENT, "SHORT": "e"})
     found = await references.resolved(
         {"url": "postgresql://ana:${env:DB_PASSWORD}@host", "user": "${env:SHORT}", "n": "1"}
     )
@@ -175,7 +181,7 @@ def secrets() -> Iterator[dict[str, str]]:
 
 @pytest.mark.aws
 def test_secrets_of_aws_are_read_by_name_and_by_arn(secrets: dict[str, str]) -> None:
-    references = References()
+    references = SecretReferences()
 
     for name in ("plain", secrets["plain"]):
         assert references.resolve(f"${{aws-secret:{name}}}") == SECRET
@@ -196,5 +202,5 @@ def test_an_aws_that_does_not_answer_is_worth_another_try(monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(StoreUnavailable, match="aws-secret:x") as caught:
-        References().resolve("${aws-secret:x}")
+        SecretReferences().resolve("${aws-secret:x}")
     assert SECRET not in str(caught.value)
