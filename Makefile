@@ -15,7 +15,7 @@ install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 help:
 	@echo "make serve   run Riacho at http://127.0.0.1:8080 (ARGS='--port 9000 ...')"
 	@echo "make aws     the same on a local S3 and DynamoDB (ON=localstack, ON=minio: in docker)"
-	@echo "make test    the whole suite          make lint    format, style, types"
+	@echo "make test    the whole suite          make lint    format, style, types, dangerous calls"
 	@echo "make quick   tests that need neither servers nor Spark, for the inner loop"
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200, MINUTES=60)"
@@ -77,6 +77,8 @@ lint: $(VENV)/.all
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --recursive --severity-level medium \
+		--configfile pyproject.toml riacho service storage lambdas infra
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -100,7 +100,11 @@ class Containers(Construct):
             stop_timeout=Duration.seconds(60),
         )
         container.add_mount_points(
-            ecs.MountPoint(container_path="/tmp", source_volume="scratch", read_only=False)
+            ecs.MountPoint(
+                container_path="/tmp",  # noqa: S108 - Of the container, its own.
+                source_volume="scratch",
+                read_only=False,
+            )
         )
         role = task.task_role
         stores.grant(role, (*READ_AND_WRITE, *REMOVE))  # type: ignore[arg-type]

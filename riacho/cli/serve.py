@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KEY_PASSWORD: Final = "RIACHO_TLS_KEY_PASSWORD"
+KEY_PASSWORD: Final = "RIACHO_TLS_KEY_PASSWORD"  # noqa: S105 - The name of a variable.
 """No option: other users of the machine can see the arguments of a process."""
 
 

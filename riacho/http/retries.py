@@ -59,7 +59,8 @@ class FailureCount:
     async def wait(self, error: RiachoError) -> None:
         """Wait before the next retry."""
         attempt = max(self._failures_in_a_row, 1)
-        await asyncio.sleep(self._backoff.wait_s(attempt, chance.random(), retry_after_s_of(error)))
+        wait_s = self._backoff.wait_s(attempt, _chance(), retry_after_s_of(error))
+        await asyncio.sleep(wait_s)
 
     def over(self) -> None:
         self._since_s, self._failures_in_a_row = None, 0
@@ -77,7 +78,11 @@ async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, timeout_s
         try:
             return await ask()
         except RiachoError as error:
-            wait_s = backoff.wait_s(attempt, chance.random(), retry_after_s_of(error))
+            wait_s = backoff.wait_s(attempt, _chance(), retry_after_s_of(error))
             if not error.retryable or time.monotonic() + wait_s > give_up_s:
                 raise
         await asyncio.sleep(wait_s)
+
+
+def _chance() -> float:
+    return chance.random()  # noqa: S311 - It only spreads retries.

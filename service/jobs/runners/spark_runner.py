@@ -13,13 +13,14 @@ import base64
 import pickle
 import re
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import pyarrow as pa
 from pyspark import InheritableThread
 from pyspark.accumulators import AccumulatorParam
@@ -56,6 +57,9 @@ _CANCEL_AGAIN_S: Final = 0.5
 _ERROR: Final = re.compile(r"riacho-error<([A-Za-z0-9+/=]*)>")
 _PAYLOADS: Final = "index long, payload binary"
 _RESULT: Final = pa.schema([pa.field(GROUP, pa.int64(), nullable=False), ("result", pa.binary())])
+
+_UNREADABLE: Final = (msgspec.MsgspecError, KeyError, TypeError, ValueError)
+_Plain: TypeAlias = str | int | float | bool | None
 
 Row: TypeAlias = tuple[int, bytes]
 Rows: TypeAlias = "SimpleQueue[Iterable[Row] | Exception]"
@@ -180,10 +184,8 @@ def _raised(error: Exception) -> RiachoError:
     text = str(error)
     ours = _ERROR.search(text)
     if ours is not None:
-        # Pickled by our own worker, which has full access to the stores anyway.
-        found = pickle.loads(base64.b64decode(ours[1]))
-        assert isinstance(found, RiachoError), found
-        return found
+        with suppress(*_UNREADABLE):
+            return _unpacked(ours[1])
     return TaskFailed(f"Spark gave up: {_gist(text)}")
 
 
@@ -248,11 +250,35 @@ def _errors_travel() -> Iterator[None]:
 
 
 def _packed(error: RiachoError) -> str:
+    """Return an error as text, without spaces: its class and its arguments.
+
+    Not pickled: text of a record may get into the text of an error, and whoever makes a process
+    unpickle something chooses what it does.
+    """
     try:
-        pickle.loads(packed := pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - Not every error can be made again from its arguments.
-        packed = pickle.dumps(failed(error))
-    return base64.b64encode(packed).decode()
+        packed = _text_of(error)
+        _unpacked(packed)
+    except _UNREADABLE:
+        # Not every error can be made again from its arguments.
+        packed = _text_of(failed(error))
+    return packed
+
+
+def _text_of(error: RiachoError) -> str:
+    name = type(error).__name__
+    return base64.b64encode(msgspec.json.encode((name, error.args))).decode()
+
+
+def _unpacked(packed: str) -> RiachoError:
+    name, arguments = msgspec.json.decode(base64.b64decode(packed), type=tuple[str, list[_Plain]])
+    kinds = {kind.__name__: kind for kind in _kinds(RiachoError)}
+    return kinds[name](*arguments)
+
+
+def _kinds(family: type[RiachoError]) -> Iterator[type[RiachoError]]:
+    yield family
+    for kind in family.__subclasses__():
+        yield from _kinds(kind)
 
 
 def _tasks(shipped: Shipped, function: Task, reported: Any, rows: Iterable[Row]) -> Iterator[Row]:

@@ -293,7 +293,7 @@ class _Writer(Thread):
                 if primary_code(error) != sqlite3.SQLITE_BUSY:
                     raise
             self._check_lock(began_s)
-            time.sleep(delay_s * random.uniform(0.5, 1.5))
+            time.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - Only spreads retries.
             delay_s = min(2 * delay_s, _BUSY_DELAY_MAX_S)
 
     def _check_lock(self, began_s: float) -> None:
