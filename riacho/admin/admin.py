@@ -145,9 +145,14 @@ class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
         reply = await self._gateway.request("PATCH", topic_path(topic), json=change)
         return parsed(reply, Topic)
 
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic and every record in it."""
-        await self._gateway.request("DELETE", topic_path(topic))
+    async def delete_topic(self, topic: str, *, shred: bool = False) -> None:
+        """Delete a topic and every record in it.
+
+        `shred` also destroys the keys of an encrypted topic, so that nobody can read what is still
+        stored; a topic that is not encrypted is refused.
+        """
+        params = {"shred": "true"} if shred else None
+        await self._gateway.request("DELETE", topic_path(topic), params=params)
 
     async def delete_records(
         self, topic: str, before: Mapping[int, int | Literal["latest"]]
@@ -253,9 +258,9 @@ class Admin(GroupAdmin, TransactionAdmin):
             self._admin.alter_topic(topic, partitions, config, replication_factor, replicas)
         )
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic and every record in it."""
-        self._run(self._admin.delete_topic(topic))
+    def delete_topic(self, topic: str, *, shred: bool = False) -> None:
+        """Delete a topic and every record in it; `shred`: and the keys of an encrypted one."""
+        self._run(self._admin.delete_topic(topic, shred=shred))
 
     def delete_records(
         self, topic: str, before: Mapping[int, int | Literal["latest"]]

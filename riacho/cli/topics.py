@@ -184,19 +184,24 @@ def alter(
 @commands.command()
 def delete(
     names: Annotated[list[str], typer.Argument(help="Names of the topics.")],
+    shred: Annotated[
+        bool,
+        typer.Option("--shred", help="Destroy the keys of encrypted topics, too."),
+    ] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Delete topics and every record in them. There is no way back.
 
     \b
     riacho topic delete orders
+    riacho topic delete patients --shred
     """
     from riacho.admin.admin import Admin
 
     with Admin(url) as admin:
         for name in names:
-            admin.delete_topic(name)
-            note(f"topic {name} was deleted")
+            admin.delete_topic(name, shred=shred)
+            note(f"topic {name} was deleted{', and its keys' if shred else ''}")
 
 
 @commands.command("delete-records")

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
+from riacho.records import TopicPartition
 from riacho.spark.read.ranges import StoredRange
 from storage.errors import Corrupt, InvalidConfig
 from storage.formats.records import RECORD_SCHEMA
@@ -97,6 +98,7 @@ class SourceColumns:
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int, timestamp_type: int) -> None:
         self._schema = schema
+        self.place = TopicPartition(topic, partition)
         self._same: dict[str, str | int] = {
             "topic": topic,
             "partition": partition,

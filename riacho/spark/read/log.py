@@ -5,11 +5,13 @@ They run concurrently, since a topic may have thousands of partitions.
 """
 
 import asyncio
+import base64
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from riacho.admin.admin import PartitionInfo, Topic
@@ -24,6 +26,7 @@ from riacho.records import TopicPartition
 from riacho.spark.read.options import TopicSelection
 from riacho.spark.read.planning import Extent, Span
 from riacho.spark.read.ranges import Bounds, Located, StoredRange, wanted
+from storage.crypto.envelope import DataKey
 from storage.errors import Corrupt, NotSupported, OffsetOutOfRange, UnknownTopicOrPartition
 
 K = TypeVar("K")
@@ -51,6 +54,11 @@ class FetchedBatches:
 
     batches: Sequence[tuple["int | pa.Array", pa.RecordBatch]]
     next_offset: int
+
+
+class _UnwrappedKey(msgspec.Struct, frozen=True):
+    topic_id: str
+    key_base64: str
 
 
 class Log(Synchronous):
@@ -110,6 +118,10 @@ class Log(Synchronous):
         """Return records from `start` on, through the gateway."""
         return self._run(self._fetch(partition, start, end))
 
+    def data_key(self, topic: str, number: int) -> DataKey:
+        """Return a data key of an encrypted topic, unwrapped."""
+        return self._run(self._data_key(topic, number))
+
     def read(self, path: str, start: int, end: int) -> bytes:
         """Return bytes that a gateway stores, by a path that it named."""
         return self._run(self._read(path, start, end))
@@ -118,6 +130,12 @@ class Log(Synchronous):
         # Not patiently: the caller locates them again, or fetches the records.
         headers = {"range": f"bytes={start}-{end - 1}"}
         return (await self._gateway.request("GET", path, headers=headers)).body
+
+    async def _data_key(self, topic: str, number: int) -> DataKey:
+        path = topic_path(topic, "data-keys", number)
+        reply = await patiently(lambda: self._gateway.request("POST", path), _BACKOFF, PATIENCE_S)
+        found = parsed(reply, _UnwrappedKey)
+        return DataKey(bytes.fromhex(found.topic_id), number, base64.b64decode(found.key_base64))
 
     async def _aclose(self) -> None:
         await self._gateway.close()

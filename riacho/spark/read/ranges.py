@@ -38,10 +38,12 @@ class StoredRange(msgspec.Struct, frozen=True, kw_only=True):
     joint_url: str = ""
     """For this range and those directly behind it up to `joint_end`, if there are any."""
     joint_end: int = 0
+    data_key: int = 0
+    """The number of the topic's data key that opens it; 0: it is not sealed."""
 
     @property
     def is_parquet(self) -> bool:
-        return self.format == "parquet"
+        return self.format.startswith("parquet")
 
     @property
     def size_bytes(self) -> int:

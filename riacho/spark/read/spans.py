@@ -24,6 +24,7 @@ from riacho.spark.read.direct import Direct, Unread, is_local
 from riacho.spark.read.options import TopicSelection
 from riacho.spark.read.planning import Span, lost
 from riacho.spark.read.ranges import Bounds, StoredRange, groups, url_of, wanted
+from riacho.spark.read.sealed import DataKeys
 from storage.errors import Corrupt, NotSupported, OffsetOutOfRange
 from storage.formats.slices import SCHEMA_MESSAGE
 
@@ -66,6 +67,7 @@ class SpanReader:
         self._log: Log | None = None
         self._opening = Lock()
         self._footers: dict[str, Footer] = {}
+        self._keys = DataKeys(lambda topic, number: self._gateway().data_key(topic, number))
         self._failures = 0
         self.relocations = 0
         self.fetches = 0
@@ -184,6 +186,8 @@ class SpanReader:
                 # Offsets are dense, so the index is enough to answer.
                 known = [RecordPiece(each.base_offset, each.count, None) for each in run]
                 return lambda: [*zip(known, sizes, strict=True)]
+            if any(each.data_key for each in run):
+                return lambda: [*zip(self._unsealed(run, columns), sizes, strict=True)]
             data = self._direct.read(url_of(run), run[0].start, run[-1].end, SCHEMA_MESSAGE)
             return lambda: [*zip(columns.decode_slices(run, data), sizes, strict=True)]
 
@@ -206,13 +210,22 @@ class SpanReader:
         )
 
         footer = self._footer(each)
+        unseal = self._keys.unseal(columns.place, each.data_key) if each.data_key else None
         names = ["offset", *columns.stored]
         if len(names) == len(SCHEMA):
             data: Any = self._direct.read(each.url, each.start, each.end)
-            return lambda: _piece(decode_row_group(footer, each.row_group, data), each)
+            decode = partial(decode_row_group, footer, each.row_group, data, unseal=unseal)
+            return lambda: _piece(decode(), each)
         ranges = column_ranges(footer, each.row_group, names)
         parts: list[Any] = [self._direct.read(each.url, *span) for span in ranges]
-        return lambda: _piece(decode_columns(footer, each.row_group, ranges, parts, names), each)
+        decode = partial(decode_columns, footer, each.row_group, ranges, parts, names, unseal)
+        return lambda: _piece(decode(), each)
+
+    def _unsealed(self, run: list[StoredRange], columns: SourceColumns) -> list[RecordPiece]:
+        """Return the records of slices that are sealed and adjacent."""
+        data = self._direct.read(url_of(run), run[0].start, run[-1].end)
+        ranges, opened = self._keys.opened(columns.place, run, data)
+        return columns.decode_slices(ranges, opened)
 
     def _footer(self, each: StoredRange) -> "Footer":
         from storage.formats.compacted import parse_footer
