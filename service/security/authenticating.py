@@ -29,6 +29,9 @@ IDENTITY: Final = "riacho.identity"
 """In a scope: the principal that the front door of a function has authenticated. Only the host of
 functions sets it."""
 
+IDENTITY_DETAIL: Final = "riacho.identity_detail"
+"""In a scope: what else the front door knows, for the audit: the session of a role."""
+
 
 class Verified(Protocol):
     """What a token of an identity provider says."""
@@ -63,7 +66,8 @@ class Authenticator:
         """Return who calls, or raise `Unauthenticated`."""
         verdict: str | None = scope.get(IDENTITY)
         if verdict is not None:
-            return self._other(verdict, "iam", "iam")
+            session = scope.get(IDENTITY_DETAIL)
+            return self._other(verdict, f"iam/{session}" if session else "iam", "iam")
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) > 1:
             raise Unauthenticated(f"{len(given)} Authorization headers; send one")

@@ -26,10 +26,7 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.security.authenticating import IDENTITY
-
-IDENTITY_DETAIL: Final = "riacho.identity_detail"
-"""In a scope: what else it knows, for the audit: the session of a role."""
+from service.security.authenticating import IDENTITY, IDENTITY_DETAIL
 
 ADAPTER_HEADER: Final = b"x-amzn-request-context"
 CONTEXT_BYTES_MAX: Final = 64 * 1024

@@ -212,6 +212,7 @@ def test_a_role_that_is_a_super_user_may_do_everything(
         found = client.get("/v1/whoami").json()
         assert found["principal"] == "User:arn:aws:iam::123456789012:role/writer"
         assert (found["super"], found["door"]) == (True, "iam")
+        assert found["credential"] == "iam/i-0a1b2c"
         name = kind.__name__.replace("_", "-")
         assert client.post("/v1/topics", json={"name": name}).status_code == 201
 

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from tests.service.security.oidc.provider import provider
 
 ENVIRONMENT = {
     "AWS_REGION": "us-east-1",
@@ -82,3 +85,45 @@ def test_the_other_functions_are_small_too(function: str) -> None:
     env = {**CLOUD, **{f"RIACHO_EMR_{name}": value for name, value in emr.items()}}
     modules = imported(f"import lambdas.{function}", env)
     assert not modules & {"pandas", "pyspark", "fastapi", "uvicorn", "rich", "typer"}
+
+
+TOKEN = """
+import os
+from lambdas.gateway import handler
+
+answer = handler(
+    {
+        "version": "2.0",
+        "rawPath": "/v1/whoami",
+        "rawQueryString": "",
+        "headers": {"authorization": "Bearer " + os.environ["TOKEN"]},
+        "requestContext": {
+            "http": {"method": "GET", "path": "/v1/whoami", "sourceIp": "192.0.2.1"},
+            "stage": "$default",
+        },
+    },
+    None,
+)
+assert answer["statusCode"] == 200, answer
+assert '"User:ana"' in answer["body"], answer
+"""
+
+
+def test_a_token_of_a_provider_loads_what_verifies_it() -> None:
+    now_s = int(time.time())
+    with provider() as idp:
+        env = {
+            **MEMORY,
+            "RIACHO_SECURITY": "on",
+            "RIACHO_JWT_ISSUER": idp.url,
+            "RIACHO_JWT_AUDIENCE": "riacho",
+            "TOKEN": idp.token(iat=now_s, exp=now_s + 600),
+        }
+        modules = imported(TOKEN, env)
+    assert {"httpx", "joserfc", "cryptography"} <= modules
+    assert not modules & {*SELDOM, "pandas", "scramp", "boto3"}
+
+
+def test_a_gateway_without_a_provider_loads_no_cryptography() -> None:
+    modules = imported(CALLS, {**MEMORY, "RIACHO_JWT_ISSUER": ""})
+    assert not modules & {"joserfc", "cryptography", "scramp", "httpx"}

@@ -1,5 +1,6 @@
 """`riacho serve` as the Lambda Web Adapter starts it: streams, and stands still between answers."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,8 +18,9 @@ from tests.integration.processes import SSE, TIMEOUT_S, Api
 SCRIPT = Path(__file__).parents[2] / "lambdas" / "web"
 
 
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[tuple[Api, subprocess.Popen[bytes]]]:
+@contextlib.contextmanager
+def adapted(tmp_path: Path, **changed: str) -> Iterator[tuple[Api, subprocess.Popen[bytes]]]:
+    """Start the script as the adapter does, and wait until it is ready."""
     port = free_port()
     inherited = {name: v for name, v in os.environ.items() if not name.startswith("RIACHO_")}
     env = {
@@ -29,6 +31,7 @@ def web(tmp_path: Path) -> Iterator[tuple[Api, subprocess.Popen[bytes]]]:
         "RIACHO_ANSWER_S_MAX": "6",
         "RIACHO_DATA": str(tmp_path / "data"),
         "RIACHO_LOG_LEVEL": "warning",
+        **changed,
     }
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([SCRIPT], env=env, stdout=log, stderr=log)
@@ -50,6 +53,12 @@ def web(tmp_path: Path) -> Iterator[tuple[Api, subprocess.Popen[bytes]]]:
         process.wait()
 
 
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tuple[Api, subprocess.Popen[bytes]]]:
+    with adapted(tmp_path) as made:
+        yield made
+
+
 def test_answers_are_streamed_and_end_in_time(
     web: tuple[Api, subprocess.Popen[bytes]],
 ) -> None:
@@ -68,3 +77,30 @@ def test_answers_are_streamed_and_end_in_time(
         ids = [line for line in lines if line.startswith("id: ")]
     # The tail has ended by itself, at a record.
     assert ids == [f"id: {number}" for number in range(5)]
+
+
+def test_a_function_is_closed_and_believes_the_adapter_if_it_was_told_to(tmp_path: Path) -> None:
+    arn = "arn:aws:iam::123456789012:user/ana"
+    header = {"x-amzn-request-context": f'{{"authorizer": {{"iam": {{"userArn": "{arn}"}}}}}}'}
+    function = {"AWS_LAMBDA_FUNCTION_NAME": "riacho"}
+    with adapted(tmp_path, **function) as (api, _):
+        assert api.http.get("/v1/whoami", headers=header).status_code == 401
+    with adapted(tmp_path, **function, RIACHO_ADAPTER_IDENTITY="true") as (api, _):
+        assert api.http.get("/v1/whoami").status_code == 401
+        found = api.http.get("/v1/whoami", headers=header).json()
+        assert found["principal"] == f"User:{arn}"
+        twice = [*header.items(), *header.items()]
+        assert api.http.get("/v1/whoami", headers=twice).status_code == 401
+
+
+def test_an_open_function_does_not_start_unless_somebody_insists(tmp_path: Path) -> None:
+    env = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "AWS_LAMBDA_FUNCTION_NAME": "riacho",
+        "RIACHO_DATA": str(tmp_path / "data"),
+        "RIACHO_SECURITY": "off",
+    }
+    done = subprocess.run([SCRIPT], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "RIACHO_INSECURE=1" in done.stderr
