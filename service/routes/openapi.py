@@ -14,11 +14,16 @@ from service.http import problems
 from service.http.problems import UNKNOWN, Problem, status_of
 from service.routes.route import Answer, Errors, RequestBody, Route
 from service.routes.table import PATH_PARAMETERS, ROUTES
+from service.security.caller import UNAUTHORIZED
+from service.security.needs import Needs
+from storage.errors import QuotaExceeded, Unauthenticated
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 
 _ABOUT: Final = {
     400: "The request is wrong; the detail says where and why",
+    401: "With security on: no credential, or one that is not known, has expired or was revoked",
+    403: "With security on: the caller may not do this; the same whether the thing exists or not",
     404: "There is no such topic, partition, group, member, producer or transaction",
     406: "None of the accepted media types can be given",
     409: "Someone else was first, or it does not follow what was before",
@@ -26,6 +31,7 @@ _ABOUT: Final = {
     415: "This content type or encoding is not read here",
     416: "The offset is outside the log",
     422: "The Idempotency-Key was used for another request",
+    429: "A quota, or a limit of failed logins, is exceeded; wait as Retry-After says",
     500: "A fault of the gateway, or damaged data",
     501: "Not available here",
     503: "Nothing was written; send the same request after Retry-After",
@@ -41,12 +47,41 @@ _RETRY_AFTER: Final = {
 }
 
 
+_CHALLENGE: Final = {
+    "WWW-Authenticate": {
+        "description": "the schemes of credentials that are taken",
+        "required": True,
+        "schema": {"type": "string"},
+    }
+}
+
+_HEADERS: Final = {401: _CHALLENGE, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
+
+_SCHEMES: Final = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "an API key (rk_…) or a token of an identity provider",
+    },
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "the id of an API key, and its secret",
+    },
+    "mutualTLS": {"type": "mutualTLS", "description": "a certificate of the client"},
+}
+"""How a caller shows who it is, where security is on; each of them is enough."""
+
+_CREDENTIALS: Final[list[dict[str, list[str]]]] = [{name: []} for name in _SCHEMES]
+
+
 def described(document: dict[str, Any]) -> dict[str, Any]:
     """Return FastAPI's document with everything that the table says."""
     schemas = document["components"]["schemas"]
     # Of errors that FastAPI assumes; the table knows all there are.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name)
+    document["components"]["securitySchemes"] = _SCHEMES
     describer = _Describer(schemas)
     for route in ROUTES:
         describer.complete(document["paths"][route.path][route.method.lower()], route)
@@ -71,7 +106,10 @@ class _Describer:
         operation["responses"] = {
             str(status): self._answer(answer, found.get(str(status), {}))
             for status, answer in route.answers.items()
-        } | self._errors(route.errors)
+        } | self._errors((*route.errors, *_of_security(route.needs)))
+        operation["security"] = [] if route.needs.is_open else _CREDENTIALS
+        if needed := route.needs.described():
+            operation["x-riacho-needs"] = needed
 
     def _schema(self, kind: Any) -> dict[str, Any]:
         [schema], schemas = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
@@ -109,7 +147,8 @@ class _Describer:
         """Return the descriptions of errors by status: which codes come with it."""
         codes: dict[int, list[str]] = defaultdict(list)
         for kind in errors:
-            codes[int(status_of(kind))].append(kind.code)
+            if kind.code not in (found := codes[int(status_of(kind))]):
+                found.append(kind.code)
         if errors:
             codes[int(HTTPStatus.INTERNAL_SERVER_ERROR)].append(UNKNOWN)
         return {str(status): self._error(status, sorted(codes[status])) for status in sorted(codes)}
@@ -121,6 +160,14 @@ class _Describer:
             "description": _ABOUT[status],
             "content": {problems.MEDIA_TYPE: {"schema": schema}},
         }
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            described["headers"] = _RETRY_AFTER
+        if headers := _HEADERS.get(status):
+            described["headers"] = headers
         return described
+
+
+def _of_security(needs: Needs) -> Errors:
+    """Return the errors of callers that are not known, may not do this, or do too much of it."""
+    if needs.is_open:
+        return ()
+    kinds = {UNAUTHORIZED[need.kind] for need in (*needs.checked, *needs.within)}
+    return Unauthenticated, QuotaExceeded, *sorted(kinds, key=lambda kind: kind.code)

@@ -31,7 +31,7 @@ UNLIMITED: Final = Unlimited()
 CALLER: Final = "riacho.caller"
 """In a scope: its `Caller`. Without security there is none."""
 
-_UNAUTHORIZED: Final[dict[ResourceType, type[Unauthorized]]] = {
+UNAUTHORIZED: Final[dict[ResourceType, type[Unauthorized]]] = {
     ResourceType.TOPIC: TopicUnauthorized,
     ResourceType.GROUP: GroupUnauthorized,
     ResourceType.CLUSTER: ClusterUnauthorized,
@@ -185,7 +185,7 @@ class Caller:
         self._refused(self, operation, kind, name, decision)
         what = kind.replace("_", " ").lower()
         which = "" if kind is ResourceType.CLUSTER else f" {called or repr(self.outer_name(name))}"
-        return _UNAUTHORIZED[kind](
+        return UNAUTHORIZED[kind](
             f"{self.principal} may not {operation} {what}{which}; ask an administrator for an ACL"
             " (riacho acls create), or use a credential that has it"
         )
