@@ -85,6 +85,15 @@ LAZILY = {
         "service.settings",
         "storage.maintenance.fsck",
     },
+    # The first key is made by whoever owns the stores.
+    "riacho/cli/security/keys.py": {"service.settings", "service.world.durations"},
+    "riacho/cli/security/store.py": {
+        "service.routes.bodies.security",
+        "service.security.api_keys.credentials",
+        "service.settings",
+        "service.stores",
+        "service.world.clock",
+    },
     # Jobs work on the stores, beside gateways.
     "riacho/cli/maintenance/jobs.py": {
         "service.jobs",

@@ -1,4 +1,4 @@
-"""Administration: topics, partitions, groups, transactions and the cluster.
+"""Administration: topics, partitions, groups, transactions, security and the cluster.
 
 Nothing here is retried: an administrator wants to see a failure at once. The flags of the error
 say whether a retry is safe.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from riacho.admin.groups import AsyncGroupAdmin, GroupAdmin
+from riacho.admin.security import AsyncSecurityAdmin, SecurityAdmin
 from riacho.admin.transactions import AsyncTransactionAdmin, TransactionAdmin
 from riacho.consumer.assignment import Start
 from riacho.http.gateway import Gateway, gateway_url, topic_path
@@ -60,8 +61,8 @@ class OffsetAndTimestamp:
     """Of the record at the offset; -1 if there is none."""
 
 
-class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
-    """Manages topics, groups and transactions; for programs with an event loop.
+class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin, AsyncSecurityAdmin):
+    """Manages topics, groups, transactions, keys and ACLs; for programs with an event loop.
 
         async with AsyncAdmin("http://127.0.0.1:8080") as admin:
             await admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})
@@ -190,8 +191,8 @@ class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
         await self.close()
 
 
-class Admin(GroupAdmin, TransactionAdmin):
-    """Manages topics, groups and transactions; without an event loop.
+class Admin(GroupAdmin, TransactionAdmin, SecurityAdmin):
+    """Manages topics, groups, transactions, keys and ACLs; without an event loop.
 
         with Admin("http://127.0.0.1:8080") as admin:
             admin.create_topic("orders", partitions=3, config={"retention.ms": 3600000})

@@ -17,6 +17,8 @@ from riacho.cli import clusters, groups, serve, topics, transactions
 from riacho.cli.maintenance import compact, doctor, fsck, maintain, retention, sweep
 from riacho.cli.output import Output, OutputOption, Url, errors_reported, print_json
 from riacho.cli.records import consume, produce
+from riacho.cli.security import acls, keys, quotas
+from riacho.cli.security.whoami import whoami
 from riacho.cli.sql import sql
 from riacho.http.gateway import DEFAULT_URL
 
@@ -50,6 +52,10 @@ AWS's doors RIACHO_AUTH=aws signs requests.
 cli.add_typer(topics.commands, name="topic")
 cli.add_typer(groups.commands, name="group")
 cli.add_typer(transactions.commands, name="transaction")
+cli.add_typer(keys.commands, name="keys")
+cli.add_typer(acls.commands, name="acls")
+cli.add_typer(quotas.commands, name="quotas")
+cli.command("whoami")(whoami)
 cli.command("serve")(serve.serve)
 cli.command("produce")(produce.produce)
 cli.command("consume")(consume.consume)

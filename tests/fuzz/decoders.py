@@ -7,6 +7,7 @@ ALL = [*stored.ALL, *received.ALL, *tasks.ALL, *replies.ALL, *security.ALL]
 OURS = "takes what this process has made, not bytes of others"
 
 NOT_TRIED = {
+    "riacho.cli.security.store.create_key": "options of whoever owns the stores",
     "riacho.spark.read.direct._read_data": "a URL of our own gateway; what is read has a checksum",
     "riacho.spark.write.options._parse": "the common part of parse_batch and parse_stream",
     "riacho.spark.read.spans._decoded": OURS,

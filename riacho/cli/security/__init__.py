@@ -1,0 +1,1 @@
+"""Commands about API keys, ACLs and quotas, and who the caller is."""
