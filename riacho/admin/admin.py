@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from riacho.admin.groups import AsyncGroupAdmin, GroupAdmin
 from riacho.admin.security import AsyncSecurityAdmin, SecurityAdmin
+from riacho.admin.throttled import ThrottledGateway
 from riacho.admin.transactions import AsyncTransactionAdmin, TransactionAdmin
 from riacho.consumer.assignment import Start
-from riacho.http.gateway import Gateway, gateway_url, topic_path
+from riacho.http.gateway import gateway_url, topic_path
 from riacho.http.identity import Basic, ClientCert, Credentials
 from riacho.http.replies import parsed
 
@@ -83,7 +84,7 @@ class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin, AsyncSecurityAdmin):
         client_cert: ClientCert | None = None,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
-        self._gateway = Gateway(
+        self._gateway = ThrottledGateway(
             gateway_url(url),
             timeout_s=request_timeout_ms / 1000,
             transport=transport,

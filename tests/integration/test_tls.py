@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import stat
@@ -153,6 +154,7 @@ def test_a_client_certificate_says_who_calls(tmp_path: Path) -> None:
         with httpx.Client(verify=trusting(AUTHORITY, client=ana)) as connected:
             connected.get(f"{gateway.url}/v1/whoami").raise_for_status()
             replaced(tmp_path / "clients.pem", OTHER.cert_pem.bytes())
+            gateway.process.send_signal(signal.SIGHUP)
             wait_for(lambda: "TLS: new certificate" in gateway.log.read_text())
             assert asked(gateway, stranger).json()["principal"] == "User:ana"
             with pytest.raises(httpx.TransportError):

@@ -60,9 +60,19 @@ _REFUSED = {
 }
 
 
-def test_an_admin_is_told_how_long() -> None:
-    with answering(lambda *_: throttled(1500)) as server, Admin(server.url) as admin:
+def test_an_admin_waits_for_its_quota() -> None:
+    def answer(_: str, number: int) -> Answer:
+        return throttled(WAIT_MS) if number == 1 else Answer(200, {"topics": []})
+
+    with answering(answer) as server, Admin(server.url) as admin:
+        assert admin.list_topics() == []
+        first, second = server.times_s("/topics")
+        assert second - first >= WAIT_MS / 1000
+
+
+def test_an_admin_is_told_how_long_if_that_is_too_long() -> None:
+    with answering(lambda *_: throttled(45_500)) as server, Admin(server.url) as admin:
         with pytest.raises(Overloaded) as caught:
             admin.list_topics()
-        assert caught.value.retry_after_s == 1.5  # type: ignore[attr-defined]
+        assert caught.value.retry_after_s == 45.5  # type: ignore[attr-defined]
         assert len(server.asked) == 1
