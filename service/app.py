@@ -40,6 +40,7 @@ from service.routes.segments import SegmentRoutes
 from service.routes.table import PAGES, PAGES_NEED, ROUTES
 from service.routes.transactions import TransactionRoutes
 from service.security.assembly import Security, secured
+from service.security.quotas.upkeep import QuotaUpkeep
 from service.settings import Settings
 from service.stores import DEFAULT_ZONE, open_table, open_zones, with_small_batches
 from service.transactions.atomic import Atomic
@@ -105,6 +106,7 @@ class App:
         self._transaction_upkeep = TransactionUpkeep(
             gateway.metadata, transaction_items, gateway.settings, gateway.world
         )
+        self._quota_upkeep = QuotaUpkeep(gateway.metadata, gateway.settings, gateway.world)
         view = None if security is None else security.view
         self._handlers = Handlers(
             gateway=gateway,
@@ -177,6 +179,7 @@ class App:
         watching = asyncio.create_task(self._store_watch().run())
         upkeep = asyncio.create_task(self._upkeep.run())
         transaction_upkeep = asyncio.create_task(self._transaction_upkeep.run())
+        quota_upkeep = asyncio.create_task(self._quota_upkeep.run())
         controller = self._controller()
         controlling = asyncio.create_task(controller.run())
         log.info("%s", describe(self.gateway.settings))
@@ -191,6 +194,7 @@ class App:
         await stop(watching)
         await stop(upkeep)
         await stop(transaction_upkeep)
+        await stop(quota_upkeep)
         await stop(beats)
         await stop(controlling)
         await controller.leave()

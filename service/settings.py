@@ -187,11 +187,13 @@ class Settings(BaseSettings):
 
     logins_failed_max: PositiveInt = 10
     """Failed logins a minute with one key from one address. Then it is refused for the rest of the
-    minute, even with the right secret; other keys and other addresses are not."""
+    minute, even with the right secret unless that has succeeded from there within the last hour;
+    other keys and other addresses are not."""
 
     logins_failed_per_peer_max: PositiveInt = 100
-    """Failed logins a minute from one address, with whatever keys. Then logins from there that
-    succeeded recently go on, and others are refused for the rest of the minute."""
+    """Failed logins a minute from one address, with whatever keys. Then credentials that have
+    succeeded from there within the last hour go on, and others are refused for the rest of the
+    minute. Behind a load balancer that hides addresses, all clients have the same one."""
 
     tails_per_principal_max: PositiveInt = 1_000
     """Open tails of one principal at this gateway; more are refused."""

@@ -37,6 +37,7 @@ IDEMPOTENCY_KEYS: Final = "idempotency/"
 ZONES: Final = "zone/"
 API_KEYS: Final = "key/"
 QUOTAS: Final = "quota/"
+QUOTA_USES: Final = "quota-use/"
 USERS: Final = "user/"
 """The first parts of the keys of items that are listed together."""
 
@@ -227,7 +228,7 @@ def quota(digest: str) -> str:
 
 
 def quota_use(digest: str) -> str:
-    return f"quota-use/{digest}"
+    return f"{QUOTA_USES}{digest}"
 
 
 def data_keys_of(topic_id: bytes) -> str:

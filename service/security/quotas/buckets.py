@@ -55,6 +55,11 @@ _MAGIC: Final = b"RQU1"
 _DECODER: Final = msgspec.msgpack.Decoder(Bucket)
 
 
+def decode_bucket(value: bytes) -> Bucket:
+    """Return a bucket as it was stored, or raise `Corrupt`."""
+    return frames.unpack(_MAGIC, value, _DECODER, "the use of a quota")
+
+
 class Limited(Protocol):
     """Whom a limit is for: a caller of any door."""
 
@@ -257,7 +262,7 @@ class Quotas(Unlimited):
             item = await self._metadata.get(key)
             stored = None
             if item is not None:
-                stored = frames.unpack(_MAGIC, item.value, _DECODER, "the use of a quota")
+                stored = decode_bucket(item.value)
             found = take(filled(stored, limit, self._world.now_ms()), limit, needed, wanted)
             if isinstance(found, TooLittle):
                 return found

@@ -16,7 +16,10 @@ import pytest
 
 from service.security.quotas.buckets import ACCOUNTS_MAX, Quotas
 from service.security.quotas.limits import QuotaEntity, QuotaLimits, QuotaTable
+from service.security.quotas.upkeep import UNUSED_MS, QuotaUpkeep
+from service.settings import Settings
 from service.world.clock import World
+from storage import keys
 from storage.errors import QuotaExceeded
 from storage.stores.metadata import MetadataStore, Op
 from tests.storage.helpers.faults import Fault, FaultyMetadata
@@ -242,3 +245,21 @@ async def test_the_number_of_accounts_is_bounded() -> None:
         await one.quotas[0].admit_produce(Someone(client_id=str(number)), 1)
 
     assert len(one.quotas[0]._accounts) == ACCOUNTS_MAX
+
+
+async def test_a_bucket_that_nobody_uses_is_deleted_after_a_day() -> None:
+    one = Gateways(producer_byte_rate=1000)
+    quotas = one.quotas[0]
+    upkeep = QuotaUpkeep(one.metadata, Settings(), quotas._world)
+    await quotas.admit_produce(ANA, 2000)
+    one.clock.now_s += UNUSED_MS / 1000
+    await upkeep.expire()
+    assert len(await one.metadata.list(keys.QUOTA_USES)) == 1
+
+    one.clock.now_s += 1
+    await upkeep.expire()
+
+    assert await one.metadata.list(keys.QUOTA_USES) == []
+    await quotas.admit_produce(ANA, 2000)
+    with pytest.raises(QuotaExceeded):
+        await quotas.admit_produce(ANA, 1000)
