@@ -29,6 +29,9 @@ GLIBC: Final = "2_28"
 SPARK_NEEDS: Final = ("pandas>=2.2,<3",)
 """Spark is installed where the job runs."""
 
+SECURITY: Final = ("--extra", "security")
+"""Tokens and encrypted topics."""
+
 SERVICES: Final = frozenset(
     {
         "dynamodb",
@@ -96,7 +99,7 @@ def build_functions(target: Path, *, python: str, architecture: Architecture) ->
 
     Raises `TooLarge` if Lambda would refuse it.
     """
-    _install(target, ("--extra", "security"), python=python, architecture=architecture)
+    _install(target, SECURITY, python=python, architecture=architecture)
     trim(target)
     for pattern in OF_COMMANDS:
         for path in list(target.glob(pattern)):
@@ -111,7 +114,7 @@ def build_functions(target: Path, *, python: str, architecture: Architecture) ->
 def build_job(target: Path, *, python: str, architecture: Architecture) -> int:
     """Write the archive of the Spark job to `target`; return its size in bytes."""
     folder = target.with_name(target.name.split(".")[0])
-    _install(folder, SPARK_NEEDS, python=python, architecture=architecture)
+    _install(folder, (*SPARK_NEEDS, *SECURITY), python=python, architecture=architecture)
     trim(folder)
     pack(folder, target)
     shutil.rmtree(folder)

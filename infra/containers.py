@@ -108,6 +108,7 @@ class Containers(Construct):
         )
         role = task.task_role
         stores.grant(role, (*READ_AND_WRITE, *REMOVE))  # type: ignore[arg-type]
+        stores.grant_topic_keys(role)  # type: ignore[arg-type]
         accept(task, "AwsSolutions-ECS2", "environment")
         accept(task, "AwsSolutions-IAM5[Resource::*]", "registry token")
         return task

@@ -58,6 +58,7 @@ class Functions(Construct):
             concurrency=parameters.concurrency or None,
         )
         stores.grant(_role(self.gateway), READ_AND_WRITE)
+        stores.grant_topic_keys(_role(self.gateway))
 
         self.controller = self._function(
             "Controller",
@@ -89,6 +90,7 @@ class Functions(Construct):
                 layers=[self._adapter()],
             )
             stores.grant(_role(self.streaming), READ_AND_WRITE)
+            stores.grant_topic_keys(_role(self.streaming))
 
     @property
     def all(self) -> Mapping[str, aws_lambda.Function]:

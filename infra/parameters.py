@@ -63,6 +63,9 @@ class Parameters:
     kms: bool = True
     """A KMS key of the deployment for buckets and table, instead of the keys of AWS."""
 
+    topic_keys: tuple[str, ...] = ()
+    """ARNs of the KMS keys that topics may name in `encryption.kek`."""
+
     keep: bool = True
     """Whether buckets and table outlive the stack."""
 
@@ -106,6 +109,12 @@ class Parameters:
         _check(self.auth in ("iam", "jwt", "none"), "auth", self.auth)
         for name in self.super_users:
             _check(re.fullmatch(r"(User:|arn:)[^;,\x00-\x1f]+", name), "super_users", name)
+        for arn in self.topic_keys:
+            _check(
+                re.fullmatch(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d+:key/[\w-]+", arn),
+                "topic_keys",
+                arn,
+            )
         if self.auth == "jwt" or self.jwt_issuer:
             _check(self.jwt_issuer.startswith("https://"), "jwt_issuer", self.jwt_issuer)
             _check(self.jwt_audience, "jwt_audience", self.jwt_audience)

@@ -126,6 +126,7 @@ class SparkJobs(Construct):
             ),
         )
         self._stores.grant(role, (*READ_AND_WRITE, *REMOVE, *UPLOAD_IN_PARTS))
+        self._stores.grant_topic_keys(role)
         packages = [
             self.package.bucket.arn_for_objects(each.s3_object_key)
             for each in (self.package, self.entry_point)

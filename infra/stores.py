@@ -43,6 +43,7 @@ class Stores(Construct):
         super().__init__(scope, name)
         self._kept = RemovalPolicy.RETAIN if parameters.keep else RemovalPolicy.DESTROY
         self._log_days = parameters.log_days
+        self._topic_keys = list(parameters.topic_keys)
         self.key = self._key() if parameters.kms else None
         self.buckets = {zone: self._bucket(zone) for zone in parameters.zones}
         self.table = self._table(protected=parameters.keep)
@@ -80,6 +81,18 @@ class Stores(Construct):
             role.add_to_policy(statement)
         for bucket in self.buckets.values():
             accept(role, f"AwsSolutions-IAM5[Resource::<{_id(bucket)}.Arn>/*]", "object keys")
+
+    def grant_topic_keys(self, role: iam.Role) -> None:
+        """Allow `role` to wrap and unwrap keys of encrypted topics, naming the topic each time."""
+        if self._topic_keys:
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    sid="TopicKeys",
+                    actions=["kms:Encrypt", "kms:Decrypt"],
+                    resources=self._topic_keys,
+                    conditions={"Null": {"kms:EncryptionContext:riacho:topic": "false"}},
+                )
+            )
 
     @property
     def _encrypting(self) -> list[str]:

@@ -41,6 +41,8 @@ def test_text_of_a_command_line_and_values_of_a_file_mean_the_same() -> None:
         ("kms", "perhaps"),
         ("security", "maybe"),
         ("super_users", "root"),
+        ("topic_keys", "*"),
+        ("topic_keys", "arn:aws:kms:us-east-1:1:key/*"),
         ("super_users", "User:a;User:b"),
         ("jwt_issuer", "http://issuer.example.org"),
         ("python", "3.11"),

@@ -39,6 +39,7 @@ FULL = {
     "jwt_issuer": "https://issuer.example.org",
     "jwt_audience": "riacho",
     "super_users": "arn:aws:iam::123456789012:role/admin,User:root",
+    "topic_keys": "arn:aws:kms:us-east-1:123456789012:key/0a-1b",
     "streaming": "true",
     "containers": "2",
     "certificate": "arn:aws:acm:us-east-1:123456789012:certificate/c",
@@ -438,6 +439,22 @@ def test_only_those_who_must_can_remove_objects(assemblies: Assemblies) -> None:
 
     assert able == {
         "FunctionsControllerRole",
+        "JobsRole",
+        "ContainersTaskTaskRole",
+    }
+
+
+def test_keys_of_topics_are_for_those_who_open_records(assemblies: Assemblies) -> None:
+    able = set()
+    for name, statement in statements(assemblies["full"]):
+        if statement.get("Sid") == "TopicKeys":
+            able.add(name.split("Default")[0])
+            assert statement["Resource"] == FULL["topic_keys"]
+            assert statement["Action"] == ["kms:Encrypt", "kms:Decrypt"]
+
+    assert able == {
+        "FunctionsGatewayRole",
+        "FunctionsStreamingRole",
         "JobsRole",
         "ContainersTaskTaskRole",
     }
