@@ -20,6 +20,7 @@ NAMES = (
     "growth",
     "groups",
     "exactly_once",
+    "encryption",
     "replication",
     "compaction",
     "spark_source",
