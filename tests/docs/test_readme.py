@@ -10,7 +10,7 @@ import pytest
 from riacho import Admin
 from tests.docs.markdown import ROOT, blocks
 from tests.docs.running import READERS_ADDRESS, run, shell
-from tests.gateway import GatewayProcess
+from tests.gateway import GatewayProcess, start_gateway
 
 README = ROOT / "README.md"
 TOUR = ROOT / "docs/tour.md"
@@ -61,6 +61,28 @@ def test_the_transaction_works_verbatim(gateway: GatewayProcess, tmp_path: Path)
         [after] = admin.partitions("orders")
         committed = sum(each.offset for each in admin.group_offsets("copier"))
     assert after.high_watermark - before.high_watermark == committed > 0
+
+
+def test_the_gateway_is_closed_verbatim(tmp_path: Path) -> None:
+    """The first key is made in the stores of a gateway that runs, which accepts it."""
+    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
+    [closing] = [each for each in blocks(README, "console") if "keys create" in each.text]
+    first, *others = closing.text.splitlines()
+    made = first.replace("riacho keys create", "riacho keys create --data data")
+    assert made != first
+    with start_gateway(tmp_path, "--security", "on") as gateway:
+        printed = shell("\n".join([made, *others]), gateway, tmp_path)
+    assert "\nrk_" in printed
+    assert "\nyes: allowed by an ACL on TOPIC orders for User:ana\n" in printed
+    assert printed.endswith("\nno: no ACL allows User:ana READ on TOPIC orders\nnot yet\n")
+
+
+def test_rights_are_given_verbatim(gateway: GatewayProcess) -> None:
+    [rights] = [each for each in blocks(TOUR, "console") if "riacho whoami" in each.text]
+    printed = shell(rights.text, gateway)
+    assert "\nno: no ACL allows User:bia WRITE on TOPIC orders\nas it should be\n" in printed
+    assert "topics=orders,shop.* operations=READ" in printed
+    assert "principal    User:ANONYMOUS" in printed
 
 
 def test_the_two_commands_are_targets() -> None:

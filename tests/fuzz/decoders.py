@@ -9,6 +9,10 @@ OURS = "takes what this process has made, not bytes of others"
 NOT_TRIED = {
     "riacho.cli.security.store.create_key": "options of whoever owns the stores",
     "riacho.spark.read.direct._read_data": "a URL of our own gateway; what is read has a checksum",
+    "riacho.spark.read.log.Log._data_key": "an answer of our own gateway",
+    "riacho.spark.read.sealed.DataKeys.unseal": "opens by AES-GCM; see tests/storage/crypto",
+    "service.process.references.references.SecretReferences._of_aws": "a secret that the operator"
+    " names; tests/service/process/references",
     "riacho.spark.write.options._parse": "the common part of parse_batch and parse_stream",
     "riacho.spark.read.spans._decoded": OURS,
     "service.routes.cluster.ClusterRoutes.describe_cluster": OURS,
@@ -16,8 +20,7 @@ NOT_TRIED = {
     "service.limits.compression.Inflation.__init__": "the part of decompress that inflates",
     "service.http.bodies.json_fetch._embedded": "whether a value is JSON: any value is answered",
     "service.groups.offsets.Offsets._unpacked": "decodes by _decode",
-    "service.jobs.runners.spark_runner._raised": "tests/service/jobs/runners/test_task_errors.py",
-    "service.jobs.runners.spark_runner._unpacked": "decodes for _raised",
+    "service.jobs.runners.spark_runner._unpacked": "tests/service/jobs/runners/test_task_errors.py",
     "storage.maintenance.compaction.swap._decoded": "decodes by storage.head.head.decode",
     "storage.crypto.keyring.OpenKey.unseal": "opens by AES-GCM; see tests/storage/crypto",
     "storage.maintenance.compaction.reading.UnitReader._unseal": "returns what opens row groups",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from service.http.requests import QUERY, Query
+from service.process.references.properties import parse_properties
 from service.routes.access import security as routes
 from service.security import acl_items
 from service.security.api_keys import credentials, tokens, users
@@ -23,7 +24,6 @@ from service.serverless import identity
 from service.world.clock import real_world
 from storage import keys
 from storage.errors import Overloaded, Rejected, Unavailable
-from storage.formats import frames
 from storage.stores.memory import MemoryMetadata
 from storage.stores.metadata import Put
 from tests.fuzz.decoder import STRUCTS, Decoder, framed
@@ -118,10 +118,10 @@ ITEMS = [
         lambda found: quotas._encode(*found),
     ),
     framed(
-        "service.security.quotas.buckets.Quotas._taken",
+        "service.security.quotas.buckets.decode_bucket",
         b"RQU1",
         buckets.Bucket,
-        lambda value: frames.unpack(buckets._MAGIC, value, buckets._DECODER, "the use of a quota"),
+        buckets.decode_bucket,
     ),
 ]
 
@@ -172,6 +172,14 @@ SENT = [
         errors=(Rejected, Overloaded),
         factor=64,
         why=TEXT,
+    ),
+    Decoder(
+        covers=("service.process.references.properties.parse_properties",),
+        decode=lambda data: parse_properties(data.decode("latin-1")),
+        valid=st.sampled_from([b"name=value\n# no\nother: a\\\n b", b"a\\u00e9=\\n"]),
+        errors=(),
+        factor=250,
+        why="two bytes may be an entry of a dictionary",
     ),
     Decoder(
         covers=("service.security.subjects.parse_rules",),
