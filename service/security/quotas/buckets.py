@@ -3,7 +3,7 @@
 A bucket is an item of the table, so a limit holds for all gateways together, however the requests
 are spread over them, and in functions, which have no memory. A gateway takes from it ahead of the
 requests, as much as it has lately used in a quarter of a second. So a busy gateway writes the item
-some four times a second for each limited principal, and one with few requests with each of them.
+some ten times a second for each limited principal, and one with few requests with each of them.
 
 Nothing here is done for a principal without a limit.
 """
