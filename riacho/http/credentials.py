@@ -9,6 +9,7 @@ RIACHO_AUTH=aws:lambda       the same for an address that does not show that it 
                              URL; aws:execute-api for one of an API
 RIACHO_CLIENT_CERT=…         a certificate; RIACHO_CLIENT_KEY, unless its key is in the same file
 RIACHO_CA_FILE=…             the authorities that the gateway's certificate may come from
+RIACHO_CLIENT_ID=…           what this program calls itself: quotas may be set for it
 """
 
 import asyncio
@@ -29,10 +30,12 @@ CA_FILE: Final = "RIACHO_CA_FILE"
 CLIENT_CERT: Final = "RIACHO_CLIENT_CERT"
 CLIENT_KEY: Final = "RIACHO_CLIENT_KEY"
 CLIENT_KEY_PASSWORD: Final = "RIACHO_CLIENT_KEY_PASSWORD"
+CLIENT_ID: Final = "RIACHO_CLIENT_ID"
 
 VARIABLES: Final = (
     *(AUTH, TOKEN, USER, PASSWORD),
     *(CA_FILE, CLIENT_CERT, CLIENT_KEY, CLIENT_KEY_PASSWORD),
+    CLIENT_ID,
 )
 
 _SERVICES: Final = ("lambda", "execute-api")
@@ -70,6 +73,14 @@ def auth_of(
         known = ", ".join(["aws", *(f"aws:{each}" for each in _SERVICES)])
         raise InvalidConfig(f"{AUTH}={kind} is not known; it is one of {known}")
     return _Aws(service or _service_of(httpx.URL(url).host))
+
+
+def client_headers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the header that says what this program calls itself, if it has a name."""
+    name = environment.get(CLIENT_ID, "")
+    if not name.isascii() or not name.isprintable():
+        raise InvalidConfig(f"{CLIENT_ID}: use printable ASCII characters")
+    return {"riacho-client-id": name} if name else {}
 
 
 def _service_of(host: str) -> str:

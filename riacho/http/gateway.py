@@ -121,7 +121,7 @@ class Gateway:
         if self._client is None:
             import httpx
 
-            from riacho.http.credentials import auth_of
+            from riacho.http.credentials import auth_of, client_headers
             from riacho.http.tls import client_context
 
             limits = httpx.Limits(
@@ -135,7 +135,7 @@ class Gateway:
                 limits=limits,
                 transport=self._transport,
                 auth=auth_of(self.url, given=self._credentials),
-                headers={"user-agent": f"riacho-python/{__version__}"},
+                headers={"user-agent": f"riacho-python/{__version__}", **client_headers()},
                 # Loading the certificate authorities takes 20 ms, which plain HTTP can save.
                 verify=self._is_https and client_context(self._credentials),
                 # A redirect could lead credentials astray.

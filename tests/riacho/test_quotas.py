@@ -4,6 +4,7 @@ Time is what the client and the gateway take: waits of a second are what quotas 
 """
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 
@@ -51,7 +52,9 @@ class Counted(httpx.AsyncBaseTransport):
         self.too_soon += now_s < self._not_before_s.get(call, 0.0) - 0.01
         answer = await self._inner.handle_async_request(request)
         if answer.status_code == 429:
-            wait_s = float(answer.headers["retry-after"])
+            # The header says the same in whole seconds.
+            wait_s = json.loads(await answer.aread())["throttle_time_ms"] / 1000
+            assert wait_s <= float(answer.headers["retry-after"])
             self.refusals.append((call, wait_s))
             self._not_before_s[call] = now_s + wait_s
         return answer

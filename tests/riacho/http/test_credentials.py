@@ -8,7 +8,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from riacho.http.credentials import auth_of
+from riacho.http.credentials import auth_of, client_headers
 from riacho.http.gateway import Gateway
 from storage.errors import InvalidConfig
 
@@ -99,3 +99,10 @@ def test_missing_credentials_are_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(InvalidConfig, match="no credentials"):
         sent(API, monkeypatch, given)
+
+
+def test_a_program_may_have_a_name_for_quotas() -> None:
+    assert client_headers({}) == {}
+    assert client_headers({"RIACHO_CLIENT_ID": "etl"}) == {"riacho-client-id": "etl"}
+    with pytest.raises(InvalidConfig):
+        client_headers({"RIACHO_CLIENT_ID": "a\nb"})
