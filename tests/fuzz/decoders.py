@@ -21,7 +21,6 @@ NOT_TRIED = {
     "service.http.bodies.json_fetch._embedded": "whether a value is JSON: any value is answered",
     "service.groups.offsets.Offsets._unpacked": "decodes by _decode",
     "service.jobs.runners.spark_runner._unpacked": "tests/service/jobs/runners/test_task_errors.py",
-    "service.jobs.runners.spark_runner._unpacked": "decodes for _raised",
     "storage.maintenance.compaction.swap._decoded": "decodes by storage.head.head.decode",
     "storage.crypto.keyring.OpenKey.unseal": "opens by AES-GCM; see tests/storage/crypto",
     "storage.maintenance.compaction.reading.UnitReader._unseal": "returns what opens row groups",
