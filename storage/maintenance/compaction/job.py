@@ -137,6 +137,9 @@ class _Job:
                 continue
             for rewrite in each.lane.rewrites:
                 size_bytes = self._range_bytes(rewrite, total, work.parallelism)
+                if data_key and rewrite.kind == "keyed":
+                    # A shuffle writes keys of records to the disks of workers, not sealed.
+                    size_bytes = max(size_bytes, 2 * rewrite.size_bytes)
                 cut = each.cut(rewrite, size_bytes, self._options, data_key)
                 if rewrite.kind == "keyed" and len(cut) > 1:
                     large.append(cut)

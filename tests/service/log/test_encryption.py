@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from crc32c import crc32c
 
@@ -19,6 +20,7 @@ from storage.errors import InvalidConfig
 from storage.formats import slices
 from storage.formats.partitions import PartitionNumber
 from storage.head import head as heads
+from storage.head.head import Head
 from storage.stores.metadata import Put
 from tests.service.log.sealed import ENCRYPTED, Sealed, running, settings_of, stored_bytes
 
@@ -324,3 +326,34 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(InvalidConfig, match=r"pip install 'riacho\[security\]'"):
         DataKey(bytes(16), 1, bytes(32)).seal(b"x", PartitionNumber(0), bytes(12))
+
+
+async def test_what_was_changed_or_moved_is_refused_as_corrupt(tmp_path: Path) -> None:
+    async with running(tmp_path, table_batch_bytes_max=0) as sealed:
+        await sealed.create(partitions=2, config={"lane.partitions": 1})
+        await sealed.produce("a", partition=0)
+        await sealed.produce("b", partition=1)
+        topic = await sealed.gateway.topics.read("t")
+        metadata = sealed.gateway.metadata
+        first, second = [keys.head(topic.topic_id, lane) for lane in (0, 1)]
+        found = await metadata.get_many([first, second])
+        # The head is that of partition 0, but its run is that of partition 1, checksum and all.
+        head, other = heads.decode(found[first].value), heads.decode(found[second].value)
+        forged = heads.encode(msgspec.structs.replace(head, runs=other.runs))
+        await metadata.transact([Put(first, forged, found[first].version)])
+    async with running(tmp_path) as again:
+        moved = await again.fetch(partition=0)
+        assert moved.status_code == 500
+        assert moved.json()["code"] == "CORRUPT_MESSAGE"
+        assert await again.values(partition=1) == ["b"]
+
+    [path] = [each for each in (tmp_path / "data").rglob("*.seg") if each.stem in _ids(other)]
+    damaged = bytearray(path.read_bytes())
+    damaged[other.runs[0].position + 20] ^= 1
+    path.write_bytes(damaged)
+    async with running(tmp_path) as last:
+        assert (await last.fetch(partition=1)).json()["code"] == "CORRUPT_MESSAGE"
+
+
+def _ids(head: Head) -> set[str]:
+    return {run.object_id.hex() for run in head.runs}
