@@ -36,6 +36,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _is_open = False
     """Whether a request has begun and not ended."""
+    _is_in_head = False
     _has_advanced = False
     """Whether what came last completed a head, or held bytes of a body."""
     _fed_bytes = 0
@@ -65,14 +66,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waiting_bytes += len(data)
         if self._waiting_bytes > HEAD_BYTES_MAX:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self._is_in_head and self._timer is None:
+            # Not for each request: most heads come in one piece.
+            self._timer = self.loop.call_later(HEAD_S_MAX, self._late)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_open = True
-        if self._timer is None:
-            self._timer = self.loop.call_later(HEAD_S_MAX, self._late)
+        self._is_open = self._is_in_head = True
 
     def on_headers_complete(self) -> None:
+        self._is_in_head = False
         self._stop_timer()
         if self._waiting_bytes + self._fed_bytes > HEAD_BYTES_MAX:
             fields = sum(len(name) + len(value) + _FIELD_BYTES for name, value in self.headers)
