@@ -11,6 +11,7 @@ import pytest
 from crc32c import crc32c
 from pydantic import ValidationError
 
+from service.http.stored_urls import Addresses
 from service.log import locating
 from service.log.gateway import Gateway, Position, Wait
 from service.routes.segments import stored_ranges
@@ -323,7 +324,9 @@ async def test_fsck_looks_at_the_table() -> None:
 
 async def located(gateway: Gateway, offset: int | None = None) -> dict[str, object]:
     found = await gateway.locate("t", 0, offset, None)
-    document: dict[str, object] = json.loads(await stored_ranges(gateway, found))
+    document: dict[str, object] = json.loads(
+        await stored_ranges(Addresses(gateway, found.head, "", is_secured=False), found)
+    )
     return document
 
 
