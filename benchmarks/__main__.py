@@ -26,6 +26,7 @@ NAMES = (
     "spark_source",
     "overload",
     "bombs",
+    "security",
 )
 
 

@@ -87,12 +87,15 @@ class Door:
                 for name, value in parameters.items()
             }
         caller = self._caller(scope, identity, rules.acls, peer, request_id)
+        # A copy without the caller: a cycle would keep every request until memory is searched for
+        # cycles, which costs more than all that is done here.
+        shown = dict(scope)
 
         async def renewed() -> tuple[Authenticated, CompiledAcls]:
             new_rules = await self._view.rules()
-            new = await self._authenticator.identify(scope, new_rules)
+            new = await self._authenticator.identify(shown, new_rules)
             if needs is not None and new_rules is not rules:
-                fresh = self._caller(scope, new, new_rules.acls, peer, request_id)
+                fresh = self._caller(shown, new, new_rules.acls, peer, request_id)
                 needs.check(fresh, parameters)
             return new, new_rules.acls
 
