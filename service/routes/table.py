@@ -68,13 +68,15 @@ _READS: Final = (errors.StoreUnavailable, errors.Corrupt, errors.MetadataDamaged
 _WRITES: Final = (*_READS, errors.Contended, errors.OutcomeUnknown, errors.StoreLocked)
 _UNREAD_WRITES: Final = tuple(each for each in _WRITES if each is not errors.Corrupt)
 _TOPIC: Final = (errors.InvalidTopic, errors.UnknownTopicOrPartition)
-_LOG: Final = (*_TOPIC, errors.HeadMissing, errors.EncryptionKeyUnavailable)
+_LOG: Final = (*_TOPIC, errors.HeadMissing)
+_RECORD: Final = (*_LOG, errors.EncryptionKeyUnavailable)
+"""Of calls that read or write records, of an encrypted topic perhaps."""
 _MEMBER: Final = (errors.IllegalGeneration, errors.UnknownMember)
 _INSTANCE: Final = (errors.InvalidProducerEpoch, errors.InvalidTransactionState)
 _RECORDS: Final = (errors.InvalidRecord, errors.RecordTooLarge, errors.NotEnoughReplicas)
 _SEQUENCE: Final = (errors.DuplicateSequence, errors.OutOfOrderSequence, errors.UnknownProducer)
 _DELETE: Final = (*_WRITES, *_LOG, errors.OffsetOutOfRange, errors.PolicyViolation)
-_PRODUCE: Final = (*_HOT_BODY, *_WRITES, *_LOG, *_INSTANCE, *_RECORDS, *_SEQUENCE)
+_PRODUCE: Final = (*_HOT_BODY, *_WRITES, *_RECORD, *_INSTANCE, *_RECORDS, *_SEQUENCE)
 _PRODUCE_NOW: Final = (
     *_PRODUCE,
     errors.InvalidAcks,
@@ -231,7 +233,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             answers={200: Answer(FetchedRecords, "Records", (JSON, NDJSON, ARROW, SSE))},
             errors=(
                 *_READS,
-                *_LOG,
+                *_RECORD,
                 errors.InvalidRequest,
                 errors.NotAcceptable,
                 errors.ObjectMissing,
@@ -354,6 +356,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             answers={200: Answer(group.GroupLag)},
             errors=(
                 *_READS,
+                errors.EncryptionKeyUnavailable,
                 errors.HeadMissing,
                 errors.InvalidRequest,
                 errors.ObjectMissing,
@@ -367,7 +370,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             needs=on(READ, GROUP) + within(READ, TOPIC),
             body=RequestBody(group.ResetBody),
             answers={200: Answer(group.ResetAnswer)},
-            errors=(*_HOT_BODY, *_WRITES, *_LOG, errors.GroupNotEmpty),
+            errors=(*_HOT_BODY, *_WRITES, *_RECORD, errors.GroupNotEmpty),
         ),
     ),
     "transactions": (
@@ -525,7 +528,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
                     "at", _MOMENT, "earliest, latest, or a timestamp in ms", is_required=True
                 ),
             ),
-            errors=(*_READS, *_LOG, errors.InvalidRequest, errors.ObjectMissing),
+            errors=(*_READS, *_RECORD, errors.InvalidRequest, errors.ObjectMissing),
             by_fastapi=True,
         ),
         Route(
@@ -582,7 +585,13 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.topics.unwrap_data_key,
             "Unwrap a data key of an encrypted topic",
             needs=on(READ, TOPIC),
-            errors=(*_READS, *_LOG, errors.InvalidRequest, errors.UnsupportedMediaType),
+            errors=(
+                *_READS,
+                *_TOPIC,
+                errors.EncryptionKeyUnavailable,
+                errors.InvalidRequest,
+                errors.UnsupportedMediaType,
+            ),
             by_fastapi=True,
         ),
     ),

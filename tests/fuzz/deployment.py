@@ -5,6 +5,8 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import httpx
@@ -199,6 +201,12 @@ class Deployment:
         transport = httpx.ASGITransport(self.app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
+    @property
+    def kek(self) -> Path:
+        """The file of the key that wraps data keys of encrypted topics."""
+        assert self.settings.kek_files is not None
+        return self.settings.kek_files / "kek"
+
     async def restart(self, *, is_secured: bool = False) -> None:
         """Continue with a new gateway, which has no caches."""
         await self.stop()
@@ -226,9 +234,11 @@ class Deployment:
 
 @asynccontextmanager
 async def deployment(**settings: Any) -> AsyncIterator[Deployment]:
-    deployed = Deployment(**settings)
-    try:
-        yield deployed
-    finally:
-        deployed.table.fault = deployed.bucket.fault = deployed.other_bucket.fault = None
-        await deployed.stop()
+    with TemporaryDirectory() as keks:
+        deployed = Deployment(kek_files=Path(keks), **settings)
+        deployed.kek.write_bytes(bytes(32))
+        try:
+            yield deployed
+        finally:
+            deployed.table.fault = deployed.bucket.fault = deployed.other_bucket.fault = None
+            await deployed.stop()

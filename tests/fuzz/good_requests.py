@@ -10,12 +10,14 @@ Operation = tuple[str, str]
 """Method and path, as in the document."""
 
 RECORDS = {"records": [{"key": "k", "value": "v"}]}
+ENCRYPTED = {"encryption": "topic", "encryption.kek": "file:kek"}
 OFFSETS = {"offsets": [{"topic": "t", "partition": 0, "offset": 1}]}
 ATOMIC = {"records": [{"topic": "t", "key": "k", "value": "v"}]}
 TOPIC = "/v1/topics/{topic}"
 PARTITION = f"{TOPIC}/partitions/{{partition}}"
 GROUP = "/v1/groups/{group}"
 MEMBER = f"{GROUP}/members/{{member}}"
+DATA_KEY = f"{TOPIC}/data-keys/{{data_key}}"
 TRANSACTION = "/v1/transactions/{transaction}"
 KEY = "/v1/keys/{key}"
 ACL = {
@@ -51,6 +53,7 @@ GOOD: dict[Operation, Request] = {
     ("GET", f"{PARTITION}/offsets"): Request(params={"at": "1"}),
     ("GET", f"{PARTITION}/segments"): Request(),
     ("GET", f"{PARTITION}/segments/{{range}}"): Request(headers={"range": "bytes=0-9"}),
+    ("POST", DATA_KEY): Request(path={"topic": "sealed", "data_key": 1}),
     ("POST", f"{TOPIC}/delete-records"): Request(
         json={"partitions": [{"partition": 0, "before_offset": 1}]}
     ),
@@ -97,6 +100,9 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
     await deployed.done("POST", "/v1/topics", json={"name": "t", "partitions": 2})
     for _ in range(3):
         await deployed.done("POST", "/v1/topics/t/partitions/0/records", json=RECORDS)
+    sealed = {"name": "sealed", "partitions": 2, "config": ENCRYPTED}
+    await deployed.done("POST", "/v1/topics", json=sealed)
+    await deployed.done("POST", "/v1/topics/sealed/partitions/0/records", json=RECORDS)
     await deployed.done("POST", "/v1/groups/empty/offsets", json=OFFSETS)
     joined = await deployed.done("POST", "/v1/groups/g/members", json={"topics": ["t"]})
     begun = await deployed.done(

@@ -12,6 +12,7 @@ from storage import keys
 from storage.stores.metadata import Delete
 from tests.fuzz.deployment import BucketFault, Deployment, TableFault
 from tests.fuzz.good_requests import (
+    DATA_KEY,
     GOOD,
     GROUP,
     MEMBER,
@@ -66,9 +67,12 @@ ALTER: Operation = ("PATCH", TOPIC)
 COMMIT_OFFSETS: Operation = ("POST", f"{GROUP}/offsets")
 RESET: Operation = ("POST", f"{GROUP}/reset")
 JOIN: Operation = ("POST", f"{GROUP}/members")
+OPEN_KEY: Operation = ("POST", DATA_KEY)
 ADMIN_BODIES = (CREATE, ALTER, ("POST", f"{TOPIC}/delete-records"))
-HOT_BODIES = tuple(op for op in GOOD if op[0] in ("POST", "PUT") and op not in ADMIN_BODIES)
-WRITES = tuple(op for op in GOOD if op[0] != "GET" and op not in (FETCH_MANY, *BEATS))
+HOT_BODIES = tuple(
+    op for op in GOOD if op[0] in ("POST", "PUT") and op not in (*ADMIN_BODIES, OPEN_KEY)
+)
+WRITES = tuple(op for op in GOOD if op[0] != "GET" and op not in (FETCH_MANY, *BEATS, OPEN_KEY))
 
 
 NEED_HEADS = (
@@ -181,7 +185,7 @@ GENERAL: Recipes = {
     **of([DESCRIBE], "REQUEST_TIMED_OUT", Recipe(before=_time_passes, table="silent")),
     **of([DESCRIBE], "CONCURRENT_COMMITS", Recipe(before=_time_passes, table="contended")),
     **of(
-        [*ADMIN_BODIES, *HOT_BODIES],
+        [*ADMIN_BODIES, *HOT_BODIES, OPEN_KEY],
         "UNSUPPORTED_MEDIA_TYPE",
         Recipe(change=Request(content=b"<x/>", headers={"content-type": "text/xml"})),
     ),

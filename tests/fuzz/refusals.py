@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.fuzz.deployment import Deployment
-from tests.fuzz.good_requests import GROUP, OFFSETS, PARTITION, RECORDS, Request
+from tests.fuzz.good_requests import DATA_KEY, GROUP, OFFSETS, PARTITION, RECORDS, Request
 from tests.fuzz.recipes import (
     ABORT,
     ALTER,
@@ -78,6 +78,41 @@ LOGS: Recipes = {
         DELETE_RECORDS,
         "POLICY_VIOLATION",
         Recipe(change=Request(path={"topic": "c"}), before=_compacted),
+    ),
+}
+
+
+async def _key_lost(deployed: Deployment, _: Names) -> None:
+    """The key of an encrypted topic, which has records of several times, cannot be unwrapped."""
+    records = [{"value": "v", "timestamp": stamp} for stamp in (1000, 2000, 3000)]
+    path = "/v1/topics/sealed/partitions/1/records"
+    await deployed.done("POST", path, json={"records": records})
+    behind = {"offsets": [{"topic": "sealed", "partition": 1, "offset": 1}]}
+    await deployed.done("POST", "/v1/groups/behind/offsets", json=behind)
+    deployed.kek.unlink()
+    await deployed.restart()
+
+
+SEALED = {"topic": "sealed", "partition": 1}
+
+SEALED_TOPICS: Recipes = {
+    **of(
+        [*PRODUCE, FETCH, ("POST", DATA_KEY)],
+        "ENCRYPTION_KEY_UNAVAILABLE",
+        Recipe(change=Request(path=SEALED), before=_key_lost),
+    ),
+    (("GET", f"{PARTITION}/offsets"), "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
+        change=Request(path=SEALED, params={"at": "1500"}), before=_key_lost
+    ),
+    (("GET", f"{GROUP}/lag"), "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
+        change=Request(path={"group": "behind"}), before=_key_lost
+    ),
+    (RESET, "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
+        change=Request(path={"group": "behind"}, json={"to": "timestamp", "timestamp": 1500}),
+        before=_key_lost,
+    ),
+    (ATOMICALLY, "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
+        change=Request(json={"records": [{"topic": "sealed", "value": "v"}]}), before=_key_lost
     ),
 }
 
@@ -307,4 +342,4 @@ TRANSACTIONS: Recipes = {
     ),
 }
 
-ALL: Recipes = {**TOPICS, **LOGS, **PRODUCING, **ATOMICS, **GROUPS, **TRANSACTIONS}
+ALL: Recipes = {**TOPICS, **LOGS, **SEALED_TOPICS, **PRODUCING, **ATOMICS, **GROUPS, **TRANSACTIONS}
