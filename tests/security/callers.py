@@ -99,7 +99,7 @@ GOOD: Final = {
     ),
     "a scope of reading": Holder(
         acls=EVERYTHING,
-        key={"scope": {"topics": [{"exact": "t"}], "operations": ["READ"]}},
+        key={"scope": {"topics": [{"exact": "t"}, {"exact": "sealed"}], "operations": ["READ"]}},
         holds=("TOPIC READ", "TOPIC DESCRIBE"),
     ),
     "a super key with a scope": Holder(

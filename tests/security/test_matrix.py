@@ -61,7 +61,6 @@ REQUESTS: Final[dict[Operation, Request]] = {
     ("GET", f"{TOPIC}/partitions/{{partition}}/segments/{{range}}"): Request(
         path={"range": "0-1-2"}
     ),
-    ("POST", f"{TOPIC}/data-keys/{{data_key}}"): Request(path={"data_key": "1"}),
     **{("GET", page): Request() for page in PAGES},
 }
 
@@ -109,7 +108,7 @@ class _AsRoot:
         return self._host.done(self._token, method, path, **request)
 
 
-def _in_process(tmp: Path | None) -> Iterator[Host]:
+def _in_process(keks: Path, tmp: Path | None) -> Iterator[Host]:
     """A gateway in this process, on memory or on SQLite."""
     with asyncio.Runner() as runner:
 
@@ -117,7 +116,7 @@ def _in_process(tmp: Path | None) -> Iterator[Host]:
             table = None
             if tmp is not None:
                 table = SqliteMetadata(tmp / "metadata.db", world_on(Clock(), 2).new_version)
-            return Secured(table=table)
+            return Secured(table=table, kek_files=keks)
 
         deployed = runner.run(start())
         client = deployed.client(None)
@@ -129,7 +128,7 @@ def _in_process(tmp: Path | None) -> Iterator[Host]:
         runner.run(deployed.aclose())
 
 
-def _in_lambda() -> Iterator[Host]:
+def _in_lambda(keks: Path) -> Iterator[Host]:
     """A gateway behind Mangum; the events of three front doors take turns."""
     clock = Clock()
     world: World = world_on(clock)
@@ -138,6 +137,7 @@ def _in_lambda() -> Iterator[Host]:
         patch.setenv("RIACHO_ZONES", "a=memory://")
         patch.setenv("RIACHO_METADATA", "memory://")
         patch.setenv("RIACHO_LOG_LEVEL", "error")
+        patch.setenv("RIACHO_KEK_FILES", str(keks))
         patch.setenv("RIACHO_LOGINS_FAILED_MAX", "1000000")
         patch.setenv("RIACHO_LOGINS_FAILED_PER_PEER_MAX", "1000000")
         function = ServerlessGateway(gateway_settings(), world)
@@ -154,13 +154,15 @@ def _in_lambda() -> Iterator[Host]:
 def host(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Host]:
+    keks = tmp_path_factory.mktemp("keks")
+    keks.joinpath("kek").write_bytes(bytes(32))
     match request.param:
         case "lambda":
-            yield from _in_lambda()
+            yield from _in_lambda(keks)
         case "sqlite":
-            yield from _in_process(tmp_path_factory.mktemp("matrix"))
+            yield from _in_process(keks, tmp_path_factory.mktemp("matrix"))
         case _:
-            yield from _in_process(None)
+            yield from _in_process(keks, None)
 
 
 @pytest.fixture(scope="module")
