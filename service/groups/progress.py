@@ -10,6 +10,7 @@ from service.groups.coordinator import Coordinator
 from service.groups.offsets import Commit, Committed, Offsets
 from service.log.gateway import Gateway, Position, Wait
 from storage.errors import (
+    EncryptionKeyUnavailable,
     GroupNotEmpty,
     InvalidRequest,
     OffsetOutOfRange,
@@ -109,7 +110,7 @@ class Progress:
         )
 
     async def _waiting_s(self, topic: str, partition: PartitionNumber, offset: int) -> float:
-        """Return the age of the record at `offset`; 0 if it was deleted meanwhile."""
+        """Return the age of the record at `offset`; 0 if it was deleted, or its key is lost."""
         try:
             first = await self._gateway.fetch(
                 topic,
@@ -118,7 +119,7 @@ class Progress:
                 Budget(records_max=1, bytes_max=1),
                 Wait(),
             )
-        except (OffsetOutOfRange, UnknownTopicOrPartition):
+        except (OffsetOutOfRange, UnknownTopicOrPartition, EncryptionKeyUnavailable):
             return 0.0
         for _, batch in first.fetched.batches(1):
             stamp_ms: int = batch.column(0)[0].as_py()

@@ -356,7 +356,6 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             answers={200: Answer(group.GroupLag)},
             errors=(
                 *_READS,
-                errors.EncryptionKeyUnavailable,
                 errors.HeadMissing,
                 errors.InvalidRequest,
                 errors.ObjectMissing,

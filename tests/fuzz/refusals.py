@@ -104,9 +104,6 @@ SEALED_TOPICS: Recipes = {
     (("GET", f"{PARTITION}/offsets"), "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
         change=Request(path=SEALED, params={"at": "1500"}), before=_key_lost
     ),
-    (("GET", f"{GROUP}/lag"), "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
-        change=Request(path={"group": "behind"}), before=_key_lost
-    ),
     (RESET, "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
         change=Request(path={"group": "behind"}, json={"to": "timestamp", "timestamp": 1500}),
         before=_key_lost,
