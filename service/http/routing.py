@@ -118,10 +118,10 @@ class Router:
             scope, send = as_get(scope, send)
         scope["path_params"] = parameters
         scope[QUERY] = route.query
-        if self._door is None:
-            await route.app(scope, receive, send)
-        else:
+        if self._door is not None and self._door.counts_time_of(scope):
             await self._door.serve(route.app, scope, receive, send)
+        else:
+            await route.app(scope, receive, send)
 
     def _find(self, parts: Sequence[str]) -> tuple[_Node, list[str]]:
         """Return the node of a path and the values of its parameters."""

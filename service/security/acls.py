@@ -31,6 +31,8 @@ DECISIONS_KEPT_MAX: Final = 20_000
 
 
 class ResourceType(StrEnum):
+    __hash__ = str.__hash__  # That of an enumeration is a function of Python, and slow.
+
     TOPIC = "TOPIC"
     GROUP = "GROUP"
     CLUSTER = "CLUSTER"
@@ -40,6 +42,8 @@ class ResourceType(StrEnum):
 
 
 class Operation(StrEnum):
+    __hash__ = str.__hash__
+
     ALL = "ALL"
     READ = "READ"
     WRITE = "WRITE"

@@ -62,6 +62,13 @@ class Authenticator:
         self._verify_token = verify_token
         self._principal_of_subject = principal_of_subject
 
+    def remembered(self, header: bytes, rules: Rules) -> Authenticated | None:
+        """Return who sent this Authorization header, if that is known and still holds."""
+        found = rules.identities.get(hashlib.sha256(header).digest())
+        if found is None or (found.expires_ms is not None and self._now_ms() >= found.expires_ms):
+            return None
+        return found
+
     async def identify(self, scope: Mapping[str, Any], rules: Rules) -> Authenticated:
         """Return who calls, or raise `Unauthenticated`."""
         verdict: str | None = scope.get(IDENTITY)

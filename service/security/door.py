@@ -4,20 +4,20 @@ The router asks it with every request, also for paths that no route has: without
 that can be learnt of a gateway is whether it runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.security.acls import CompiledAcls, Decision, Operation, ResourceType
-from service.security.authenticating import Authenticator, peer_of
+from service.security.authenticating import IDENTITY, Authenticator, peer_of
 from service.security.caller import CALLER, Authenticated, Caller
 from service.security.needs import Needs
 from service.security.quotas.buckets import Quotas
 from service.security.quotas.processor_time import Timed
 from service.security.tenancy import IN_PATHS
-from service.security.view import SecurityView
+from service.security.view import Rules, SecurityView
 from storage.errors import QuotaExceeded, RiachoError, Unauthenticated
 
 REQUEST_ID: Final = "riacho.request_id"
@@ -74,9 +74,12 @@ class Door:
             return parameters
         peer = peer_of(scope)
         request_id = str(scope.get(REQUEST_ID, ""))
-        rules = await self._view.rules()
+        rules = self._view.fresh_rules() or await self._view.rules()
+        told = _Told(scope["headers"])
         try:
-            identity = await self._authenticator.identify(scope, rules)
+            identity = self._remembered(scope, told, rules) or (
+                await self._authenticator.identify(scope, rules)
+            )
         except (Unauthenticated, QuotaExceeded) as error:
             path = scope["path"]
             self._records.unauthenticated(error, peer=peer, request_id=request_id, path=path)
@@ -86,7 +89,7 @@ class Door:
                 name: identity.name_prefix + value if name in IN_PATHS else value
                 for name, value in parameters.items()
             }
-        caller = self._caller(scope, identity, rules.acls, peer, request_id)
+        caller = self._caller(told, identity, rules.acls, peer, request_id)
         # A copy without the caller: a cycle would keep every request until memory is searched for
         # cycles, which costs more than all that is done here.
         shown = dict(scope)
@@ -95,7 +98,7 @@ class Door:
             new_rules = await self._view.rules()
             new = await self._authenticator.identify(shown, new_rules)
             if needs is not None and new_rules is not rules:
-                fresh = self._caller(shown, new, new_rules.acls, peer, request_id)
+                fresh = self._caller(told, new, new_rules.acls, peer, request_id)
                 needs.check(fresh, parameters)
             return new, new_rules.acls
 
@@ -105,19 +108,29 @@ class Door:
             needs.check(caller, parameters)
         return parameters
 
-    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that may go on, and count the time that it takes if that is limited."""
+    def _remembered(
+        self, scope: Mapping[str, Any], told: "_Told", rules: Rules
+    ) -> Authenticated | None:
+        """Return who calls without looking anything up; None: that takes more."""
+        if len(told.credentials) != 1 or IDENTITY in scope:
+            return None
+        return self._authenticator.remembered(told.credentials[0], rules)
+
+    def counts_time_of(self, scope: Scope) -> bool:
+        """Whether the time that a request takes is limited."""
         caller: Caller | None = scope.get(CALLER)
         limits = None if caller is None else self._quotas.limits_of(caller)
-        if caller is None or limits is None or limits.time is None:
-            await app(scope, receive, send)
-            return
+        return limits is not None and limits.time is not None
+
+    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose time is limited, and count it."""
+        caller: Caller = scope[CALLER]
         await self._quotas.admit_time(caller)
         report = partial(self._quotas.charge_time, caller)
         await Timed(app(scope, receive, send), self._monotonic_s, report)
 
     def _caller(
-        self, scope: Any, identity: Authenticated, acls: CompiledAcls, peer: str, request_id: str
+        self, told: "_Told", identity: Authenticated, acls: CompiledAcls, peer: str, request_id: str
     ) -> Caller:
         return Caller(
             identity,
@@ -126,13 +139,21 @@ class Door:
             refused=self._records.refused,
             changed=self._records.changed,
             request_id=request_id,
-            client_id=_client_id(scope),
+            client_id=told.client_id,
             quotas=self._quotas,
         )
 
 
-def _client_id(scope: Mapping[str, Any]) -> str:
-    for name, value in scope["headers"]:
-        if name == CLIENT_ID:
-            return str(value[:CLIENT_ID_CHARS_MAX].decode("latin-1"))
-    return ""
+class _Told:
+    """What headers say of the caller."""
+
+    __slots__ = ("client_id", "credentials")
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.credentials: list[bytes] = []
+        self.client_id = ""
+        for name, value in headers:
+            if name == b"authorization":
+                self.credentials.append(value)
+            elif name == CLIENT_ID and not self.client_id:
+                self.client_id = value[:CLIENT_ID_CHARS_MAX].decode("latin-1")

@@ -57,12 +57,15 @@ class SecurityView:
         self._own_changes = 0
         self._reading = SingleFlight[int, Rules]()
 
+    def fresh_rules(self) -> Rules | None:
+        """Return what is known; None: it is too old, or there is nothing yet."""
+        is_fresh = self._world.monotonic_s() - self._checked_s <= VIEW_AGE_MAX_S
+        return self._rules if is_fresh else None
+
     async def rules(self) -> Rules:
         """Return what is known, after looking for changes if that was too long ago."""
-        now_s = self._world.monotonic_s()
-        if self._rules is not None and now_s - self._checked_s <= VIEW_AGE_MAX_S:
-            return self._rules
-        return await self._reading.do(self._own_changes, self._read)
+        found = self.fresh_rules()
+        return found or await self._reading.do(self._own_changes, self._read)
 
     async def _read(self) -> Rules:
         # Dated by the beginning of the call: a change may be written while it is read.
