@@ -16,7 +16,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from riacho.cli.main import cli
-from riacho.spark.options import URL
+from riacho.spark.options import CREDENTIALS, URL
 from riacho.spark.read import direct, planning, spans
 from riacho.spark.read import options as read_options
 from riacho.spark.sql import sql
@@ -179,7 +179,13 @@ def test_settings_are_those_of_topics() -> None:
 def test_options_of_reads_are_those_of_the_code() -> None:
     rows = table(DOCUMENT, "### Reading")
     named = set().union(*(names(row[0]) for row in rows))
-    known = {*URL[:1], *read_options._BOTH, *read_options._BATCH, *read_options._STREAM}
+    known = {
+        *URL[:1],
+        *CREDENTIALS,
+        *read_options._BOTH,
+        *read_options._BATCH,
+        *read_options._STREAM,
+    }
     foreign = {name for name in named if name.startswith(("kafka", "fetchOffset", "groupId"))}
     assert named - foreign == known
     for row in rows:
@@ -197,7 +203,8 @@ def test_options_of_writes_are_those_of_the_code() -> None:
     named = set().union(*(names(row[0]) for row in rows))
     foreign = {name for name in named if name.startswith("kafka")}
     # `queryName` is Spark's own, which hands it down.
-    assert named - foreign == {"url", *sink_options._KNOWN} - {"queryName"}
+    known = {"url", *CREDENTIALS, *sink_options._KNOWN}
+    assert named - foreign == known - {"queryName"}
     assert {name.rstrip("*") for name in foreign} == set(sink_options._SKIPPED) - {"path"}
     [timeout] = [row[2] for row in rows if row[0] == "`transactionTimeoutMs`"]
     assert timeout == f"`{sink_options.TIMEOUT_MS_DEFAULT}`"
