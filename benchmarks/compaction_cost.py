@@ -27,6 +27,7 @@ from benchmarks.cost_model import (
 )
 from benchmarks.harness import show
 from service.world.clock import World, real_world
+from storage.crypto.keyring import Keyring
 from storage.maintenance.compaction import job, tasks
 from storage.maintenance.compaction.plan import CompactionOptions
 from storage.maintenance.compaction.summary import Summary
@@ -61,6 +62,7 @@ class Bucket(CountedObjects):
 class _Stores:
     zones: Zones
     world: World
+    keyring: Keyring | None = None
 
 
 @dataclass(frozen=True)
