@@ -9,6 +9,9 @@ from service.security.acls import Acl
 from service.security.api_keys.credentials import ApiKey
 from service.security.api_keys.scopes import KeyScope
 
+MOMENT_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
 OVERLAP_MS_DEFAULT = 3_600_000
 OVERLAP_MS_MAX = 30 * 86_400_000
 
@@ -26,7 +29,7 @@ class NewKeyBody(msgspec.Struct, forbid_unknown_fields=True):
     principal: (
         Annotated[PrincipalName, Meta(description="default: that of the caller")] | UnsetType
     ) = UNSET
-    expires_ms: Annotated[int, Meta(ge=0, description="null: never")] | None = None
+    expires_ms: Annotated[int, Meta(ge=0, le=MOMENT_MAX, description="null: never")] | None = None
     scope: Annotated[KeyScope, Meta(description="null: all that the principal may do")] | None = (
         None
     )
