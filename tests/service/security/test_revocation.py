@@ -54,9 +54,12 @@ def test_a_tail_and_a_waiting_fetch_end_when_their_key_is_revoked(tmp_path: Path
                     lines = tail.iter_lines()
                     while "heartbeat" not in next(lines):
                         pass
-                    waiting = pool.submit(ana.get, path, params={"max_wait_ms": 5000})
+                    waiting = pool.submit(ana.get, path, params={"max_wait_ms": 60_000})
                     assert root.delete(f"/v1/keys/{made['id']}").status_code == 204
                     rest = list(lines)  # The tail ends.
+                # A record ends the wait, if the fetch came before the key was revoked.
+                records = {"records": [{"value": "late"}]}
+                assert root.post("/v1/topics/t/records", json=records).status_code == 200
                 answer = waiting.result()
 
     assert "event: error" in rest
