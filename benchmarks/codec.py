@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from service.http.bodies.json_fetch import json_pieces, ndjson_pieces
 from service.http.bodies.produce import ARROW_STREAM, JSON, NDJSON, decode_produce
-from service.limits.compression import decompress
+from service.process.limits.compression import decompress
 from storage.formats import slices
 from storage.formats.partitioner import Spreader, assign, partition_for, partitions_for
 from storage.formats.records import Header, record_batch

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 
 from service.jobs.schedule import Maintenance
-from service.limits.heads import BoundedProtocol
+from service.process.limits.heads import BoundedProtocol
 from service.process.logs import configure_logging
 from service.security.tls.listening import FIRST_KEY, ON, Listening
 from service.settings import Settings

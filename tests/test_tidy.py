@@ -150,7 +150,7 @@ KEY = re.compile(rf"({'|'.join(COLLECTIONS)})/[^ ]*$|[0-9a-f]/(hot|index|log|zon
 STARTS_TASKS = {
     "service/app.py",  # For the life of the process.
     "service/controller/leading.py",
-    "service/limits/heavy_work.py",  # Its caller waits in any case.
+    "service/process/limits/heavy_work.py",  # Its caller waits in any case.
     "storage/tasks.py",
 }
 

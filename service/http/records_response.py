@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.limits.outgoing import RequestShares, Shares
+from service.process.limits.outgoing import RequestShares, Shares
 from storage.reading.fetched import Data
 
 PIECE_BYTES: Final = 256 * 1024

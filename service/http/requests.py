@@ -10,10 +10,10 @@ from starlette.requests import Request
 from service.http.bodies.arrow_fetch import OffsetsForm
 from service.http.bodies.fields import OFFSET_MAX
 from service.http.bodies.json_fetch import ValueFormat
-from service.limits.admission import Hold
-from service.limits.heavy_work import HeavyWork
-from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Place, Position
+from service.process.limits.admission import Hold
+from service.process.limits.heavy_work import HeavyWork
+from service.process.limits.record_limits import PARTITION_MAX
 from storage.crypto.keyring import NUMBER_MAX
 from storage.errors import InvalidRequest, NotAcceptable, RequestTooLarge
 from storage.formats.partitions import PartitionNumber

@@ -11,7 +11,7 @@ flushes run concurrently; at that limit, arrivals keep gathering. A flush takes 
 queue of every lane it touches before its bytes are even encoded, so commits keep the order of
 arrival even if PUTs overtake each other.
 
-`service/limits/admission.py` bounds how much may wait here, before a request is even read.
+`service/process/limits/admission.py` bounds how much may wait here, before a request is even read.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from service.limits.outgoing import Share
 from service.log.questions import SharedAnswer
+from service.process.limits.outgoing import Share
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.lanes.lane import Lane, LaneView
 from storage.reading.fetched import Fetched

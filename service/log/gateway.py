@@ -13,9 +13,6 @@ from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from service.limits.admission import Admission
-from service.limits.heavy_work import HeavyWork
-from service.limits.outgoing import RequestShares, Shares
 from service.log.batcher import Batcher, BatchLimits
 from service.log.fetch_results import FetchResult, Place, Position, Wait, Watch
 from service.log.locating import Located, locate
@@ -24,6 +21,9 @@ from service.log.partition_info import PartitionInfo, check_width, partition_inf
 from service.log.questions import READ_VIEW_AGE_MAX_S, Question, Questions
 from service.log.rereading import reread
 from service.log.waiting import LongPoll
+from service.process.limits.admission import Admission
+from service.process.limits.heavy_work import HeavyWork
+from service.process.limits.outgoing import RequestShares, Shares
 from service.settings import Settings
 from service.stores import open_keyring
 from service.world.clock import World

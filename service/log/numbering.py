@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from service.limits.record_limits import PARTITION_MAX
 from service.log.lane_buffers import NO_CLAIMS, Claims
+from service.process.limits.record_limits import PARTITION_MAX
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.head.producers import EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCES, Claim

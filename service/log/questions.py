@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from service.limits.outgoing import RequestShares, Share, Shares
 from service.log.rereading import reread
+from service.process.limits.outgoing import RequestShares, Share, Shares
 from storage.errors import RiachoError
 from storage.formats.partitions import LanePartition
 from storage.lanes.lane import Lane, LaneView

@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from service.http.bodies.fields import OFFSET_MAX
 from service.http.requests import Query, parse_integer
-from service.limits.record_limits import PARTITION_MAX
 from service.log.delete_records import delete_records
 from service.log.gateway import Gateway
+from service.process.limits.record_limits import PARTITION_MAX
 from service.routes.topics import PartitionInPath, TopicInPath
 from service.security.acls import Operation, ResourceType
 from service.security.caller import caller_of

@@ -28,8 +28,8 @@ from service.http.requests import (
     parse_event_id,
     partition_of,
 )
-from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
+from service.process.limits.outgoing import RequestShares
 from service.routes.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
 from service.routes.tail import TailResponse, limits_of, paced, tail
 from service.security.caller import Caller, caller_of

@@ -14,8 +14,8 @@ from service.http.bodies.fields import Count, Offset, PartitionNumber
 from service.http.bodies.json_fetch import FetchedRecord, ValueFormat, json_pieces
 from service.http.metrics import Metrics
 from service.http.requests import parse_place
-from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
+from service.process.limits.outgoing import RequestShares
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
 from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, RiachoError

@@ -16,8 +16,6 @@ from service.http.bodies.fields import Acks
 from service.http.bodies.produce import Produced, decode_produce
 from service.http.metrics import Metrics
 from service.http.requests import JSON, Query, partition_of, read_body
-from service.limits.admission import Hold
-from service.limits.record_limits import RecordLimits
 from service.log.gateway import Gateway, Wanted
 from service.log.numbering import (
     EPOCH,
@@ -28,6 +26,8 @@ from service.log.numbering import (
     SenderHeaders,
     parse_sender,
 )
+from service.process.limits.admission import Hold
+from service.process.limits.record_limits import RecordLimits
 from service.security.acls import Operation, ResourceType
 from service.security.caller import caller_of
 from service.transactions.fences import Fences

@@ -29,9 +29,9 @@ from service.http.answer_size import AnswerSize
 from service.http.bodies.json_fetch import ValueFormat, encode_each
 from service.http.deadlines import wait_until_s
 from service.http.requests import SSE
-from service.limits.outgoing import RequestShares
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.log.waiting import LongPoll
+from service.process.limits.outgoing import RequestShares
 from service.security.caller import Caller
 from service.security.quotas.open_calls import OpenCall
 from storage.errors import QuotaExceeded, RiachoError

@@ -17,9 +17,9 @@ from pydantic import (
 
 from service.http.bodies.fields import TOPIC_NAME
 from service.http.requests import Query, parse_data_key, parse_partition, parse_place
-from service.limits.record_limits import PARTITION_MAX
 from service.log.gateway import Gateway
 from service.log.partition_info import PartitionInfo
+from service.process.limits.record_limits import PARTITION_MAX
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller, caller_of
 from storage.crypto.keyring import NUMBER_MAX

@@ -11,9 +11,9 @@ from service.http.bodies.fields import Partition
 from service.http.json_requests import check_json, read_json
 from service.http.metrics import Metrics
 from service.http.requests import JSON, Query, read_body
-from service.limits.record_limits import RecordLimits
 from service.log.gateway import Gateway
 from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, SenderHeaders, parse_sender
+from service.process.limits.record_limits import RecordLimits
 from service.routes.bodies.transactions import (
     AbortBody,
     AtomicAnswer,

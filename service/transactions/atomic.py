@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from service.groups.offsets import Offsets, Planned
-from service.limits.record_limits import record_bytes
 from service.log.gateway import Gateway
+from service.process.limits.record_limits import record_bytes
 from service.transactions import state
 from service.transactions.commit import GroupCommit
 from service.transactions.guards import Guard, GuardedAnswer, Unguarded

@@ -9,7 +9,7 @@ from riacho.cli.main import cli
 from riacho.http import credentials
 from riacho.http.gateway import DEFAULT_URL
 from service.http.problems import status_of
-from service.limits.record_limits import RecordLimits
+from service.process.limits.record_limits import RecordLimits
 from service.routes.table import ROUTES
 from service.settings import Settings
 from storage import errors

@@ -17,7 +17,7 @@ NOT_TRIED = {
     "riacho.spark.read.spans._decoded": OURS,
     "service.routes.cluster.ClusterRoutes.describe_cluster": OURS,
     "service.routes.cluster._zone_info": OURS,
-    "service.limits.compression.Inflation.__init__": "the part of decompress that inflates",
+    "service.process.limits.compression.Inflation.__init__": "the part of decompress that inflates",
     "service.http.bodies.json_fetch._embedded": "whether a value is JSON: any value is answered",
     "service.groups.offsets.Offsets._unpacked": "decodes by _decode",
     "service.jobs.runners.spark_runner._unpacked": "tests/service/jobs/runners/test_task_errors.py",

@@ -26,9 +26,9 @@ from service.http.requests import (
     parse_place,
 )
 from service.http.stored_urls import parse_name, parse_range
-from service.limits.compression import decompress
-from service.limits.record_limits import RecordLimits
 from service.log.numbering import EPOCH, ID, SEQUENCE, TRANSACTION, parse_sender
+from service.process.limits.compression import decompress
+from service.process.limits.record_limits import RecordLimits
 from service.routes.bodies.transactions import AtomicBody, decode_atomic
 from service.routes.delete import _parse as parse_before_offset
 from service.routes.table import ROUTES
@@ -158,7 +158,7 @@ PRODUCE = [
 def _compressed(encoding: str, compress: Callable[[bytes], bytes]) -> Decoder:
     plain = st.binary(max_size=300) | st.integers(0, REQUEST_BYTES_MAX).map(bytes)
     return Decoder(
-        covers=(f"service.limits.compression.decompress ({encoding})",),
+        covers=(f"service.process.limits.compression.decompress ({encoding})",),
         decode=lambda body: decompress(body, encoding, REQUEST_BYTES_MAX),
         valid=plain.map(compress),
         hard=st.sampled_from([REQUEST_BYTES_MAX + 1, 64 * 1024 * 1024]).map(bytes).map(compress),

@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 import pytest
 
-from service.limits.heads import HEAD_BYTES_MAX
+from service.process.limits.heads import HEAD_BYTES_MAX
 from tests.gateway import GatewayProcess
 from tests.integration import secured
 from tests.integration.processes import TIMEOUT_S, embedded

@@ -26,7 +26,7 @@ from service.http.bodies.arrow_types import (
     timestamp_column,
     too_large,
 )
-from service.limits.record_limits import RecordLimits, check_batch
+from service.process.limits.record_limits import RecordLimits, check_batch
 from storage.errors import InvalidRequest
 from storage.formats import slices
 from storage.formats.records import RECORD_SCHEMA

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyarrow import ipc
 
-from service.limits.record_limits import RecordLimits, check_count
+from service.process.limits.record_limits import RecordLimits, check_count
 from storage.errors import InvalidRequest, RequestTooLarge
 from storage.formats.slices import Codec
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from service.limits.record_limits import RecordLimits
+from service.process.limits.record_limits import RecordLimits
 from storage.errors import InvalidRecord, InvalidRequest, RequestTooLarge
 from storage.formats.records import HEADERS_TYPE
 

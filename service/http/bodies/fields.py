@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from service.limits.record_limits import PARTITION_MAX
+from service.process.limits.record_limits import PARTITION_MAX
 from storage.formats import partitions
 from storage.head.producers import EPOCH_MAX, PRODUCER_ID_MAX
 

@@ -23,7 +23,7 @@ from msgspec import Meta, Raw, Struct
 from service.http.bodies.fields import Base64, Offset, PartitionNumber, TopicName
 from service.http.bodies.json_errors import explained, not_json
 from service.http.bodies.json_shape import check_shape
-from service.limits.record_limits import RecordLimits, check_batch, check_count
+from service.process.limits.record_limits import RecordLimits, check_batch, check_count
 from storage.errors import InvalidRequest
 from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from service.limits.record_limits import RecordLimits, refuse_count
+from service.process.limits.record_limits import RecordLimits, refuse_count
 from storage.errors import InvalidRecord
 
 _BODY_BYTES_MAX: Final = 1024 * 1024

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from service.http.bodies.arrow import decode_arrow
 from service.http.bodies.json import decode_json, decode_ndjson
-from service.limits.record_limits import DEFAULT_LIMITS, RecordLimits
+from service.process.limits.record_limits import DEFAULT_LIMITS, RecordLimits
 from storage.errors import UnsupportedMediaType
 from storage.formats.partitioner import Explicit
 from storage.formats.slices import Sent
@@ -48,7 +48,8 @@ def decode_produce(
     """Return the records of `body`; those without a timestamp get `now_ms`.
 
     Raises `UnsupportedMediaType` for another type, `InvalidRequest` for a body that does not
-    match its type, and the errors of `service/limits/record_limits.py` for one that is too large.
+    match its type, and the errors of `service/process/limits/record_limits.py` for one that is
+    too large.
     """
     media_type, _, parameters = (content_type or "").partition(";")
     decode = _DECODERS.get(media_type.strip().lower())

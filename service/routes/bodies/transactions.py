@@ -10,7 +10,7 @@ from service.http.bodies.fields import Epoch, GroupId, Partition, ProducerId
 from service.http.bodies.json import AtomicRecord, Decoded, TopicRecord, decoded_records
 from service.http.bodies.json_errors import ATOMIC_FIELDS, explained, not_json
 from service.http.bodies.json_shape import check_shape
-from service.limits.record_limits import RecordLimits
+from service.process.limits.record_limits import RecordLimits
 from service.routes.bodies.groups import OffsetsBody
 from service.transactions.atomic import TopicRecords
 from service.transactions.commit import GroupCommit

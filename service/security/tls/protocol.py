@@ -7,7 +7,7 @@ import ssl
 from asyncio import BaseTransport
 from typing import Any, Final
 
-from service.limits.heads import BoundedProtocol
+from service.process.limits.heads import BoundedProtocol
 from service.security.subjects import subject_of
 from storage.errors import InvalidConfig
 

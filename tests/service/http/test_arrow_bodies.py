@@ -14,7 +14,7 @@ from pyarrow import ipc
 from service.http.bodies.arrow import SENT_BYTES_MAX, SENT_BYTES_MIN
 from service.http.bodies.json_fetch import json_pieces
 from service.http.bodies.produce import ARROW_STREAM, Produced, decode_produce
-from service.limits.record_limits import RecordLimits
+from service.process.limits.record_limits import RecordLimits
 from storage.errors import (
     InvalidRecord,
     InvalidRequest,

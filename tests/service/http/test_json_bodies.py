@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.http.bodies.produce import JSON, NDJSON, Produced, decode_produce
-from service.limits.record_limits import RecordLimits
+from service.process.limits.record_limits import RecordLimits
 from storage.errors import (
     InvalidRecord,
     InvalidRequest,

@@ -8,7 +8,7 @@ import pytest
 
 from service.http.bodies.json_shape import check_shape
 from service.http.bodies.produce import JSON, NDJSON, decode_produce
-from service.limits.record_limits import RecordLimits
+from service.process.limits.record_limits import RecordLimits
 from service.routes.bodies.transactions import decode_atomic
 from storage.errors import InvalidRecord, RequestTooLarge, RiachoError
 

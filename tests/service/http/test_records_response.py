@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.http.records_response import PIECE_BYTES, RecordsResponse
-from service.limits.outgoing import RequestShares, Shares
+from service.process.limits.outgoing import RequestShares, Shares
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.limits.admission import Admission, Hold
+from service.process.limits.admission import Admission, Hold
 from storage.errors import Overloaded
 from tests.examples import some
 

@@ -15,8 +15,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
-from service.limits.admission import Hold
-from service.limits.compression import Inflation, check_encoding
+from service.process.limits.admission import Hold
+from service.process.limits.compression import Inflation, check_encoding
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.limits.compression import decompress
+from service.process.limits.compression import decompress
 from storage.errors import InvalidRequest, RequestTooLarge, RiachoError, UnsupportedMediaType
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstandard.compress}

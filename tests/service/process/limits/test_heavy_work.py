@@ -13,10 +13,15 @@ import pytest
 import zstandard
 
 from service.app import create_app
-from service.limits import heavy_work
-from service.limits.admission import Admission
-from service.limits.compression import Inflation
-from service.limits.heavy_work import INFLATIONS_MAX, INLINE_BYTES_MAX, STEP_BYTES, HeavyWork
+from service.process.limits import heavy_work
+from service.process.limits.admission import Admission
+from service.process.limits.compression import Inflation
+from service.process.limits.heavy_work import (
+    INFLATIONS_MAX,
+    INLINE_BYTES_MAX,
+    STEP_BYTES,
+    HeavyWork,
+)
 from service.settings import Settings
 from storage.errors import InvalidRequest, Overloaded, RequestTooLarge
 

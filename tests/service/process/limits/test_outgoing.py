@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.app import App, create_app
-from service.limits.outgoing import SHARE_BYTES_MIN, RequestShares, Shares
+from service.process.limits.outgoing import SHARE_BYTES_MIN, RequestShares, Shares
 from service.settings import Settings
 from storage.errors import StoreUnavailable
 

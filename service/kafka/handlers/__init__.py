@@ -1,0 +1,1 @@
+"""From a decoded request to its response: no sockets, so the simulation can call them."""
