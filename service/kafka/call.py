@@ -28,6 +28,10 @@ class KafkaCall:
     client_id: str = ""
     caller: Caller = ANYONE
     peer: Peer = field(default_factory=Peer)
+    when_sent: list[Callable[[], None]] = field(default_factory=list)
+    """What the connection calls, once, when the reply has left this process or never will: to
+    release what counts as being sent. The bytes of the request need no such care: the connection
+    holds them in `gateway.admission` until the handler returns."""
 
 
 Handler: TypeAlias = Callable[[KafkaCall, Any], Awaitable[Any]]

@@ -6,6 +6,7 @@ from service.controller.live_gateways import LiveGateways
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.http.metrics import Metrics
+from service.kafka.listener.address import BrokerAddress
 from service.log.gateway import Gateway
 from service.security.assembly import Security
 from service.transactions.fences import Fences
@@ -31,3 +32,5 @@ class Parts:
     staging: Staging
     security: Security | None
     """None: every caller may do everything."""
+    address: BrokerAddress
+    """What this gateway advertises: of its own, also where workers share a port."""
