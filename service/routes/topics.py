@@ -21,6 +21,7 @@ from service.log.gateway import Gateway
 from service.log.partition_info import PartitionInfo
 from service.process.limits.record_limits import PARTITION_MAX
 from service.security.acls import Operation, ResourceType
+from service.security.administering import alter_topic, create_topic, delete_topic
 from service.security.caller import Caller, caller_of
 from storage.crypto.keyring import NUMBER_MAX
 from storage.errors import InvalidRequest
@@ -117,18 +118,14 @@ class TopicRoutes:
         Query(request)
         caller = caller_of(request.scope)
         name = caller.inner_name(new.name)
-        # Kafka lets create those who may create any topic, or this one.
-        may_create_any = caller.allows(Operation.CREATE, ResourceType.CLUSTER)
-        if not (may_create_any and caller.has_in_scope(Operation.CREATE, name)):
-            caller.require(Operation.CREATE, ResourceType.TOPIC, name)
-        await caller.quotas.admit_mutations(caller, max(1, new.partitions))
-        topic = await self._gateway.topics.create(
+        topic = await create_topic(
+            self._gateway,
+            caller,
             name,
             partitions=new.partitions,
             replication_factor=new.replication_factor,
             config=new.config,
         )
-        caller.changed(Operation.CREATE, ResourceType.TOPIC, name)
         return _topic_info(topic, caller)
 
     async def list_topics(self, request: Request) -> TopicList:
@@ -156,35 +153,21 @@ class TopicRoutes:
         caller = caller_of(request.scope)
         for operation in _alterations(change):
             caller.require(operation, ResourceType.TOPIC, topic)
-        await self._admit_added(caller, topic, change)
-        altered = await self._gateway.topics.alter(
+        altered = await alter_topic(
+            self._gateway,
+            caller,
             topic,
             partitions=change.partitions,
             config=change.config,
             replication_factor=change.replication_factor,
             replicas=change.replicas,
         )
-        caller.changed(Operation.ALTER, ResourceType.TOPIC, topic)
         return _topic_info(altered, caller)
-
-    async def _admit_added(self, caller: Caller, topic: str, change: TopicChange) -> None:
-        """Count the partitions that are to be added, if that is limited."""
-        if change.partitions is not None and caller.quotas.limits_of(caller) is not None:
-            found = await self._gateway.topics.read(topic)
-            added = change.partitions - found.partition_count
-            if added > 0:
-                await caller.quotas.admit_mutations(caller, added)
 
     async def delete_topic(self, topic: TopicInPath, request: Request) -> Response:
         """Delete a topic and everything in it."""
         shred = Query(request).boolean("shred")
-        caller = caller_of(request.scope)
-        if caller.quotas.limits_of(caller) is not None:
-            found = await self._gateway.topics.read(topic)
-            await caller.quotas.admit_mutations(caller, found.partition_count)
-        deleted = await self._gateway.topics.delete(topic, shred=shred)
-        self._gateway.forget(deleted.topic_id)
-        caller.changed(Operation.DELETE, ResourceType.TOPIC, topic)
+        await delete_topic(self._gateway, caller_of(request.scope), topic, shred=shred)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def list_partitions(self, topic: TopicInPath, request: Request) -> PartitionList:

@@ -11,7 +11,7 @@ from service.security.caller import Caller
 from service.security.door import Door
 from service.security.quotas.buckets import Quotas
 from service.security.quotas.logins import LoginLimits
-from service.security.subjects import principal_mapper
+from service.security.tls.subjects import principal_mapper
 from service.security.view import SecurityView
 from service.settings import Settings
 from service.world.clock import World

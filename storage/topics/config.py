@@ -2,68 +2,26 @@
 
 Values arrive as JSON (numbers, strings, booleans) or as text from a command line, are checked
 here once, and are stored as the text Kafka would show. A key that is not in the table is
-refused, because a setting that is silently ignored is a broken promise.
+refused, because a setting that is silently ignored is a broken promise. Those that Kafka knows and
+that mean nothing here are in a table of their own (`storage/topics/kept.py`).
 """
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
 from storage.errors import InvalidConfig
 from storage.formats.slices import Codec
+from storage.topics.kept import KEPT
+from storage.topics.setting import INT64_MAX, Setting, choice, integer, ratio
 
-INT64_MAX: Final = 2**63 - 1
 LANE_PARTITIONS_MAX: Final = 64
-DIGITS_MAX: Final = 20
 
 FILE: Final = "file:"
 AWS_KMS: Final = "aws-kms:"
 _ARN: Final = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:(key|alias)/[A-Za-z0-9/_-]+")
-
-Parse = Callable[[str], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    default: str
-    parse: Parse
-    about: str
-    fixed: bool = False
-    """Can be chosen when the topic is created, and not changed afterwards."""
-
-
-def _integer(low: int, high: int = INT64_MAX) -> Parse:
-    def parse(text: str) -> str:
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > DIGITS_MAX:
-            raise ValueError(f"must be a whole number, not {text!r}")
-        number = int(text)
-        if not low <= number <= high:
-            raise ValueError(f"must be from {low} to {high}, not {number}")
-        return str(number)
-
-    return parse
-
-
-def _ratio(text: str) -> str:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(f"must be a number from 0 to 1, not {text!r}") from None
-    if not 0 <= number <= 1:
-        raise ValueError(f"must be from 0 to 1, not {text}")
-    return text
-
-
-def _choice(*allowed: str) -> Parse:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}, not {text!r}")
-        return text
-
-    return parse
 
 
 def _kek(text: str) -> str:
@@ -83,35 +41,36 @@ def _cleanup_policy(text: str) -> str:
 
 SETTINGS: Final[dict[str, Setting]] = {
     "cleanup.policy": Setting("delete", _cleanup_policy, "what happens to old records"),
-    "compression.type": Setting("lz4", _choice("lz4", "zstd", "none"), "codec of new slices"),
-    "delete.retention.ms": Setting("86400000", _integer(0), "how long tombstones live"),
+    "compression.type": Setting("lz4", choice("lz4", "zstd", "none"), "codec of new slices"),
+    "delete.retention.ms": Setting("86400000", integer(0), "how long tombstones live"),
     "encryption": Setting(
-        "none", _choice("none", "topic"), "topic: stored records are sealed", fixed=True
+        "none", choice("none", "topic"), "topic: stored records are sealed", fixed=True
     ),
     "encryption.kek": Setting(
         "", _kek, "key that wraps the data keys: file:<path>, aws-kms:<arn>", fixed=True
     ),
     "lane.partitions": Setting(
-        "64", _integer(1, LANE_PARTITIONS_MAX), "partitions that commit together", fixed=True
+        "64", integer(1, LANE_PARTITIONS_MAX), "partitions that commit together", fixed=True
     ),
-    "max.compaction.lag.ms": Setting(str(INT64_MAX), _integer(1), "compact at the latest then"),
-    "max.message.bytes": Setting("1048588", _integer(0, 2**31 - 1), "largest record"),
+    "max.compaction.lag.ms": Setting(str(INT64_MAX), integer(1), "compact at the latest then"),
+    "max.message.bytes": Setting("1048588", integer(0, 2**31 - 1), "largest record"),
     "message.timestamp.type": Setting(
-        "CreateTime", _choice("CreateTime", "LogAppendTime"), "whose clock stamps records"
+        "CreateTime", choice("CreateTime", "LogAppendTime"), "whose clock stamps records"
     ),
-    "min.cleanable.dirty.ratio": Setting("0.5", _ratio, "share of new records worth compacting"),
-    "min.compaction.lag.ms": Setting("0", _integer(0), "records younger stay uncompacted"),
-    "min.insync.replicas": Setting("1", _integer(1, 32), "zones that acks=all demands"),
+    "min.cleanable.dirty.ratio": Setting("0.5", ratio, "share of new records worth compacting"),
+    "min.compaction.lag.ms": Setting("0", integer(0), "records younger stay uncompacted"),
+    "min.insync.replicas": Setting("1", integer(1, 32), "zones that acks=all demands"),
     "replica.lag.time.max.ms": Setting(
-        "10000", _integer(100, 600_000), "a zone that takes longer is not in sync any more"
+        "10000", integer(100, 600_000), "a zone that takes longer is not in sync any more"
     ),
-    "retention.bytes": Setting("-1", _integer(-1), "size of a partition; -1 is unlimited"),
-    "retention.ms": Setting("604800000", _integer(-1), "age of records; -1 is unlimited"),
-    "segment.bytes": Setting("1073741824", _integer(1024 * 1024), "size of compacted segments"),
-    "segment.ms": Setting("604800000", _integer(1), "age at which slices are compacted"),
+    "retention.bytes": Setting("-1", integer(-1), "size of a partition; -1 is unlimited"),
+    "retention.ms": Setting("604800000", integer(-1), "age of records; -1 is unlimited"),
+    "segment.bytes": Setting("1073741824", integer(1024 * 1024), "size of compacted segments"),
+    "segment.ms": Setting("604800000", integer(1), "age at which slices are compacted"),
     "unclean.leader.election.enable": Setting(
-        "false", _choice("false", "true"), "whether a zone that misses something may lead"
+        "false", choice("false", "true"), "whether a zone that misses something may lead"
     ),
+    **KEPT,
 }
 
 

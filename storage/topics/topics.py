@@ -145,8 +145,12 @@ class Topics:
         partitions: int = 1,
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
+        dry_run: bool = False,
     ) -> Topic:
-        """Create a topic. Raises `TopicExists`, or a `Rejected` that says what is wrong."""
+        """Create a topic. Raises `TopicExists`, or a `Rejected` that says what is wrong.
+
+        With `dry_run` nothing is stored: it returns the topic as it would be.
+        """
         parse_topic_name(name)
         settings = TopicConfig(parse_config(config or {}))
         self._check_shape(partitions, replication_factor, settings)
@@ -160,6 +164,8 @@ class Topics:
 
         async def attempt(_: bool) -> Topic:
             item, began_s = await self._dated.get(keys.topic(name))
+            if item is None and dry_run:
+                return decode(name, Versioned(encode(stored), ""))
             if item is None:
                 return await self._write(name, stored, None)
             topic = decode(name, item)
@@ -178,11 +184,13 @@ class Topics:
         config: Mapping[str, object | None] | None = None,
         replication_factor: int | None = None,
         replicas: Sequence[str] | None = None,
+        dry_run: bool = False,
     ) -> Topic:
         """Add partitions and change settings; a setting given as None returns to its default.
 
         `replicas` names the zones to hold the topic, `replication_factor` only their number.
-        The controller copies existing data to new zones, then removes the old ones.
+        The controller copies existing data to new zones, then removes the old ones. With `dry_run`
+        nothing is stored: it returns the topic as it would be.
         """
         if replicas is not None:
             self._check_replicas(replicas, replication_factor)
@@ -194,6 +202,8 @@ class Topics:
             factor = replication_factor or topic.replication_factor
             count, settings = self._altered(topic, partitions, factor, config or {})
             stored = StoredTopic(topic.topic_id, count, factor, settings, topic.created_ms)
+            if dry_run:
+                return decode(name, Versioned(encode(stored), topic.version))
             # The item first: replicas of a lane beyond the item's factor are being removed.
             try:
                 altered = await self._write(name, stored, topic)

@@ -3,6 +3,7 @@
 import inspect
 import re
 
+import pytest
 import typer.main
 
 from riacho.cli.main import cli
@@ -106,9 +107,17 @@ def test_every_variable_of_the_command_line_is_in_the_table() -> None:
     assert documented["RIACHO_URL"] == DEFAULT_URL
 
 
-def test_every_topic_setting_is_in_the_table() -> None:
-    documented = {code(row[0]): code(row[1]) for row in table(CONFIGURATION, "## Topic settings")}
-    assert documented == {name: setting.default for name, setting in SETTINGS.items()}
+@pytest.mark.parametrize(
+    ("heading", "has_effect"),
+    [("## Topic settings", True), ("### Topic settings without effect", False)],
+)
+def test_every_topic_setting_is_in_its_table(heading: str, has_effect: bool) -> None:
+    documented = {code(row[0]): code(row[1]) for row in table(CONFIGURATION, heading)}
+    assert documented == {
+        name: setting.default
+        for name, setting in SETTINGS.items()
+        if setting.has_effect is has_effect
+    }
 
 
 def test_fetch_parameters_are_those_of_the_code() -> None:

@@ -18,7 +18,7 @@ from service.security.oidc.parsing import parse_token
 from service.security.quotas import buckets
 from service.security.quotas import items as quotas
 from service.security.quotas.logins import LoginLimits
-from service.security.subjects import parse_rules
+from service.security.tls.subjects import parse_rules
 from service.security.view import SecurityView
 from service.serverless import identity
 from service.world.clock import real_world
@@ -182,7 +182,7 @@ SENT = [
         why="two bytes may be an entry of a dictionary",
     ),
     Decoder(
-        covers=("service.security.subjects.parse_rules",),
+        covers=("service.security.tls.subjects.parse_rules",),
         decode=lambda data: parse_rules(data.decode(errors="replace")),
         valid=st.sampled_from([b"DEFAULT", b"RULE:^CN=(.*?),.*$/$1/L, DEFAULT"]),
         errors=(Rejected,),

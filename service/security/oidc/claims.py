@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from service.security.subjects import Rule, parse_rules
+from service.security.tls.subjects import Rule, parse_rules
 from service.settings import Settings
 from storage.errors import InvalidConfig, Unauthenticated
 

@@ -8,7 +8,7 @@ from asyncio import BaseTransport
 from typing import Any, Final
 
 from service.process.limits.heads import BoundedProtocol
-from service.security.subjects import subject_of
+from service.security.tls.subjects import subject_of
 from storage.errors import InvalidConfig
 
 _VERSIONS: Final = {"TLSv1.2": 0x0303, "TLSv1.3": 0x0304}

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import InvalidConfig
-from storage.topics.config import INT64_MAX, SETTINGS, TopicConfig, parse_config
+from storage.topics.config import SETTINGS, TopicConfig, parse_config
+from storage.topics.kept import KEPT
+from storage.topics.setting import INT64_MAX
 from tests.examples import some
 
 ACCEPTED = {
@@ -39,6 +41,7 @@ ACCEPTED = {
     "segment.bytes": {1024 * 1024: "1048576"},
     "segment.ms": {1: "1"},
     "unclean.leader.election.enable": {"true": "true", "false": "false"},
+    **{name: {setting.default: setting.default} for name, setting in KEPT.items()},
 }
 REFUSED: dict[str, dict[object, str]] = {
     "cleanup.policy": {
@@ -72,6 +75,7 @@ REFUSED: dict[str, dict[object, str]] = {
     "segment.bytes": {1024: "must be from 1048576 to"},
     "segment.ms": {0: "must be from 1 to"},
     "unclean.leader.election.enable": {"yes": "must be one of false, true, not 'yes'"},
+    **{name: {"yes": "must be "} for name in KEPT},
 }
 
 
@@ -150,3 +154,19 @@ def test_replication_settings_are_parsed() -> None:
 
     assert (config.in_sync_min, config.lag_s_max, config.may_elect_unclean) == (2, 2.5, True)
     assert not TopicConfig({}).may_elect_unclean
+
+
+def test_settings_without_effect_are_stored_and_shown_as_kafka_has_them() -> None:
+    given = {
+        "flush.ms": 1000,
+        "preallocate": "true",
+        "follower.replication.throttled.replicas": "0:1,12:3",
+        "leader.replication.throttled.replicas": "*",
+        "compression.zstd.level": -7,
+    }
+
+    shown = TopicConfig(parse_config(given)).all()
+
+    assert {name: shown[name] for name in given} == {name: str(given[name]) for name in given}
+    assert shown["segment.index.bytes"] == "10485760"
+    assert not any(setting.has_effect for setting in KEPT.values())

@@ -9,7 +9,6 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from service.security.subjects import subject_of
 from service.security.tls.files import (
     ClientAuth,
     TlsFiles,
@@ -19,6 +18,7 @@ from service.security.tls.files import (
     tls_files,
 )
 from service.security.tls.live import LiveContext
+from service.security.tls.subjects import subject_of
 from storage.errors import InvalidConfig
 from tests.certificates import of_client, own, replaced
 

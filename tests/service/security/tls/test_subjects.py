@@ -6,14 +6,14 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.security.subjects import (
+from service.security.tls.der import certificate_facts, name_of
+from service.security.tls.subjects import (
     KEYWORDS,
     parse_rules,
     principal_mapper,
     principal_of,
     rendered,
 )
-from service.security.tls.der import certificate_facts, name_of
 from storage.errors import InvalidConfig, Unauthenticated
 from tests.examples import some
 
