@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: messages, and the code that reads and writes them; no sockets."""

@@ -1,0 +1,28 @@
+"""Which handler answers which API: the tables of all areas, merged.
+
+An area is a module with `handlers(parts)`. ApiVersions advertises exactly what this table serves.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from service.kafka.call import Handler
+from service.kafka.handlers.api_versions import api_versions
+from service.kafka.parts import Parts
+from service.kafka.protocol.apis import Api
+
+Area: TypeAlias = Callable[[Parts], dict[int, Handler]]
+
+AREAS: Final[tuple[Area, ...]] = ()
+"""The `handlers` of each area."""
+
+
+def handlers(parts: Parts) -> dict[int, Handler]:
+    """Return the handler of every API that is served, by its key."""
+    table: dict[int, Handler] = {}
+    for area in AREAS:
+        for key, handler in area(parts).items():
+            assert key not in table, f"two handlers for {Api(key).name}"
+            table[key] = handler
+    table[Api.API_VERSIONS] = api_versions(table.keys())
+    return table
