@@ -235,6 +235,26 @@ class Settings(BaseSettings):
     jwt_ca_file: str = ""
     """The authorities that the provider's certificate may be of. Empty: the usual ones."""
 
+    kafka_zone: str = Field(default="", pattern="^[A-Za-z0-9._-]{0,249}$")
+    """Where this gateway runs. Kafka's clients that name a zone (`client.id=etl,zone=a`) are led to
+    brokers of theirs; empty: unknown."""
+
+    kafka_leaders: Literal["lane", "one"] = "lane"
+    """Who leads the partitions that a Kafka client asks for: `lane`: a broker for each lane, the
+    same for all clients; `one`: one broker for all that a client does, which spares clients of
+    many topics connections and makes several gateways write to each head."""
+
+    kafka_auto_create: bool = True
+    """Whether a topic that a Kafka client asks for and that does not exist is created, if the
+    client allows it and the caller may."""
+
+    kafka_num_partitions: PositiveInt = 1
+    """Partitions of such a topic, and of one whose creator leaves their number open. As in Kafka,
+    one keeps all records in order."""
+
+    kafka_replication_factor: PositiveInt = 1
+    """Zones that hold such a topic; all of them, if there are fewer."""
+
     log_level: str = "info"
     log_format: str = Field(default="auto", pattern="^(auto|text|json)$")
     """`auto`: text on a terminal, JSON elsewhere."""

@@ -167,6 +167,11 @@ def producer_ids() -> str:
     return "counter/producer-ids"
 
 
+def kafka_cluster() -> str:
+    """Return the key of the item with the cluster id and the node ids of brokers."""
+    return "counter/kafka"
+
+
 def producer(producer_id: int) -> str:
     return f"producer/{producer_id}"
 

@@ -31,6 +31,15 @@ MISSED_BEATS_MAX: Final = 3
 """A gateway is not listed as alive after this many missed beats."""
 
 
+class KafkaAddress(msgspec.Struct, frozen=True):
+    """Where Kafka's clients reach a gateway, and as which broker they know it."""
+
+    node_id: int
+    host: str
+    port: int
+    zone: str = ""
+
+
 class GatewayItem(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     url: str
@@ -41,6 +50,8 @@ class GatewayItem(msgspec.Struct, frozen=True, kw_only=True):
     beat_ms: int
     failing: list[str] = []
     """Zones that this gateway avoids, because they failed recently."""
+    kafka: KafkaAddress | None = None
+    """None: it does not listen for Kafka's clients, or not any more."""
 
 
 _DECODER: Final = msgspec.json.Decoder(GatewayItem)
@@ -67,6 +78,8 @@ class LiveGateways:
         self._started_ms = world.now_ms()
         self._observed = Observed(settings, metadata, world)
         self._version: str | None = None
+        self.kafka: KafkaAddress | None = None
+        """Goes out with the next heartbeat."""
 
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
@@ -86,6 +99,7 @@ class LiveGateways:
             started_ms=self._started_ms,
             beat_ms=self._world.now_ms(),
             failing=self._failing(),
+            kafka=self.kafka,
         )
         key = keys.gateway(self.gateway_id)
         if self._version is None:

@@ -6,6 +6,7 @@ from service.controller.live_gateways import LiveGateways
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.http.metrics import Metrics
+from service.kafka.brokers.brokers import Brokers
 from service.kafka.listener.address import BrokerAddress
 from service.log.gateway import Gateway
 from service.security.assembly import Security
@@ -34,3 +35,6 @@ class Parts:
     """None: every caller may do everything."""
     address: BrokerAddress
     """What this gateway advertises: of its own, also where workers share a port."""
+    brokers: Brokers
+    """The connection's owner lets it `join` with `address` before the first request, then beats
+    once (`registry.beat`); and lets it `leave` when it drains."""
