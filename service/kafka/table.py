@@ -1,13 +1,13 @@
 """Which handler answers which API: the tables of all areas, merged.
 
-An area is a module with `handlers(parts)`. ApiVersions advertises exactly what this table serves.
+An area is a module with `handlers(parts)`. The listener answers ApiVersions, SaslHandshake and
+SaslAuthenticate itself, and advertises exactly those and what this table serves.
 """
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from service.kafka.call import Handler
-from service.kafka.handlers.api_versions import api_versions
 from service.kafka.parts import Parts
 from service.kafka.protocol.apis import Api
 
@@ -24,5 +24,4 @@ def handlers(parts: Parts) -> dict[int, Handler]:
         for key, handler in area(parts).items():
             assert key not in table, f"two handlers for {Api(key).name}"
             table[key] = handler
-    table[Api.API_VERSIONS] = api_versions(table.keys())
     return table
