@@ -155,6 +155,10 @@ class UnknownMember(Rejected):
     code = "UNKNOWN_MEMBER_ID"
 
 
+class InstanceFenced(UnknownMember):
+    """Another member has joined with the same instance id. It shares the code of its parent."""
+
+
 class UnknownProducer(Rejected):
     code = "UNKNOWN_PRODUCER_ID"
 
@@ -245,8 +249,16 @@ class IllegalGeneration(Conflict):
     code = "ILLEGAL_GENERATION"
 
 
+class RebalanceInProgress(IllegalGeneration):
+    """The generation is the current one, but not for long, or not yet; the code is its parent's."""
+
+
 class InconsistentGroup(Conflict):
     code = "INCONSISTENT_GROUP_PROTOCOL"
+
+
+class GroupFull(InconsistentGroup):
+    """No member more fits into the group. It shares the code of its parent."""
 
 
 class GroupNotEmpty(Conflict):

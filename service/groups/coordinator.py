@@ -16,13 +16,16 @@ import msgspec
 
 from service.groups import state
 from service.groups.assignors import ASSIGNORS, TopicPartition
+from service.groups.classic import rounds
+from service.groups.classic.rounds import MEMBERS_MAX
 from service.groups.items import GroupItems, Known, parse_group_id
 from service.groups.patterns import check_pattern
-from service.groups.session_expiry import MEMBERS_MAX, SessionExpiry
+from service.groups.session_expiry import SessionExpiry
 from service.groups.state import Group, Member
 from service.world.clock import World
 from storage import keys
 from storage.errors import (
+    GroupFull,
     GroupNotEmpty,
     IllegalGeneration,
     InconsistentGroup,
@@ -98,10 +101,10 @@ class Coordinator:
             group = known.group
             if member_id in group.members:
                 return _beat(group, member_id)  # An earlier attempt did it; its reply was lost.
-            group = _with_assignor(group_id, group, member, assignor)
+            group = _with_assignor(group_id, _native(group_id, group), member, assignor)
             new = state.join(group, member_id, member, await self._items.existing(0))
             if len(new.members) > MEMBERS_MAX:
-                raise InconsistentGroup(
+                raise GroupFull(
                     f"group {group_id!r} has {MEMBERS_MAX} members, which is the limit; use"
                     " another group"
                 )
@@ -132,7 +135,8 @@ class Coordinator:
         items = await self._metadata.get_many([keys.group(group_id), key, watch_key])
         known = self._items.known(group_id, items.get(keys.group(group_id)))
         mine = items.get(key)
-        if mine is None or member_id not in known.group.members:
+        is_known = known.group.classic is None and member_id in known.group.members
+        if mine is None or not is_known:
             raise _unknown_member(group_id, member_id)
         if generation > known.group.generation:
             raise IllegalGeneration(
@@ -171,7 +175,10 @@ class Coordinator:
                     return  # An earlier attempt did it; its reply was lost.
                 raise _unknown_member(group_id, member_id)
             asked = True
-            new = state.leave(known.group, [member_id], await self._items.existing(0))
+            if known.group.classic is not None:
+                new = rounds.leave(known.group, [member_id])
+            else:
+                new = state.leave(known.group, [member_id], await self._items.existing(0))
             removals = await self._removals(group_id, {member_id})
             await self._items.write(group_id, known, new, removals)
 
@@ -297,6 +304,18 @@ def check_generation(group_id: str, generation: int, current: int) -> None:
             f"generation {generation} of group {group_id!r} is not the current one, which is"
             f" {current}; send a heartbeat to learn what is yours now"
         )
+
+
+def _native(group_id: str, group: Group) -> Group:
+    """Return the group as a native one; an empty one becomes that."""
+    if group.classic is None:
+        return group
+    if group.members:
+        raise InconsistentGroup(
+            f"group {group_id!r} is used by Kafka clients whose members assign among themselves"
+            " (the classic protocol); stop them first, or use another group"
+        )
+    return msgspec.structs.replace(group, classic=None)
 
 
 def _with_assignor(group_id: str, group: Group, member: Member, assignor: str | None) -> Group:

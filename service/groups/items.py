@@ -15,7 +15,7 @@ from service.groups.state import Group
 from service.world.clock import World
 from storage import keys
 from storage.cas import retry
-from storage.errors import InvalidRequest
+from storage.errors import GroupFull, InvalidRequest
 from storage.stores.metadata import (
     VALUE_BYTES_MAX,
     MetadataStore,
@@ -88,6 +88,11 @@ class GroupItems:
     async def write(self, group_id: str, known: Known, new: Group, ops: Sequence[Op]) -> None:
         """Replace `known` by `new` and apply `ops` with it, or raise what `transact` raises."""
         value = state.encode(new)
+        if len(value) > VALUE_BYTES_MAX and new.classic is not None:
+            raise GroupFull(
+                f"group {group_id!r} would take {len(value)} bytes, the limit is"
+                f" {VALUE_BYTES_MAX}: use fewer members, or shorter lists of topics"
+            )
         if len(value) > VALUE_BYTES_MAX:
             raise InvalidRequest(
                 f"group {group_id!r} would take {len(value)} bytes, the limit is"

@@ -14,6 +14,8 @@ import msgspec
 
 from service.groups import sessions, state
 from service.groups.assignors import TopicPartition
+from service.groups.classic import rounds
+from service.groups.classic.rounds import Claimant
 from service.groups.coordinator import Coordinator
 from service.groups.items import Known, parse_group_id
 from service.groups.state import Group
@@ -73,6 +75,10 @@ class Committer:
 
     member_id: str
     generation: int
+    instance_id: str | None = None
+    """Of a static member of a classic group, if it gives it."""
+    is_transactional: bool = False
+    """Whether the offsets are part of a transaction; only classic groups care."""
 
 
 _Entry: TypeAlias = tuple[int, str, int]
@@ -340,6 +346,15 @@ def _check_committer(
                 f"group {group_id!r} has members, so only they may commit: give generation and"
                 " member_id, or stop them first"
             )
+        return
+    if known.group.classic is not None:
+        # What its members read is their affair.
+        claimant = Claimant(
+            member_id=committer.member_id,
+            instance_id=committer.instance_id,
+            generation=committer.generation,
+        )
+        rounds.check_commit(known.group, claimant, is_transactional=committer.is_transactional)
         return
     Coordinator.check(known, group_id, committer.member_id, committer.generation)
     allowed = known.group.may_commit(committer.member_id)

@@ -1,9 +1,9 @@
 """Session expiry: calls to a group look for silent members, and end their sessions."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
 from service.groups import sessions, state
+from service.groups.classic import rounds
 from service.groups.items import GroupItems
 from service.groups.sessions import Watch
 from service.groups.state import Group
@@ -11,8 +11,6 @@ from service.world.clock import World
 from storage import keys
 from storage.errors import MetadataConflict, OutcomeUnknown
 from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
-
-MEMBERS_MAX: Final = 1_000
 
 
 class SessionExpiry:
@@ -77,7 +75,7 @@ class SessionExpiry:
 
     async def _member_items(self, group_id: str) -> dict[str, Versioned]:
         prefix = keys.group_members(group_id)
-        page = await self._metadata.list(prefix, limit=MEMBERS_MAX + 1)
+        page = await self._metadata.list(prefix, limit=rounds.MEMBERS_MAX + 1)
         return {key.removeprefix(prefix): item for key, item in page}
 
     async def _end(
@@ -92,7 +90,10 @@ class SessionExpiry:
         ops: list[Op] = [
             Delete(keys.member(group_id, m), items[m].version) for m in gone if m in items
         ]
-        new = state.leave(known.group, gone, await self._items.existing(0))
+        if known.group.classic is not None:
+            new = rounds.leave(known.group, gone)
+        else:
+            new = state.leave(known.group, gone, await self._items.existing(0))
         try:
             await self._items.write(group_id, known, new, ops)
         except (MetadataConflict, OutcomeUnknown):

@@ -14,29 +14,45 @@ members: the old owner sees the new generation only with the partition taken awa
 group `held` is empty and nothing writes the group item.
 """
 
+import struct
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+import pyarrow as pa
 
 from service.groups.assignors import ASSIGNORS, TopicPartition
+from service.groups.classic import consumers
+from service.groups.classic.shape import Classic, Phase
 from service.groups.patterns import matching
+from storage.errors import Corrupt, GroupFull
 from storage.formats import frames
 from storage.formats.partitions import PartitionNumber
 
 _MAGIC: Final = b"RGP1"
+_CLASSIC_MAGIC: Final = b"RGP2"
+_LENGTH: Final = struct.Struct("<I")
+
+CLASSIC_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Maximum size of a classic group before compression: what every write and read of it costs."""
+
+Kind = Literal["native", "classic"]
 
 Places = dict[str, tuple[PartitionNumber, ...]]
 """Partitions by topic."""
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     """A regular expression that whole topic names must match, instead of `topics`."""
     instance_id: str | None = None
     session_timeout_ms: int
     client: str = ""
+    host: str = ""
+    """The address that it joined from; known of Kafka's clients."""
+    rebalance_timeout_ms: int = 0
+    """How long a rebalance may wait for it; 0: it did not say."""
     name_prefix: str = ""
     """Of a tenant: `pattern` matches what follows after it, and no name without it."""
 
@@ -48,7 +64,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return [topic for topic in self.topics if topic in existing]
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int = 0
     assignor: str = "sticky"
     members: dict[str, Member] = msgspec.field(default_factory=dict)
@@ -56,14 +72,26 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     held: dict[str, Places] = msgspec.field(default_factory=dict)
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     """Partition count of every topic that a member subscribes to, as of this generation."""
+    classic: Classic | None = None
+    """Of a classic group, whose members assign partitions, or whatever it is, among themselves:
+    then `assignor`, `target`, `held` and `counts` say nothing. None: the group is native."""
+
+    @property
+    def kind(self) -> Kind:
+        return "native" if self.classic is None else "classic"
 
     @property
     def state(self) -> str:
         if not self.members:
             return "Empty"
+        if self.classic is not None:
+            return _STATES[self.classic.phase]
         return "PreparingRebalance" if self.held else "Stable"
 
     def assignment(self, member_id: str) -> list[TopicPartition]:
+        """Return what the member reads; of classic members, what consumers among them do."""
+        if self.classic is not None:
+            return self._classic_assignment(self.classic, member_id)
         others = {
             place
             for other, places in self.held.items()
@@ -77,8 +105,32 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return flat(self.held.get(member_id, {}))
 
     def may_commit(self, member_id: str) -> set[TopicPartition]:
-        """Return the partitions whose offsets the member may commit."""
+        """Return the partitions whose offsets a native member may commit."""
         return {*self.assignment(member_id), *self.revocations(member_id)}
+
+    def subscription(self, member_id: str) -> list[str]:
+        """Return the topics that the member names; of classic members, if it is a consumer."""
+        member = self.members[member_id]
+        if self.classic is None or self.classic.protocol_type != consumers.PROTOCOL_TYPE:
+            return list(member.topics)
+        known = self.classic.members[member_id]
+        named = {topic for _, data in known.protocols for topic in consumers.subscribed(data)}
+        return [member.name_prefix + topic for topic in sorted(named)]
+
+    def _classic_assignment(self, classic: Classic, member_id: str) -> list[TopicPartition]:
+        known = classic.members.get(member_id)
+        if known is None or classic.protocol_type != consumers.PROTOCOL_TYPE:
+            return []
+        prefix = self.members[member_id].name_prefix
+        return [(prefix + topic, number) for topic, number in consumers.assigned(known.assignment)]
+
+
+_STATES: Final = {
+    Phase.JOINING: "PreparingRebalance",
+    Phase.SYNCING: "CompletingRebalance",
+    Phase.STABLE: "Stable",
+}
+"""Kafka's names of the phases."""
 
 
 def join(group: Group, member_id: str, member: Member, existing: Mapping[str, int]) -> Group:
@@ -183,8 +235,35 @@ _DECODER: Final = msgspec.msgpack.Decoder(Group)
 
 
 def encode(group: Group) -> bytes:
-    return frames.seal(_MAGIC, msgspec.msgpack.encode(group))
+    """Return the item of a group.
+
+        native    RGP1  msgpack
+        classic   RGP2  length (u32, little-endian)  zstd(msgpack)
+
+    The length is that of the msgpack.
+    A gateway that does not know classic groups reads an error then, not an empty group.
+    """
+    packed = msgspec.msgpack.encode(group)
+    if group.classic is None:
+        return frames.seal(_MAGIC, packed)
+    if len(packed) > CLASSIC_BYTES_MAX:
+        raise GroupFull(
+            f"the group would take {len(packed)} bytes, the limit is {CLASSIC_BYTES_MAX}"
+        )
+    pressed = pa.compress(packed, codec="zstd", asbytes=True)
+    return frames.seal(_CLASSIC_MAGIC, _LENGTH.pack(len(packed)) + pressed)
 
 
 def decode(value: bytes) -> Group:
-    return frames.unpack(_MAGIC, value, _DECODER, "the item of a group")
+    """Return the group that an item holds, or raise `Corrupt`."""
+    if value[:4] != _CLASSIC_MAGIC:
+        return frames.unpack(_MAGIC, value, _DECODER, "the item of a group")
+    payload = frames.unseal(_CLASSIC_MAGIC, value)
+    try:
+        [length] = _LENGTH.unpack_from(payload)
+        if length > CLASSIC_BYTES_MAX:
+            raise ValueError(f"it says that it has {length} bytes")
+        packed = pa.decompress(payload[_LENGTH.size :], length, "zstd", asbytes=True)
+    except (struct.error, pa.ArrowException, OSError, ValueError) as error:
+        raise Corrupt(f"the item of a classic group cannot be decoded: {error}") from error
+    return frames.decoded(packed, _DECODER, "the item of a classic group")

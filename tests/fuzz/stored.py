@@ -14,6 +14,7 @@ from service.controller import verification
 from service.groups import coordinator, sessions
 from service.groups import offsets as group_offsets
 from service.groups import state as groups
+from service.groups.classic import consumers
 from service.transactions import guards, ids
 from service.transactions import state as transactions
 from storage import keys, leases
@@ -44,7 +45,7 @@ from tests.fuzz.decoder import (
     with_checksum,
 )
 from tests.fuzz.mutations import Envelope
-from tests.fuzz.values import json_of
+from tests.fuzz.values import json_of, packed
 from tests.storage.formats.test_compacted import footer_of, plain, written
 from tests.storage.formats.test_index import SEALED_ENTRIES, SORTED_ENTRIES
 from tests.storage.formats.test_segments import PARTS, segment_of
@@ -108,6 +109,11 @@ def _row_groups(whole: bytes) -> list[pa.RecordBatch]:
     return found
 
 
+def _classic_group(payload: bytes) -> bytes:
+    pressed = pa.compress(payload, codec="zstd", asbytes=True)
+    return frames.seal(groups._CLASSIC_MAGIC, struct.pack("<I", len(payload)) + pressed)
+
+
 def _item(value: bytes) -> Versioned:
     return Versioned(value, "v")
 
@@ -160,6 +166,28 @@ ITEMS = [
     ),
     framed(
         "service.groups.state.decode", groups._MAGIC, groups.Group, groups.decode, groups.encode
+    ),
+    Decoder(
+        covers=("service.groups.state.decode (classic)",),
+        decode=groups.decode,
+        valid=packed(groups.Group).map(_classic_group),
+        envelope=sealed(groups._CLASSIC_MAGIC),
+        encode=groups.encode,
+        factor=250,
+        limit_bytes=groups.CLASSIC_BYTES_MAX,
+        why=STRUCTS,
+    ),
+    Decoder(
+        covers=(
+            "service.groups.classic.consumers.assigned",
+            "service.groups.classic.consumers._count",
+            "service.groups.classic.consumers._text",
+        ),
+        decode=consumers.assigned,
+        valid=st.just(struct.pack(">hih1si2i", 1, 1, 1, b"t", 2, 0, 1)),
+        errors=(),
+        factor=60,
+        why="a partition is 4 bytes, and a pair of references and a number in memory",
     ),
     framed(
         "service.groups.sessions.decode",

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from service.groups import state
+from service.groups.classic.rounds import MEMBERS_MAX
 from service.groups.coordinator import BEAT_ATTEMPTS_MAX, TOPICS_AGE_MAX_S, Beat
 from service.groups.patterns import PATTERN_CHARS_MAX
-from service.groups.session_expiry import MEMBERS_MAX
 from service.groups.state import Member
 from storage import keys
 from storage.errors import (

@@ -1,0 +1,1 @@
+"""Kafka's classic groups: members that elect a leader, who assigns; an opaque rendezvous."""

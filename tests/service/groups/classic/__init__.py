@@ -1,0 +1,1 @@
+"""Classic groups of Kafka's clients."""
