@@ -143,6 +143,7 @@ def test_compaction_retention_and_sweep_happen_as_described(
     Walk(gateway, tmp_path).follow(WITHOUT_SPARK)
 
 
+@only_proof
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("spark")

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.gateway import GatewayProcess
+from tests.integration.backends import BACKENDS
 from tests.integration.processes import Api, Deployment, cloud, embedded
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("cloud", marks=pytest.mark.aws)])
+@pytest.fixture(scope="module", params=BACKENDS)
 def deployment(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Deployment:

@@ -8,6 +8,7 @@ import pytest
 
 from riacho.transactions import held
 from tests.gateway import GatewayProcess
+from tests.integration.backends import on_one_backend
 from tests.integration.cheated import (
     PARTITIONS,
     Book,
@@ -23,21 +24,13 @@ from tests.integration.cheated import (
     stage,
 )
 from tests.integration.processes import TIMEOUT_S, Api, Deployment
-from tests.torture.sizes import FULL, some
+from tests.torture.sizes import FULL
 
 SEEDS = 5 if FULL else 1
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_one_backend]
 
 seeds = pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
-
-on_one_backend = pytest.mark.parametrize(
-    "deployment",
-    some(["embedded", pytest.param("cloud", marks=pytest.mark.aws)], "embedded"),
-    indirect=True,
-    scope="module",
-)
-"""What the network does is the same to all; the others see that the stores are, too."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +63,6 @@ async def test_the_sdk_writes_everything_once_and_in_order(
     assert sum(map(len, log)) == 3 * 240
 
 
-@on_one_backend
 @seeds
 async def test_what_the_sdk_gives_up_is_written_once_at_most(
     gateways: list[GatewayProcess], api: Api, seed: int
@@ -86,7 +78,6 @@ async def test_what_the_sdk_gives_up_is_written_once_at_most(
         book.check(log)
 
 
-@on_one_backend
 @seeds
 async def test_a_client_that_numbers_its_batches_writes_them_once_and_in_order(
     gateways: list[GatewayProcess], api: Api, seed: int
@@ -113,7 +104,6 @@ async def test_a_client_that_numbers_its_batches_writes_them_once_and_in_order(
 # Transactions
 
 
-@on_one_backend
 @pytest.mark.parametrize("is_staged", [False, True])
 @pytest.mark.parametrize("delivery_timeout_ms", [120_000, 150])
 async def test_transactions_of_the_sdk_happen_once_or_not_at_all(

@@ -24,9 +24,9 @@ from tests.integration.processes import (
 )
 from tests.integration.trial import connections
 from tests.integration.zoned import until
-from tests.torture.sizes import FULL
+from tests.torture.sizes import FULL, some
 
-WORKERS = pytest.mark.parametrize("workers", [1, 2])
+WORKERS = pytest.mark.parametrize("workers", some([1, 2], 2))
 
 ROUNDS = 6 if FULL else 2
 

@@ -8,24 +8,18 @@ import httpx
 import pytest
 
 from tests.gateway import GatewayProcess
+from tests.integration.backends import on_one_backend
 from tests.integration.processes import Api, Deployment, records_path
-from tests.torture.sizes import some
 
 REMEMBERED = 5
+pytestmark = on_one_backend
+
 PARTITIONS = 2
 COMMITS_TO_ROLL = 250
 """A head lists about ninety commits before they go to the index."""
 
 PRODUCERS_TO_SPILL = 300
 """More than a head remembers: the others are in pages of their own."""
-
-on_one_backend = pytest.mark.parametrize(
-    "deployment",
-    some(["embedded", pytest.param("cloud", marks=pytest.mark.aws)], "embedded"),
-    indirect=True,
-    scope="module",
-)
-"""On the other one, the gateway that is killed meets all of this; with `make proof`, all do."""
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +127,6 @@ def let_write(count: int) -> Callable[[Api, str], None]:
     return write
 
 
-@on_one_backend
 @pytest.mark.parametrize(
     "happen",
     [

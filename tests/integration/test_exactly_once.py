@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.gateway import GatewayProcess, free_port
+from tests.integration.backends import on_one_backend
 from tests.integration.copier import GROUP, Job
 from tests.integration.copiers import SLEEP_S, Copiers
 from tests.integration.processes import ARROW, TIMEOUT_S, Api, Deployment, Json, arrow_stream
@@ -30,7 +31,7 @@ SOURCE_PARTITIONS = 2
 TARGET_PARTITIONS = 3
 SLOW_S = 4 * TIMEOUT_S
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), on_one_backend]
 
 
 @dataclass
