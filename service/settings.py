@@ -119,6 +119,13 @@ class Settings(BaseSettings):
     """Interval at which this gateway looks for expired group sessions, which calls of other members
     would otherwise end; 0: never."""
 
+    group_consumer_session_timeout_ms: int = Field(default=45_000, ge=1_000, le=1_800_000)
+    """Session of members of Kafka's consumer protocol (KIP-848), which do not choose their own."""
+
+    group_consumer_heartbeat_interval_ms: int = Field(default=5_000, ge=100, le=600_000)
+    """Interval at which these members send heartbeats. While one waits for partitions that others
+    hold, it is told a fifth of it."""
+
     producer_id_expiration_ms: PositiveInt = 86_400_000
     """The state of an idempotent producer in a partition expires after this long without a
     write."""

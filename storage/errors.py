@@ -77,6 +77,10 @@ class InvalidRequest(Rejected):
     code = "INVALID_REQUEST"
 
 
+class InvalidGroupId(InvalidRequest):
+    """No group can have this name. It shares the code of its parent."""
+
+
 class InvalidTopic(Rejected):
     code = "INVALID_TOPIC_EXCEPTION"
 
@@ -157,6 +161,10 @@ class UnknownMember(Rejected):
 
 class InstanceFenced(UnknownMember):
     """Another member has joined with the same instance id. It shares the code of its parent."""
+
+
+class MemberEpochFenced(UnknownMember):
+    """The member named an epoch that it cannot know. It shares the code of its parent."""
 
 
 class UnknownProducer(Rejected):
@@ -253,12 +261,23 @@ class RebalanceInProgress(IllegalGeneration):
     """The generation is the current one, but not for long, or not yet; the code is its parent's."""
 
 
+class StaleMemberEpoch(IllegalGeneration):
+    """The partition was given in an epoch that the member does not know yet.
+
+    It shares the code of its parent.
+    """
+
+
 class InconsistentGroup(Conflict):
     code = "INCONSISTENT_GROUP_PROTOCOL"
 
 
 class GroupFull(InconsistentGroup):
     """No member more fits into the group. It shares the code of its parent."""
+
+
+class InstanceInUse(InconsistentGroup):
+    """A member with this instance id is there. It shares the code of its parent."""
 
 
 class GroupNotEmpty(Conflict):

@@ -16,6 +16,7 @@ bucket splits them further by itself), and a directory is made only 16 times:
 
 import re
 from typing import Final, Literal, NamedTuple, cast, get_args
+from urllib.parse import quote, unquote
 
 ID_BYTES: Final = 16
 DIGITS: Final = "0123456789abcdef"
@@ -41,6 +42,7 @@ QUOTA_USES: Final = "quota-use/"
 USERS: Final = "user/"
 """The first parts of the keys of items that are listed together."""
 
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _OBJECT: Final = re.compile(
     r"(?P<digit>[0-9a-f])/"
     r"(?:hot/(?P<hot>[0-9a-f]{32})\.seg"
@@ -137,26 +139,49 @@ def gateway(gateway_id: str) -> str:
     return f"{GATEWAYS}{gateway_id}"
 
 
+def part(name: str) -> str:
+    """Return a name that a client chose as one part of a key: percent-encoded where it must be.
+
+    Letters, digits, dots, underscores and hyphens stand for themselves, and no name of these
+    alone is what another one is encoded as.
+    """
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
+
+
+def parse_part(text: str) -> str:
+    """Return the name that `part` has made `text` of."""
+    return unquote(text) if "%" in text else text
+
+
 def group(group_id: str) -> str:
-    return f"group/{group_id}"
+    return f"group/{part(group_id)}"
+
+
+def parse_group(key: str) -> str:
+    """Return the name of the group whose item has this key."""
+    return parse_part(key.removeprefix(GROUPS))
 
 
 def member(group_id: str, member_id: str) -> str:
-    return f"{group_members(group_id)}{member_id}"
+    return f"{group_members(group_id)}{part(member_id)}"
+
+
+def parse_member(group_id: str, key: str) -> str:
+    return parse_part(key.removeprefix(group_members(group_id)))
 
 
 def group_members(group_id: str) -> str:
     """Return what the keys of all members of a group begin with."""
-    return f"member/{group_id}/"
+    return f"member/{part(group_id)}/"
 
 
 def group_watch(group_id: str) -> str:
-    return f"watch/{group_id}"
+    return f"watch/{part(group_id)}"
 
 
 def all_group_offsets(group_id: str) -> str:
     """Return what the keys of all offsets of a group begin with."""
-    return f"offset/{group_id}/"
+    return f"offset/{part(group_id)}/"
 
 
 def group_offsets(group_id: str, topic_name: str, lane: int) -> str:

@@ -16,9 +16,11 @@ import msgspec
 
 from service.groups import state
 from service.groups.assignors import ASSIGNORS, TopicPartition
+from service.groups.beats import Beats, encode_beat, unknown_member
 from service.groups.classic import rounds
 from service.groups.classic.rounds import MEMBERS_MAX
-from service.groups.items import GroupItems, Known, parse_group_id
+from service.groups.consumers.members import ConsumerMembers
+from service.groups.items import GroupItems, Known, Listed, parse_group_id
 from service.groups.patterns import check_pattern
 from service.groups.session_expiry import SessionExpiry
 from service.groups.state import Group, Member
@@ -34,9 +36,7 @@ from storage.errors import (
     OutcomeUnknown,
     RiachoError,
     UnknownGroup,
-    UnknownMember,
 )
-from storage.formats import frames
 from storage.stores.metadata import (
     TRANSACT_OPS_MAX,
     Check,
@@ -68,26 +68,18 @@ class Beat:
     session_timeout_ms: int
 
 
-class _BeatItem(msgspec.Struct, array_like=True, frozen=True):
-    beats: int
-    generation: int
-
-
-_BEAT: Final = msgspec.msgpack.Decoder(_BeatItem)
-
-
-BEAT_ATTEMPTS_MAX: Final = 3
-"""Maximum attempts to write a beat. Retried if the reply was lost and the beat is not stored."""
-
-
 class Coordinator:
     def __init__(self, metadata: MetadataStore, topics: Topics, world: World) -> None:
         self._metadata = metadata
         self._world = world
         self._items = GroupItems(metadata, topics, world)
         self._session_expiry = SessionExpiry(metadata, self._items, world)
+        self._beats = Beats(metadata, world)
         self._current: dict[str, tuple[str | None, Mapping[str, int]]] = {}
         """By group: a version, and the topics for which it is known to be up to date."""
+        self.consumers = ConsumerMembers(
+            metadata, self._items, self._session_expiry, self._beats, self.up_to_date, world
+        )
 
     # Membership
 
@@ -108,8 +100,8 @@ class Coordinator:
                     f"group {group_id!r} has {MEMBERS_MAX} members, which is the limit; use"
                     " another group"
                 )
-            ops: list[Op] = [Put(keys.member(group_id, member_id), _encode_beat(0, 0), None)]
-            ops += await self._removals(group_id, set(group.members) - set(new.members))
+            ops: list[Op] = [Put(keys.member(group_id, member_id), encode_beat(0, 0), None)]
+            ops += await self._items.removals(group_id, set(group.members) - set(new.members))
             await self._items.write(group_id, known, new, ops)
             return _beat(new, member_id)
 
@@ -130,31 +122,31 @@ class Coordinator:
         """
         parse_group_id(group_id)
         if not is_name(member_id):
-            raise _unknown_member(group_id, member_id)
+            raise unknown_member(group_id, member_id)
         key, watch_key = keys.member(group_id, member_id), keys.group_watch(group_id)
         items = await self._metadata.get_many([keys.group(group_id), key, watch_key])
         known = self._items.known(group_id, items.get(keys.group(group_id)))
         mine = items.get(key)
         is_known = known.group.classic is None and member_id in known.group.members
         if mine is None or not is_known:
-            raise _unknown_member(group_id, member_id)
+            raise unknown_member(group_id, member_id)
         if generation > known.group.generation:
             raise IllegalGeneration(
                 f"generation {generation} is not there yet, the group is at"
                 f" {known.group.generation}; join again"
             )
-        await self._beat(group_id, member_id, mine, generation)
+        await self._beats.store(group_id, member_id, mine, generation)
         is_due = self._session_expiry.is_due(group_id, known.group, items.get(watch_key))
         if is_due and await self._session_expiry.look(group_id):
             known = await self._items.read(group_id)
 
         async def change(known: Known, _: bool) -> Beat:
             if member_id not in known.group.members:
-                raise _unknown_member(group_id, member_id)
+                raise unknown_member(group_id, member_id)
             new = known.group
-            if owned is not None and generation == new.generation:
-                new = state.release(new, member_id, owned)
-            new = await self._up_to_date(group_id, known, new)
+            if owned is not None:
+                new = state.release(new, member_id, owned, generation)
+            new = await self.up_to_date(group_id, known, new)
             if new is not known.group:
                 await self._items.write(group_id, known, new, [])
             return _beat(new, member_id)
@@ -173,13 +165,13 @@ class Coordinator:
             if member_id not in known.group.members:
                 if asked:
                     return  # An earlier attempt did it; its reply was lost.
-                raise _unknown_member(group_id, member_id)
+                raise unknown_member(group_id, member_id)
             asked = True
             if known.group.classic is not None:
                 new = rounds.leave(known.group, [member_id])
             else:
                 new = state.leave(known.group, [member_id], await self._items.existing(0))
-            removals = await self._removals(group_id, {member_id})
+            removals = await self._items.removals(group_id, {member_id})
             await self._items.write(group_id, known, new, removals)
 
         await self._items.changing(group_id, change)
@@ -188,7 +180,7 @@ class Coordinator:
     def check(known: Known, group_id: str, member_id: str, generation: int) -> None:
         """Raise unless the member is in the group and knows its generation."""
         if member_id not in known.group.members:
-            raise _unknown_member(group_id, member_id)
+            raise unknown_member(group_id, member_id)
         check_generation(group_id, generation, known.group.generation)
 
     # Looking
@@ -196,6 +188,10 @@ class Coordinator:
     async def read(self, group_id: str) -> Known:
         """Return the group as it is now; an empty one without version if there is none."""
         return await self._items.read(group_id)
+
+    async def topics(self, age_max_s: float = TOPICS_AGE_MAX_S) -> Listed:
+        """Return all topics as this process knows them, at most that old."""
+        return await self._items.listed(age_max_s)
 
     async def all(self) -> dict[str, Group]:
         return await self._items.all()
@@ -251,28 +247,7 @@ class Coordinator:
 
     # Items
 
-    async def _beat(self, group_id: str, member_id: str, mine: Versioned, generation: int) -> None:
-        """Store a beat, or raise: after a heartbeat the member reads on for a whole session."""
-        key = keys.member(group_id, member_id)
-        beats = _decode_beat(mine.value).beats
-        put = Put(key, _encode_beat(beats + 1, generation), mine.version)
-        for _ in range(BEAT_ATTEMPTS_MAX):
-            try:
-                await self._metadata.transact([put])
-            except MetadataConflict as conflict:
-                if conflict.current.get(key) is None:
-                    raise _unknown_member(group_id, member_id) from None
-                # Otherwise another call of this member, or an earlier attempt, wrote a beat.
-            except OutcomeUnknown:
-                stored = await self._metadata.get(key)
-                if stored is None:
-                    raise _unknown_member(group_id, member_id) from None
-                if stored.version == mine.version:
-                    continue
-            return
-        raise OutcomeUnknown("the table does not answer heartbeats; send it again")
-
-    async def _up_to_date(self, group_id: str, known: Known, group: Group) -> Group:
+    async def up_to_date(self, group_id: str, known: Known, group: Group) -> Group:
         """Return `group`, or its next generation if topics or partitions were added or removed."""
         existing = await self._items.existing(TOPICS_AGE_MAX_S)
         right = self._current.get(group_id)
@@ -286,10 +261,6 @@ class Coordinator:
                 return state.rebalance(group, existing)
         self._current[group_id] = (known.version, existing)
         return group
-
-    async def _removals(self, group_id: str, gone: set[str]) -> list[Op]:
-        items = await self._metadata.get_many([keys.member(group_id, m) for m in sorted(gone)])
-        return [Delete(key, item.version) for key, item in items.items()]
 
     def _member_id(self, member: Member) -> str:
         name = member.instance_id or member.client or "member"
@@ -340,13 +311,6 @@ def _beat(group: Group, member_id: str) -> Beat:
     )
 
 
-def _unknown_member(group_id: str, member_id: str) -> UnknownMember:
-    return UnknownMember(
-        f"group {group_id!r} has no member {member_id[:300]!r}: its session ended or it left;"
-        " join again"
-    )
-
-
 def _check_member(member: Member, assignor: str | None) -> None:
     if assignor is not None and assignor not in ASSIGNORS:
         raise InvalidRequest(f"assignor: must be one of {', '.join(ASSIGNORS)}, not {assignor!r}")
@@ -359,11 +323,3 @@ def _check_member(member: Member, assignor: str | None) -> None:
             f"session_timeout_ms: must be from {SESSION_TIMEOUT_MS_MIN} to"
             f" {SESSION_TIMEOUT_MS_MAX}, not {member.session_timeout_ms}"
         )
-
-
-def _encode_beat(beats: int, generation: int) -> bytes:
-    return msgspec.msgpack.encode(_BeatItem(beats, generation))
-
-
-def _decode_beat(value: bytes) -> _BeatItem:
-    return frames.decoded(value, _BEAT, "the beat of a member")

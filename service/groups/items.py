@@ -6,7 +6,7 @@ sees the other gateway's change. Topics are listed after the group is read, neve
 gateway with an older list than the last writer then loses the race, and cannot undo its change.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -15,9 +15,10 @@ from service.groups.state import Group
 from service.world.clock import World
 from storage import keys
 from storage.cas import retry
-from storage.errors import GroupFull, InvalidRequest
+from storage.errors import GroupFull, InvalidGroupId, InvalidRequest
 from storage.stores.metadata import (
     VALUE_BYTES_MAX,
+    Delete,
     MetadataStore,
     Op,
     Put,
@@ -25,22 +26,25 @@ from storage.stores.metadata import (
     pages,
 )
 from storage.tasks import Arrivals
-from storage.topics.items import NAME_CHARS_MAX, is_name
+from storage.topics.items import NAME_CHARS_MAX
 from storage.topics.topics import Topics
 
 GROUPS_KEPT_MAX: Final = 256
 """Maximum number of groups whose last version is cached decoded."""
 
 
+GROUP_BYTES_MAX: Final = NAME_CHARS_MAX
+"""Maximum length of a group's name; a byte of it takes at most three in a key."""
+
 T = TypeVar("T")
 
 
 def parse_group_id(text: str) -> str:
-    """Return `text` if it can name a group, or raise `InvalidRequest`."""
-    if not is_name(text):
-        raise InvalidRequest(
-            f"group: {text[:300]!r} is not a name: use 1 to {NAME_CHARS_MAX} letters, digits,"
-            " dots, underscores and hyphens"
+    """Return `text` if it can name a group, or raise `InvalidGroupId`."""
+    if not text or not text.isprintable() or len(text.encode(errors="replace")) > GROUP_BYTES_MAX:
+        raise InvalidGroupId(
+            f"group: {text[:300]!r} cannot name a group: use 1 to {GROUP_BYTES_MAX} bytes of"
+            " UTF-8 without control characters"
         )
     return text
 
@@ -53,12 +57,23 @@ class Known:
     version: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """All topics, as they were listed at one moment."""
+
+    counts: Mapping[str, int]
+    """Of partitions, by name."""
+    ids: Mapping[str, bytes]
+    names: Mapping[bytes, str]
+    listed_s: float
+
+
 class GroupItems:
     def __init__(self, metadata: MetadataStore, topics: Topics, world: World) -> None:
         self._metadata = metadata
         self._topics = topics
         self._world = world
-        self._counts: tuple[dict[str, int], float] | None = None
+        self._listed: Listed | None = None
         self._decoded: dict[str, Known] = {}
         self._arrivals = Arrivals[str]()
 
@@ -82,7 +97,7 @@ class GroupItems:
     async def all(self) -> dict[str, Group]:
         groups: dict[str, Group] = {}
         async for page in pages(self._metadata, keys.GROUPS):
-            groups |= {k.removeprefix(keys.GROUPS): state.decode(item.value) for k, item in page}
+            groups |= {keys.parse_group(key): state.decode(item.value) for key, item in page}
         return groups
 
     async def write(self, group_id: str, known: Known, new: Group, ops: Sequence[Op]) -> None:
@@ -115,13 +130,29 @@ class GroupItems:
         async with self._arrivals.in_turn(group_id):
             return await retry(f"group {group_id!r}", attempt, self._world.patience)
 
+    async def removals(self, group_id: str, gone: Collection[str]) -> list[Op]:
+        """Return the operations that end the sessions of these members."""
+        items = await self._metadata.get_many([keys.member(group_id, m) for m in sorted(gone)])
+        return [Delete(key, item.version) for key, item in items.items()]
+
     async def existing(self, age_max_s: float) -> Mapping[str, int]:
         """Return the partition count of every topic, at most `age_max_s` old."""
+        return (await self.listed(age_max_s)).counts
+
+    async def listed(self, age_max_s: float) -> Listed:
+        """Return all topics as they were listed at most `age_max_s` ago."""
         now_s = self._world.monotonic_s()
-        if self._counts is None or age_max_s <= 0 or now_s - self._counts[1] > age_max_s:
-            topics = await self._topics.all()
-            counts = {topic.name: topic.partition_count for topic in topics}
-            if self._counts is not None and counts == self._counts[0]:
-                counts = self._counts[0]  # The same object: callers compare by identity.
-            self._counts = (counts, now_s)
-        return self._counts[0]
+        before = self._listed
+        if before is not None and age_max_s > 0 and now_s - before.listed_s <= age_max_s:
+            return before
+        topics = await self._topics.all()
+        counts: Mapping[str, int] = {topic.name: topic.partition_count for topic in topics}
+        if before is not None and counts == before.counts:
+            counts = before.counts  # The same object: callers compare by identity.
+        self._listed = Listed(
+            counts=counts,
+            ids={topic.name: topic.topic_id for topic in topics},
+            names={topic.topic_id: topic.name for topic in topics},
+            listed_s=now_s,
+        )
+        return self._listed

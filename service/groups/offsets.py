@@ -5,10 +5,10 @@ partitions is few writes. A commit is one transaction with a check of the group 
 generation that the member was checked against is still current when the offsets are written.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from service.groups import sessions, state
 from service.groups.assignors import TopicPartition
 from service.groups.classic import rounds
 from service.groups.classic.rounds import Claimant
+from service.groups.consumers.commits import check_commit
 from service.groups.coordinator import Coordinator
 from service.groups.items import Known, parse_group_id
 from service.groups.state import Group
@@ -58,6 +59,8 @@ class Commit:
     partition: PartitionNumber
     offset: int
     metadata: str = ""
+    leader_epoch: int = -1
+    """What a Kafka client says of the record before; kept for it, and used for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Committed:
     offset: int
     metadata: str
     committed_ms: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +83,16 @@ class Committer:
     """Of a static member of a classic group, if it gives it."""
     is_transactional: bool = False
     """Whether the offsets are part of a transaction; only classic groups care."""
+    is_kafka: bool = False
+    """Whether it speaks Kafka's protocol, and may name an older generation."""
 
 
-_Entry: TypeAlias = tuple[int, str, int]
-"""Offset, metadata, commit time in ms."""
+class _Entry(msgspec.Struct, array_like=True, frozen=True):
+    offset: int
+    metadata: str
+    committed_ms: int
+    leader_epoch: int = -1
+    """Stored only if a client gave one: gateways before 0.3 cannot read such an entry."""
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
@@ -149,7 +159,7 @@ class Offsets:
                 current = _kept(stored.get(key), topic)
                 left = _not_overtaken(of, _kept(first.get(key), topic), current)
                 if left:
-                    new = {one.partition: (one.offset, one.metadata, now_ms) for one in left}
+                    new = {one.partition: _entry(one, now_ms) for one in left}
                     puts.append(_put(key, topic, {**current, **new}, stored.get(key)))
             if not puts:
                 return None  # Each was written by an earlier attempt or overtaken.
@@ -191,7 +201,7 @@ class Offsets:
         ops: list[Op] = [_group_op(planned.group_id, known)]
         for key, of in planned.items.items():
             topic = planned.topics[of[0].topic]
-            new = {one.partition: (one.offset, one.metadata, now_ms) for one in of}
+            new = {one.partition: _entry(one, now_ms) for one in of}
             current = _kept(stored.get(key), topic)
             ops.append(_put(key, topic, {**current, **new}, stored.get(key)))
         return ops
@@ -210,32 +220,65 @@ class Offsets:
         self, group_id: str, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the offsets of these partitions; those never committed are left out."""
-        wanted: dict[str, list[TopicPartition]] = {}
-        topics: dict[str, Topic] = {}
+        found = await self.read_these(group_id, places)
+        return {place: one.offset for place, one in found.items()}
+
+    async def read_these(
+        self, group_id: str, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
+        """Return what was committed for these partitions; the others are left out."""
+        wanted: dict[str, str] = {}
         for topic_name, partition in places:
             # A topic or partition deleted meanwhile has no offset, and must not fail the others.
             with suppress(UnknownTopicOrPartition):
                 topic = await self._topic(topic_name, partition)
-                topics[topic_name] = topic
                 lane, _ = topic.lane_of(partition)
-                key = keys.group_offsets(group_id, topic_name, lane)
-                wanted.setdefault(key, []).append((topic_name, partition))
+                wanted[keys.group_offsets(group_id, topic_name, lane)] = topic_name
         items = await self._metadata.get_many(list(wanted))
-        found: dict[TopicPartition, int] = {}
-        for key, item in items.items():
-            stored = _decode(item)
-            for topic_name, partition in wanted[key]:
-                kept = stored.partitions.get(partition)
-                if kept is not None and stored.topic_id == topics[topic_name].topic_id:
-                    found[topic_name, partition] = kept[0]
-        return found
+        asked = set(places)
+        return {
+            (one.topic, one.partition): one
+            for key, item in items.items()
+            for one in await self._unpacked(wanted[key], item)
+            if (one.topic, one.partition) in asked
+        }
+
+    async def forget(self, group_id: str, places: Sequence[TopicPartition]) -> None:
+        """Delete what was committed for these partitions, unless a member reads their topics.
+
+        Raises `UnknownGroup`, and `GroupNotEmpty` for all of them if it is so for one.
+        """
+        wanted: dict[str, Topic] = {}
+        for topic_name, partition in places:
+            topic = await self._topic(topic_name, partition)
+            lane, _ = topic.lane_of(partition)
+            wanted[keys.group_offsets(group_id, topic_name, lane)] = topic
+        gone = set(places)
+
+        async def attempt(_: bool) -> None:
+            known = await self._coordinator.read(group_id)
+            if known.version is None:
+                raise UnknownGroup(f"there is no group {group_id!r}")
+            _check_unread(group_id, known.group, {topic.name for topic in wanted.values()})
+            stored = await self._metadata.get_many(list(wanted))
+            puts: list[Op] = []
+            for key, item in stored.items():
+                kept = _kept(item, wanted[key])
+                left = {p: e for p, e in kept.items() if (wanted[key].name, p) not in gone}
+                if len(left) < len(kept):
+                    puts.append(_put(key, wanted[key], left, item))
+            for start in range(0, len(puts), TRANSACT_OPS_MAX - 1):
+                some = puts[start : start + TRANSACT_OPS_MAX - 1]
+                await self._metadata.transact([Check(keys.group(group_id), known.version), *some])
+
+        await retry(f"the offsets of group {group_id!r}", attempt, self._world.patience)
 
     async def expire(self, retention_ms: int) -> int:
         """Delete groups without members or commits for `retention_ms`; return how many."""
         oldest_ms = self._world.now_ms() - retention_ms
 
         def is_over(items: Sequence[Versioned]) -> bool:
-            stamps = [e[2] for item in items for e in _decode(item).partitions.values()]
+            stamps = [e.committed_ms for item in items for e in _decode(item).partitions.values()]
             return all(stamp_ms < oldest_ms for stamp_ms in stamps)
 
         ended = 0
@@ -300,12 +343,20 @@ class Offsets:
             Committed(
                 topic=topic_name,
                 partition=partition,
-                offset=offset,
-                metadata=metadata,
-                committed_ms=committed_ms,
+                offset=entry.offset,
+                metadata=entry.metadata,
+                committed_ms=entry.committed_ms,
+                leader_epoch=entry.leader_epoch,
             )
-            for partition, (offset, metadata, committed_ms) in stored.partitions.items()
+            for partition, entry in stored.partitions.items()
         ]
+
+
+def _check_unread(group_id: str, group: Group, topics: Collection[str]) -> None:
+    for member_id in group.members:
+        for topic in topics:
+            if group.is_subscribed(member_id, topic):
+                raise GroupNotEmpty(f"members of group {group_id!r} read {topic!r}")
 
 
 def _kept(stored: Versioned | None, topic: Topic) -> Mapping[PartitionNumber, _Entry]:
@@ -347,14 +398,18 @@ def _check_committer(
                 " member_id, or stop them first"
             )
         return
+    claimant = Claimant(
+        member_id=committer.member_id,
+        instance_id=committer.instance_id,
+        generation=committer.generation,
+    )
     if known.group.classic is not None:
         # What its members read is their affair.
-        claimant = Claimant(
-            member_id=committer.member_id,
-            instance_id=committer.instance_id,
-            generation=committer.generation,
-        )
         rounds.check_commit(known.group, claimant, is_transactional=committer.is_transactional)
+        return
+    if committer.is_kafka:
+        places = [(commit.topic, commit.partition) for commit in commits]
+        check_commit(group_id, known.group, claimant, places)
         return
     Coordinator.check(known, group_id, committer.member_id, committer.generation)
     allowed = known.group.may_commit(committer.member_id)
@@ -386,8 +441,16 @@ def _by_item(
     return items
 
 
+def _entry(commit: Commit, now_ms: int) -> _Entry:
+    return _Entry(commit.offset, commit.metadata, now_ms, commit.leader_epoch)
+
+
 def _encode(stored: _Stored) -> bytes:
-    return frames.seal(_MAGIC, msgspec.msgpack.encode(stored))
+    entries = {
+        partition: (one.offset, one.metadata, one.committed_ms) if one.leader_epoch < 0 else one
+        for partition, one in stored.partitions.items()
+    }
+    return frames.seal(_MAGIC, msgspec.msgpack.encode((stored.topic_id, entries)))
 
 
 def _decode(item: Versioned) -> _Stored:

@@ -56,7 +56,9 @@ class SessionExpiry:
         except (MetadataConflict, OutcomeUnknown):
             return False
         self._seen[group_id] = (versions[key], self._world.monotonic_s())
-        return bool(over) and await self._end(group_id, over, members)
+        if not over and not sessions.laggards(watch, group):
+            return False
+        return await self._end(group_id, over, members, watch)
 
     def _passed_ms(self, group_id: str, group: Group, watch: Versioned | None) -> int | None:
         """Return the minimum time since the last look; None: no look is due yet."""
@@ -76,12 +78,17 @@ class SessionExpiry:
     async def _member_items(self, group_id: str) -> dict[str, Versioned]:
         prefix = keys.group_members(group_id)
         page = await self._metadata.list(prefix, limit=rounds.MEMBERS_MAX + 1)
-        return {key.removeprefix(prefix): item for key, item in page}
+        return {keys.parse_member(group_id, key): item for key, item in page}
 
     async def _end(
-        self, group_id: str, over: Sequence[str], items: Mapping[str, Versioned]
+        self,
+        group_id: str,
+        silent: Sequence[str],
+        items: Mapping[str, Versioned],
+        watch: Watch,
     ) -> bool:
         known = await self._items.read(group_id)
+        over = sorted({*silent, *sessions.laggards(watch, known.group)})
         gone = [m for m in over if m in known.group.members][: TRANSACT_OPS_MAX - 2]
         if not gone:
             return True

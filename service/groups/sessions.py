@@ -11,6 +11,9 @@ no session ends early, however wrong the wall clock of a gateway is. A look coun
 and a half intervals: after an outage of all gateways, members that send three heartbeats per
 session are still in time. A heartbeat in the last instant changes the member's version, so the
 write that would remove the member fails.
+
+A member of Kafka's consumer protocol that still holds what it must give up is measured in the same
+way: it is removed when its rebalance timeout has passed since the first look that found it so.
 """
 
 from collections.abc import Mapping
@@ -18,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from service.groups.beats import SPARED_SHARE
 from service.groups.state import Group
 from storage.formats import frames
 
@@ -36,6 +40,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the last look, by the clock of the gateway that looked."""
     idle: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
     """By member: the version last seen, and for how many ms it has not changed."""
+    holds: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """By member that must give partitions up: the generation since which it knows, and for how
+    many ms."""
 
 
 def interval_ms(group: Group) -> int:
@@ -58,8 +65,38 @@ def look(
         before = watch.idle.get(member_id)
         silent_ms = before[1] + counted_ms if before and before[0] == version else 0
         idle[member_id] = (version, silent_ms)
-    over = [m for m, (_, ms) in idle.items() if ms >= group.members[m].session_timeout_ms]
-    return Watch(looked_ms=now_ms, idle=idle), sorted(over)
+    holds = {m: (group.told(m), _held_ms(watch, group, m, counted_ms)) for m in group.held}
+    over = [m for m, (_, ms) in idle.items() if ms >= silence_ms_max(group, m)]
+    return Watch(looked_ms=now_ms, idle=idle, holds=holds), sorted(over)
+
+
+def silence_ms_max(group: Group, member_id: str) -> int:
+    """Return the length of a silence that ends the session.
+
+    A sixth more than was agreed for members of Kafka's protocols, whose beats are not all written.
+    """
+    member = group.members[member_id]
+    timeout_ms = member.session_timeout_ms
+    if member.protocol == "http" and group.classic is None:
+        return timeout_ms
+    return timeout_ms + -(-timeout_ms // SPARED_SHARE)
+
+
+def laggards(watch: Watch, group: Group) -> list[str]:
+    """Return the members that hold what they must give up, for longer than they may."""
+    found = []
+    for m, (told, ms) in watch.holds.items():
+        member = group.members.get(m)
+        if member is None or member.protocol == "http" or m not in group.held:
+            continue
+        if told == group.told(m) and ms >= member.rebalance_timeout_ms > 0:
+            found.append(m)
+    return sorted(found)
+
+
+def _held_ms(watch: Watch, group: Group, member_id: str, counted_ms: int) -> int:
+    told, ms = watch.holds.get(member_id, (-1, 0))
+    return ms + counted_ms if told == group.told(member_id) else 0
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Watch)

@@ -16,18 +16,20 @@ group `held` is empty and nothing writes the group item.
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
 
-from service.groups.assignors import ASSIGNORS, TopicPartition
+from service.groups.assignors import ASSIGNORS, Shares, TopicPartition
 from service.groups.classic import consumers
 from service.groups.classic.shape import Classic, Phase
 from service.groups.patterns import matching
 from storage.errors import Corrupt, GroupFull
 from storage.formats import frames
 from storage.formats.partitions import PartitionNumber
+
+T = TypeVar("T")
 
 _MAGIC: Final = b"RGP1"
 _CLASSIC_MAGIC: Final = b"RGP2"
@@ -40,6 +42,9 @@ Kind = Literal["native", "classic"]
 
 Places = dict[str, tuple[PartitionNumber, ...]]
 """Partitions by topic."""
+
+Protocol = Literal["http", "consumer", "classic"]
+"""How a member of a native group speaks: by HTTP, or by one of Kafka's two group protocols."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,13 +60,35 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long a rebalance may wait for it; 0: it did not say."""
     name_prefix: str = ""
     """Of a tenant: `pattern` matches what follows after it, and no name without it."""
+    protocol: Protocol = "http"
+    rack: str = ""
+    is_away: bool = False
+    """Whether a static member has left for a short while: its session goes on without it."""
 
     def wants(self, existing: Mapping[str, int]) -> list[str]:
-        if self.pattern is not None:
-            prefix = self.name_prefix
-            inside = [name.removeprefix(prefix) for name in existing if name.startswith(prefix)]
-            return [prefix + name for name in matching(self.pattern, inside)]
-        return [topic for topic in self.topics if topic in existing]
+        named = [topic for topic in self.topics if topic in existing]
+        if self.pattern is None:
+            return named
+        prefix = self.name_prefix
+        inside = [name.removeprefix(prefix) for name in existing if name.startswith(prefix)]
+        found = [prefix + name for name in matching(self.pattern, inside)]
+        return list(dict.fromkeys([*named, *found]))
+
+    def reads_as(self, other: "Member") -> bool:
+        """Whether both subscribe to the same."""
+        return (set(self.topics), self.pattern) == (set(other.topics), other.pattern)
+
+
+class Gain(msgspec.Struct, frozen=True, array_like=True):
+    """What a member of Kafka's protocols was given last.
+
+    What it had before it may commit although it does not know the newest generation yet.
+    """
+
+    generation: int
+    places: Places
+    """Given in `generation`; everything else of the member in `floor` or earlier."""
+    floor: int
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,6 +99,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held: dict[str, Places] = msgspec.field(default_factory=dict)
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     """Partition count of every topic that a member subscribes to, as of this generation."""
+    since: dict[str, int] = msgspec.field(default_factory=dict)
+    """By member that holds what it must give up: the generation that last took something away."""
+    gained: dict[str, Gain] = msgspec.field(default_factory=dict)
+    """By member of Kafka's protocols."""
     classic: Classic | None = None
     """Of a classic group, whose members assign partitions, or whatever it is, among themselves:
     then `assignor`, `target`, `held` and `counts` say nothing. None: the group is native."""
@@ -104,9 +135,30 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the partitions that the member holds and must give up."""
         return flat(self.held.get(member_id, {}))
 
+    def is_subscribed(self, member_id: str, topic: str) -> bool:
+        """Whether the member reads the topic, by its name or by a pattern."""
+        if self.classic is not None:
+            return topic in self.subscription(member_id)
+        return bool(self.members[member_id].wants({topic: 1}))
+
+    def told(self, member_id: str) -> int:
+        """Return the generation from which on the member knows all that it must give up."""
+        return self.since.get(member_id, self.generation)
+
     def may_commit(self, member_id: str) -> set[TopicPartition]:
         """Return the partitions whose offsets a native member may commit."""
         return {*self.assignment(member_id), *self.revocations(member_id)}
+
+    def has_had(self, member_id: str, place: TopicPartition, generation: int) -> bool:
+        """Whether the member has had a partition that it has now ever since `generation`.
+
+        False where that is not known.
+        """
+        gain = self.gained.get(member_id)
+        if gain is None:
+            return generation == self.generation
+        is_new = place[1] in gain.places.get(place[0], ())
+        return generation >= (gain.generation if is_new else gain.floor)
 
     def subscription(self, member_id: str) -> list[str]:
         """Return the topics that the member names; of classic members, if it is a consumer."""
@@ -139,7 +191,7 @@ def join(group: Group, member_id: str, member: Member, existing: Mapping[str, in
     if before is not None:
         same = group.members[before]
         moved = _renamed(group, before, member_id, member)
-        if (set(same.topics), same.pattern) == (set(member.topics), member.pattern):
+        if same.reads_as(member):
             # The same instance, restarted: it keeps its partitions, and no rebalance is needed.
             return moved
         return rebalance(moved, existing)
@@ -163,33 +215,87 @@ def rebalance(group: Group, existing: Mapping[str, int]) -> Group:
     # The members that may be reading now: a partition's holder, else its assigned member.
     readers = {m: [*group.assignment(m), *group.revocations(m)] for m in group.members}
     shares = ASSIGNORS[group.assignor](wants, counts, readers)
-    held = {
-        m: [place for place in places if place not in set(shares[m])]
-        for m, places in readers.items()
-    }
+    held: dict[str, Places] = {}
+    since: dict[str, int] = {}
+    for m, places in readers.items():
+        share = set(shares[m])
+        kept = [place for place in places if place not in share]
+        if kept:
+            held[m] = nested(kept)
+            takes_more = not set(kept) <= set(group.revocations(m))
+            since[m] = group.generation + 1 if takes_more else group.told(m)
     return msgspec.structs.replace(
         group,
         generation=group.generation + 1,
         counts=counts,
         target={m: nested(places) for m, places in shares.items()},
-        held={m: nested(places) for m, places in held.items() if places},
+        held=held,
+        since=since,
+        gained=_gained(group, shares),
     )
 
 
-def release(group: Group, member_id: str, owned: Sequence[TopicPartition]) -> Group:
+def _gained(group: Group, shares: Shares) -> dict[str, Gain]:
+    """Return what members of Kafka's protocols have gained last, after they got `shares`."""
+    gained: dict[str, Gain] = {}
+    for m, member in group.members.items():
+        if member.protocol == "http":
+            continue
+        had = {*flat(group.target.get(m, {})), *group.revocations(m)}
+        new = [place for place in shares[m] if place not in had]
+        before = group.gained.get(m) or Gain(group.generation, {}, group.generation)
+        if not had:
+            gained[m] = Gain(group.generation + 1, {}, group.generation + 1)
+        elif new:
+            gained[m] = Gain(group.generation + 1, nested(new), before.generation)
+        else:
+            gained[m] = before
+    return gained
+
+
+def release(
+    group: Group, member_id: str, owned: Sequence[TopicPartition], generation: int
+) -> Group:
     """Return the group after the member reported `owned`; the same object if nothing changes.
 
-    Only for a heartbeat of the current generation: in an older one the member does not know
-    yet what it must revoke.
+    A heartbeat of a generation older than the one that took partitions away says nothing about
+    them: the member did not know yet that it must give them up. What was taken before, and has
+    not been given back since, it may report with any later generation.
     """
     holding = group.revocations(member_id)
     kept = [place for place in holding if place in set(owned)]
-    if len(kept) == len(holding):
+    if len(kept) == len(holding) or generation < group.told(member_id):
         return group
     held = {m: places for m, places in group.held.items() if m != member_id}
+    since = {m: told for m, told in group.since.items() if m != member_id}
     if kept:
         held[member_id] = nested(kept)
-    return msgspec.structs.replace(group, held=held)
+        since[member_id] = group.told(member_id)
+    return msgspec.structs.replace(group, held=held, since=since)
+
+
+def update(group: Group, member_id: str, member: Member, existing: Mapping[str, int]) -> Group:
+    """Return the group with what its member has become; a new generation if it reads other topics.
+
+    The same object if nothing changes.
+    """
+    before = group.members[member_id]
+    if member == before:
+        return group
+    members = {**group.members, member_id: member}
+    new = msgspec.structs.replace(group, members=members)
+    return new if member.reads_as(before) else rebalance(new, existing)
+
+
+def set_aside(group: Group, member_id: str) -> Group:
+    """Return the group after a static member left for a short while.
+
+    It keeps its share until its session ends, but reads nothing: what it had to give up is free.
+    """
+    away = msgspec.structs.replace(group.members[member_id], is_away=True)
+    released = release(group, member_id, [], group.generation)
+    members = {**released.members, member_id: away}
+    return msgspec.structs.replace(released, members=members)
 
 
 def is_outdated(group: Group, existing: Mapping[str, int]) -> bool:
@@ -208,8 +314,8 @@ def static_member(group: Group, instance_id: str | None) -> str | None:
 
 
 def _renamed(group: Group, before: str, after: str, member: Member) -> Group:
-    def rename(by_member: Mapping[str, Places]) -> dict[str, Places]:
-        return {after if m == before else m: places for m, places in by_member.items()}
+    def rename(by_member: Mapping[str, T]) -> dict[str, T]:
+        return {after if m == before else m: of for m, of in by_member.items()}
 
     members = {m: known for m, known in group.members.items() if m != before}
     return msgspec.structs.replace(
@@ -217,6 +323,8 @@ def _renamed(group: Group, before: str, after: str, member: Member) -> Group:
         members={**members, after: member},
         target=rename(group.target),
         held=rename(group.held),
+        since=rename(group.since),
+        gained=rename(group.gained),
     )
 
 

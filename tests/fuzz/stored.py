@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.controller import live_gateways as registry
 from service.controller import verification
-from service.groups import coordinator, sessions
+from service.groups import beats, sessions
 from service.groups import offsets as group_offsets
 from service.groups import state as groups
 from service.groups.classic import consumers
@@ -227,9 +227,7 @@ ITEMS = [
         int,
         lambda value: ids._decode_counter(_item(value)),
     ),
-    packed_decoder(
-        "service.groups.coordinator._decode_beat", coordinator._BeatItem, coordinator._decode_beat
-    ),
+    packed_decoder("service.groups.beats.decode_beat", beats.BeatItem, beats.decode_beat),
     Decoder(
         covers=("service.controller.live_gateways.decode",),
         decode=registry.decode,

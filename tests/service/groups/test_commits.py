@@ -80,9 +80,9 @@ async def test_a_plan_is_for_those_who_may_commit() -> None:
 async def test_a_group_needs_a_name_that_can_be_a_key() -> None:
     gateway = await with_topic(Cluster())
     with pytest.raises(InvalidRequest):
-        await gateway.offsets.planned("a/b", [at(5)], None)
+        await gateway.offsets.planned("a\0b", [at(5)], None)
     with pytest.raises(InvalidRequest):
-        await gateway.offsets.read("a/b")
+        await gateway.offsets.read("a\0b")
 
 
 async def test_a_partition_that_is_not_there_is_reported_first() -> None:

@@ -185,7 +185,7 @@ async def test_a_beat_in_the_last_instant_keeps_the_session() -> None:
     # What the look saw before is not what is there now: the removal fails as a whole.
     lookout = gateway.coordinator._session_expiry
     stale = {late.member_id: items[keys.member(GROUP, late.member_id)]}
-    assert not await lookout._end(GROUP, [late.member_id], stale)
+    assert not await lookout._end(GROUP, [late.member_id], stale, Watch())
 
     assert late.member_id in (await group_of(gateway)).members
 

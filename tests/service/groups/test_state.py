@@ -34,12 +34,12 @@ def test_who_lets_go_of_some_holds_the_rest() -> None:
         target={"a": {}, "b": {"t": (0, 1, 2)}}, held={"a": {"t": (0, 1)}}, a=member(), b=member()
     )
 
-    some = state.release(group, "a", [("t", 1), ("t", 2)])
-    none = state.release(some, "a", [])
+    some = state.release(group, "a", [("t", 1), ("t", 2)], 4)
+    none = state.release(some, "a", [], 4)
 
     assert (some.held, some.assignment("b")) == ({"a": {"t": (1,)}}, [("t", 0), ("t", 2)])
     assert (none.held, none.state) == ({}, "Stable")
-    assert state.release(none, "a", []) is none
+    assert state.release(none, "a", [], 4) is none
 
 
 def test_a_static_member_that_comes_back_holds_what_it_held() -> None:

@@ -1,0 +1,1 @@
+"""Members of Kafka's consumer protocol (KIP-848) in native groups."""
