@@ -101,6 +101,14 @@ class InvalidRecord(Rejected):
     code = "INVALID_RECORD"
 
 
+class BadBatch(InvalidRecord):
+    """A batch in Kafka's format is refused; `fault` is Kafka's name for the reason."""
+
+    def __init__(self, message: str, fault: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
 class InvalidAcks(Rejected):
     code = "INVALID_REQUIRED_ACKS"
 
