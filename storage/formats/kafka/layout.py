@@ -70,7 +70,7 @@ class BatchHeader(NamedTuple):
         return PREFIX_BYTES + self.length
 
 
-class Placed(NamedTuple):
+class PlacedBatch(NamedTuple):
     """A batch among others, as `headers` finds it."""
 
     start: int
@@ -78,7 +78,7 @@ class Placed(NamedTuple):
     header: BatchHeader
 
 
-def headers(data: bytes | bytearray | memoryview) -> Iterator[Placed]:
+def headers(data: bytes | bytearray | memoryview) -> Iterator[PlacedBatch]:
     """Yield the header of each batch, or raise `Malformed`. Checks lengths and magic only."""
     start, size = 0, len(data)
     while start < size:
@@ -90,7 +90,7 @@ def headers(data: bytes | bytearray | memoryview) -> Iterator[Placed]:
         end = start + header.size
         if header.size < HEADER_BYTES or end > size:
             raise Malformed(f"a batch claims {header.size} bytes, {size - start} are left")
-        yield Placed(start, end, header)
+        yield PlacedBatch(start, end, header)
         start = end
 
 
