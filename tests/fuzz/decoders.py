@@ -1,8 +1,16 @@
 """A list of all decoders, and the functions that look like one but are not tried, with reasons."""
 
-from tests.fuzz import batches, received, replies, security, stored, tasks
+from tests.fuzz import batches, kafka, received, replies, security, stored, tasks
 
-ALL = [*stored.ALL, *received.ALL, *tasks.ALL, *replies.ALL, *security.ALL, *batches.ALL]
+ALL = [
+    *stored.ALL,
+    *received.ALL,
+    *tasks.ALL,
+    *replies.ALL,
+    *security.ALL,
+    *batches.ALL,
+    *kafka.ALL,
+]
 
 OURS = "takes what this process has made, not bytes of others"
 
@@ -16,6 +24,9 @@ NOT_TRIED = {
     "riacho.spark.read.sealed.DataKeys.unseal": "opens by AES-GCM; see tests/storage/crypto",
     "service.process.references.references.SecretReferences._of_aws": "a secret that the operator"
     " names; tests/service/process/references",
+    "service.kafka.protocol.notation.Versions.parse": "definitions in our own sources",
+    "service.kafka.protocol.reading._unpack": "makes what readers call; tried with them",
+    "service.kafka.protocol.reading._unpack_many": "makes what readers call; tried with them",
     "riacho.spark.write.options._parse": "the common part of parse_batch and parse_stream",
     "riacho.spark.read.spans._decoded": OURS,
     "service.routes.cluster.ClusterRoutes.describe_cluster": OURS,
