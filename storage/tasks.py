@@ -126,6 +126,10 @@ class Arrivals(Generic[K]):
         """Take the next place in the order. Always leave it."""
         return Arrival(self._last, key)
 
+    def is_busy(self, key: K) -> bool:
+        """Whether a caller has a place and has not left."""
+        return key in self._last
+
     @asynccontextmanager
     async def in_turn(self, key: K) -> AsyncIterator[None]:
         """Run the body after the bodies of all who arrived before."""

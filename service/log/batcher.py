@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from service.log.lane_buffers import (
     NO_CLAIMS,
     WRITE_VIEW_AGE_MAX_S,
@@ -35,10 +33,12 @@ from storage.crypto.envelope import Sealer
 from storage.crypto.keyring import Keyring, required
 from storage.errors import ShuttingDown
 from storage.formats import zone_sets
+from storage.formats.entries import Kind
 from storage.formats.partitions import PartitionNumber
 from storage.formats.slices import Sent
 from storage.head import replication
-from storage.lanes.atomic import LaneRuns
+from storage.lanes.atomic import LaneRuns, joined
+from storage.lanes.building import Records, count_of, kind_of_slices, size_of
 from storage.lanes.commits import Bases, RejectedClaims
 from storage.lanes.lane import Lanes, LaneView, Ticket
 from storage.reading.reader import LogReader
@@ -109,7 +109,7 @@ class Batcher:
     async def append(
         self,
         topic: Topic,
-        batches: Mapping[PartitionNumber, pa.RecordBatch],
+        batches: Mapping[PartitionNumber, Records],
         size_bytes: int,
         claims: Claims = NO_CLAIMS,
         *,
@@ -146,7 +146,7 @@ class Batcher:
         self,
         append: Append,
         topic: Topic,
-        batches: Mapping[PartitionNumber, pa.RecordBatch],
+        batches: Mapping[PartitionNumber, Records],
         size_bytes: int,
         views: Mapping[int, LaneView],
         sealer: Sealer | None,
@@ -156,20 +156,21 @@ class Batcher:
     ) -> None:
         """Add a request to the open buffer; close the buffer if it is full."""
         buffer = self._open or self._open_buffer()
-        record_bytes = size_bytes / sum(batch.num_rows for batch in batches.values())
+        record_bytes = size_bytes / sum(map(count_of, batches.values()))
         touched: set[LaneBuffer] = set()
         for partition, batch in batches.items():
             number, local = topic.lane_of(partition)
             waits = waits_for_all or len(views[number].head.replicas) == 1
-            key = topic.topic_id, number, claims.fence, waits
+            kind = kind_of_slices(batch)
+            key = topic.topic_id, number, claims.fence, waits, kind
             waiting = buffer.lanes.get(key)
             if waiting is None:
                 lane = self._lanes.lane(topic.topic_id, number)
-                waiting = LaneBuffer(topic, number, lane, views[number], claims.fence, waits)
+                waiting = LaneBuffer(topic, number, lane, views[number], claims.fence, waits, kind)
                 buffer.lanes[key] = waiting
             waiting.sealer = sealer
             claim = claims.by_partition.get(partition)
-            waiting.add(local, batch, append, int(batch.num_rows * record_bytes), claim, sent)
+            waiting.add(local, batch, append, int(count_of(batch) * record_bytes), claim, sent)
             touched.add(waiting)
         append.lanes_left = len(touched)
         buffer.size_bytes += size_bytes
@@ -180,24 +181,27 @@ class Batcher:
 
     async def stage(
         self,
-        appends: Sequence[tuple[Topic, Mapping[PartitionNumber, pa.RecordBatch]]],
+        appends: Sequence[tuple[Topic, Mapping[PartitionNumber, Records]]],
         size_bytes: int,
     ) -> list[LaneRuns]:
         """Write all records as one object without committing it: no reader can see them yet.
 
         Raises what the write raised. The sweeper deletes objects that are never committed.
         """
-        buffers: dict[tuple[bytes, int], LaneBuffer] = {}
+        buffers: dict[tuple[bytes, int, Kind], LaneBuffer] = {}
         for topic, batches in appends:
             views = await self._views(topic, batches, waits_for_all=True)
             sealer = await self._sealer(topic)
             for partition, batch in batches.items():
                 number, local = topic.lane_of(partition)
-                key = topic.topic_id, number
+                kind = kind_of_slices(batch)
+                key = topic.topic_id, number, kind
                 if key not in buffers:
-                    lane = self._lanes.lane(*key)
-                    buffers[key] = LaneBuffer(topic, number, lane, views[number], sealer=sealer)
-                buffers[key].add(local, batch, None, batch.nbytes, None)
+                    lane = self._lanes.lane(topic.topic_id, number)
+                    buffers[key] = LaneBuffer(
+                        topic, number, lane, views[number], kind=kind, sealer=sealer
+                    )
+                buffers[key].add(local, batch, None, size_of(batch), None)
         if not buffers:
             return []
         lanes = list(buffers.values())
@@ -212,10 +216,11 @@ class Batcher:
                 waiting.lane.upkeep.distrust(placed.failed, waiting.view.head.leader_epoch)
             in_sync = placed.run.zones & waiting.view.head.isr
             replication.check_in_sync(in_sync, waiting.in_sync_min)
-        return [
-            LaneRuns(*key, (placed.run,), waiting.in_sync_min)
-            for (key, waiting), placed in zip(buffers.items(), found, strict=True)
+        staged = [
+            LaneRuns(topic_id, number, (placed.run,), waiting.in_sync_min)
+            for ((topic_id, number, _), waiting), placed in zip(buffers.items(), found, strict=True)
         ]
+        return joined(staged)
 
     async def _views_in_turn(
         self, topic: Topic, partitions: Iterable[PartitionNumber], *, waits_for_all: bool

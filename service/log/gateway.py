@@ -12,9 +12,11 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
+from storage.formats.kafka.batches import Batches
 
 from service.log.batcher import Batcher, BatchLimits
 from service.log.fetch_results import FetchResult, Place, Position, Wait, Watch
+from service.log.kafka_batches import as_stored, is_kept, kafka_form
 from service.log.locating import Located, locate
 from service.log.numbering import Numbered, claims_of
 from service.log.partition_info import PartitionInfo, check_width, partition_info
@@ -40,13 +42,16 @@ from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.records import RECORD_SCHEMA
 from storage.formats.slices import Sent
 from storage.lanes.atomic import AtomicCommits
+from storage.lanes.building import Records, size_of
 from storage.lanes.lane import Lane, LaneRuntime, Lanes, LaneView
 from storage.lanes.watch import NEWS_S, any_changed
 from storage.lanes.windows import WindowPages
 from storage.reading.catalog import ENTRIES_MAX, Catalog
+from storage.reading.forms import KafkaForm
 from storage.reading.reader import Budget, LogReader
 from storage.reading.table_batches import TableBatches
 from storage.stores.metadata import MetadataStore
+from storage.tasks import Arrivals
 from storage.topics.topics import Topic, Topics
 from storage.zones.zones import Zones
 
@@ -120,6 +125,8 @@ class Gateway:
         )
         self._questions = Questions(self.reader, self.outgoing, self._lane_runtime.releases)
         self._spreaders: dict[bytes, Spreader] = {}
+        self._converting = Arrivals[tuple[bytes, PartitionNumber]]()
+        """By partition: batches that are stored in another form than they came in."""
         self.draining = asyncio.Event()
 
     # Producing
@@ -159,6 +166,49 @@ class Gateway:
 
         with self._lane_runtime.releases.yielding():
             return await self.with_topic(topic_name, attempt)
+
+    async def produce_batches(
+        self,
+        topic_name: str,
+        partition: PartitionNumber,
+        batches: Batches,
+        numbered: Numbered | None = None,
+        *,
+        waits_for_all: bool = True,
+    ) -> int:
+        """Append batches that came by Kafka's protocol; return their base offset, once durable.
+
+        They were checked already (`storage.formats.kafka.batches.check`, with `needs_keys` for a
+        compacted topic), and their bytes must not change any more. They are stored as they came,
+        unless the topic's settings ask for another form, codec or timestamp. Otherwise as
+        `produce`.
+        """
+
+        async def attempt(topic: Topic) -> int:
+            topic.check_partition(partition)
+            records = await self._as_stored(topic, partition, batches)
+            parts = {partition: records}
+            claims = claims_of(topic, parts, numbered)
+            bases = await self.batcher.append(
+                topic, parts, size_of(records), claims, waits_for_all=waits_for_all
+            )
+            return bases[partition]
+
+        with self._lane_runtime.releases.yielding():
+            return await self.with_topic(topic_name, attempt)
+
+    async def _as_stored(
+        self, topic: Topic, partition: PartitionNumber, batches: Batches
+    ) -> Records:
+        """Return batches in the form that they are stored in, in the order of arrival."""
+        place = topic.topic_id, partition
+        if is_kept(topic.config, batches) and not self._converting.is_busy(place):
+            return batches
+        now_ms = self.world.now_ms()
+        async with self._converting.in_turn(place):
+            return await self.heavy_work.convert(
+                len(batches.data), lambda: as_stored(topic.config, batches, now_ms)
+            )
 
     async def produce_later(
         self, topic_name: str, batch: pa.RecordBatch, size_bytes: int, wanted: Wanted
@@ -241,15 +291,20 @@ class Gateway:
         budget: Budget,
         wait: Wait,
         shares: RequestShares | None = None,
+        *,
+        as_kafka: bool = False,
     ) -> FetchResult:
         """Return records from `position` on; wait for `min_bytes` of them if there are fewer.
 
+        They are Arrow slices, or, `as_kafka`, batches that `storage.reading.forms.kafka_bytes`
+        makes ready to be sent: kept as they came, or converted once for all readers.
         They count as being sent until the caller releases `shares`; without, until this returns.
         """
 
         async def attempt(topic: Topic) -> FetchResult:
             with RequestShares(self.outgoing) as own:
-                result = await self._fetch(topic, partition, position, budget, wait, own)
+                form = kafka_form(topic.config) if as_kafka else None
+                result = await self._fetch(topic, partition, position, budget, wait, own, form)
                 if shares is not None:
                     own.move_to(shares)
                 return result
@@ -264,12 +319,13 @@ class Gateway:
         budget: Budget,
         wait: Wait,
         shares: RequestShares,
+        form: KafkaForm | None,
     ) -> FetchResult:
         lane, local = self._lane(topic, partition)
         began_s = self.world.monotonic_s()
         offset, view = await self._start(lane, local, position, may_wait=wait.max_wait_s > 0)
         poll = self.long_poll(wait.max_wait_s)
-        question = Question(lane, local, offset, budget, wait.min_bytes)
+        question = Question(lane, local, offset, budget, wait.min_bytes, form)
         answer = self._questions.recent(question, view, shares) if wait.max_wait_s > 0 else None
         if answer is None and wait.max_wait_s > 0 and self._questions.is_next(lane, local, offset):
             answer = await self._questions.answer(question, None, began_s, wait.max_wait_s, shares)
@@ -281,7 +337,13 @@ class Gateway:
                 view = max(view, answer.view, key=lambda each: each.head.commits)
             else:
                 affordable = replace(budget, bytes_max=share.size_bytes)
-                read = partial(self.reader.fetch, partition=local, offset=offset, budget=affordable)
+                read = partial(
+                    self.reader.fetch,
+                    partition=local,
+                    offset=offset,
+                    budget=affordable,
+                    form=form,
+                )
                 fetched, view = await reread(lane, view, read)
                 if answer is not None:
                     shares.release(answer.share)

@@ -16,28 +16,28 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import Final, TypeAlias
 
-import pyarrow as pa
-
 from service.log.segment_writer import LaneWrite, Placed
 from storage.crypto.envelope import Sealer
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
 from storage.formats import zone_sets
+from storage.formats.entries import Kind
 from storage.formats.partitions import FIRST, LanePartition, PartitionNumber
 from storage.formats.slices import Sent
 from storage.formats.zone_sets import ZoneSet
 from storage.head import replication
 from storage.head.head import Head
 from storage.head.producers import SEQUENCES, Claim, Verdict
-from storage.lanes.building import LanePart
+from storage.lanes.building import LanePart, Records, Stored, count_of
 from storage.lanes.commits import Offer
 from storage.lanes.lane import CLAIMS_PER_COMMIT_MAX, Lane, LaneView
 from storage.stores.metadata import Check
 from storage.tasks import drop_error
 from storage.topics.topics import Topic
 
-BufferKey: TypeAlias = tuple[bytes, int, Check | None, bool]
-"""Topic, lane, what must hold at the commit (the fence), and whether to wait for all zones in sync.
-Separate buffers, because appends with a fence fail, and appends with acks=1 wait, on their own."""
+BufferKey: TypeAlias = tuple[bytes, int, Check | None, bool, Kind]
+"""Topic, lane, what must hold at the commit (the fence), whether to wait for all zones in sync, and
+the kind of slices. Separate buffers, because appends with a fence fail, and appends with acks=1
+wait, on their own; and a run has one kind of slices."""
 
 
 WRITE_VIEW_AGE_MAX_S: Final = 5.0
@@ -108,7 +108,7 @@ def _mixed(error: RiachoError) -> RiachoError:
 
 @dataclass(slots=True, eq=False)
 class _Chunk:
-    batch: pa.RecordBatch
+    batch: Records
     appends: list[Append]
     claim: Claim | None = None
     sent: Sequence[Sent] = ()
@@ -125,6 +125,8 @@ class LaneBuffer:
     view: LaneView
     fence: Check | None = None
     waits_for_all: bool = True
+    kind: Kind = Kind.ARROW
+    """What its records are stored as."""
     sealer: Sealer | None = None
     """What seals the records of an encrypted topic."""
     chunks: dict[LanePartition, list[_Chunk]] = field(default_factory=dict)
@@ -136,7 +138,7 @@ class LaneBuffer:
     def add(
         self,
         partition: LanePartition,
-        batch: pa.RecordBatch,
+        batch: Records,
         append: Append | None,
         size_bytes: int,
         claim: Claim | None,
@@ -189,7 +191,7 @@ class LaneBuffer:
             self.chunks = {p: _in_sequence(chunks) for p, chunks in self.chunks.items()}
         batches = []
         for partition, chunks in self.chunks.items():
-            kept: list[pa.RecordBatch | Sent] = []
+            kept: list[Stored] = []
             for chunk in chunks:
                 if chunk.verdict is None:
                     kept += chunk.sent or [chunk.batch]
@@ -201,6 +203,7 @@ class LaneBuffer:
             codec=self.topic.config.codec,
             zones=head.isr,
             batches=batches,
+            kind=self.kind,
             sealer=self.sealer,
         )
 
@@ -225,7 +228,7 @@ class LaneBuffer:
                     continue
                 if chunk.claim is not None:
                     claims.append(chunk.claim._replace(row=row))
-                row += chunk.batch.num_rows
+                row += count_of(chunk.batch)
         return tuple(claims)
 
     def reject(self, verdicts: Mapping[int, Verdict]) -> None:
@@ -251,7 +254,7 @@ class LaneBuffer:
             for chunk in chunks:
                 given: Verdict = next_offset if chunk.verdict is None else chunk.verdict
                 if chunk.verdict is None:
-                    next_offset += chunk.batch.num_rows
+                    next_offset += count_of(chunk.batch)
                 for append in chunk.appends:
                     if isinstance(given, int):
                         offsets[append][number] = given

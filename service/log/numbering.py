@@ -7,17 +7,16 @@ Riacho-Sequence: 0=17,2=4           or one for each partition
 Riacho-Transaction: copier.4013.6   stage the records in this transaction
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
-
-import pyarrow as pa
 
 from service.log.lane_buffers import NO_CLAIMS, Claims
 from service.process.limits.record_limits import PARTITION_MAX
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.head.producers import EPOCH_MAX, PRODUCER_ID_MAX, SEQUENCES, Claim
+from storage.lanes.building import Records, count_of
 from storage.stores.metadata import Check
 from storage.topics.topics import Topic
 
@@ -106,7 +105,7 @@ def _sequence(text: str) -> Sequence:
 
 
 def sequences_of(
-    parts: Mapping[PartitionNumber, pa.RecordBatch], sequence: Sequence
+    parts: Collection[PartitionNumber], sequence: Sequence
 ) -> dict[PartitionNumber, int]:
     """Return the number of the first record of each partition, or raise `InvalidRequest`."""
     if isinstance(sequence, int):
@@ -128,7 +127,7 @@ def sequences_of(
 
 
 def claims_of(
-    topic: Topic, parts: Mapping[PartitionNumber, pa.RecordBatch], numbered: Numbered | None
+    topic: Topic, parts: Mapping[PartitionNumber, Records], numbered: Numbered | None
 ) -> Claims:
     """Return the claim of each partition's records; none if they are not numbered."""
     if numbered is None:
@@ -137,6 +136,6 @@ def claims_of(
     for partition, sequence in sequences_of(parts, numbered.sequence).items():
         _, local = topic.lane_of(partition)
         claims[partition] = Claim(
-            local, numbered.producer_id, numbered.epoch, sequence, parts[partition].num_rows
+            local, numbered.producer_id, numbered.epoch, sequence, count_of(parts[partition])
         )
     return Claims(by_partition=claims, fence=numbered.fence)

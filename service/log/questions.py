@@ -29,6 +29,7 @@ from storage.formats.partitions import LanePartition
 from storage.lanes.lane import Lane, LaneView
 from storage.lanes.releases import PER_TURN, Releases
 from storage.reading.fetched import Budget, Fetched
+from storage.reading.forms import KafkaForm
 from storage.reading.reader import LogReader
 from storage.tasks import detached, drop_error, shared
 
@@ -51,6 +52,8 @@ class Question:
     offset: int
     budget: Budget
     min_bytes: int
+    form: KafkaForm | None = None
+    """What the reader gets; None: Arrow slices."""
 
     def is_answered_by(self, fetched: Fetched, view: LaneView) -> bool:
         """Whether nothing is gained by waiting for more."""
@@ -230,7 +233,11 @@ class Questions:
             share = shares.take(question.budget.bytes_max)
             budget = replace(question.budget, bytes_max=share.size_bytes)
             read = partial(
-                self._reader.fetch, partition=local, offset=question.offset, budget=budget
+                self._reader.fetch,
+                partition=local,
+                offset=question.offset,
+                budget=budget,
+                form=question.form,
             )
             fetched, view = await reread(lane, view, read)
             share.hold(fetched.size_bytes)

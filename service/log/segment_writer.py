@@ -19,10 +19,10 @@ import msgspec
 from storage import keys
 from storage.errors import StoreUnavailable
 from storage.formats import zone_sets
-from storage.formats.entries import Kind
 from storage.formats.zone_sets import EVERYWHERE, NONE, ZoneSet
+from storage.head import head as heads
 from storage.head import replication
-from storage.head.head import Head, Run, kind_of
+from storage.head.head import Head, Run
 from storage.lanes import building as writer
 from storage.lanes.building import BuiltSegment, LanePart
 from storage.reading.reader import LogReader
@@ -163,8 +163,7 @@ class SegmentWriter:
         self._written(object_id, segment)
         self.batch_count += 1
         [run] = segment.runs
-        kind = kind_of(Kind.TABLE, run.data_key)
-        run = msgspec.structs.replace(run, kind=kind, zones=EVERYWHERE)
+        run = msgspec.structs.replace(heads.in_table(run), zones=EVERYWHERE)
         return replace(segment, runs=[run])
 
     def _written(self, object_id: bytes, segment: BuiltSegment) -> None:

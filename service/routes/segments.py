@@ -44,7 +44,7 @@ OCTETS: Final = "application/octet-stream"
 
 SCHEMA_BASE64: Final = base64.b64encode(SCHEMA_MESSAGE).decode()
 
-Format = Literal["arrow", "parquet", "arrow-sealed", "parquet-sealed"]
+Format = Literal["arrow", "kafka", "parquet", "arrow-sealed", "kafka-sealed", "parquet-sealed"]
 
 
 class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
@@ -57,8 +57,10 @@ class StoredRange(msgspec.Struct, gc=False, omit_defaults=True):
         Format,
         Meta(
             description="arrow: one Arrow IPC record-batch message, whose offsets are dense;"
+            " kafka: one or more record batches of Kafka's format 2 as their producers sent them,"
+            " whose offsets are dense from base_offset on, whatever their headers say;"
             " parquet: one row group of a Parquet file with a column offset;"
-            " arrow-sealed, parquet-sealed: the same, encrypted with data_key"
+            " arrow-sealed, kafka-sealed, parquet-sealed: the same, encrypted with data_key"
         ),
     ]
     url: Annotated[
@@ -254,4 +256,6 @@ def _range(entry: Entry, address: Address) -> StoredRange:
 def _format(entry: Entry) -> Format:
     if entry.is_row_group:
         return "parquet-sealed" if entry.data_key else "parquet"
+    if entry.is_kafka:
+        return "kafka-sealed" if entry.data_key else "kafka"
     return "arrow-sealed" if entry.data_key else "arrow"

@@ -16,19 +16,48 @@ class Kind(IntEnum):
     TABLE = 2
     """An Arrow slice in the metadata table (storage/reading/table_batches.py); only in a head."""
 
+    KAFKA = 3
+    """Kafka's v2 record batches as they came, one or several (docs/decisions/0042)."""
+
+    TABLE_KAFKA = 4
+    """The same, in the metadata table; only in a head."""
+
     ARROW_SEALED = 16
     PARQUET_SEALED = 17
     TABLE_SEALED = 18
+    KAFKA_SEALED = 19
+    TABLE_KAFKA_SEALED = 20
     """The same, sealed with a data key of the topic (storage/crypto/envelope.py)."""
 
 
 SEALED: Final = 16
 """What distinguishes a sealed kind from the one that it becomes when it is opened."""
 
-IN_TABLE: Final = frozenset({int(Kind.TABLE), int(Kind.TABLE_SEALED)})
-ROW_GROUPS: Final = frozenset({int(Kind.PARQUET), int(Kind.PARQUET_SEALED)})
-OBJECT_SLICES: Final = frozenset({int(Kind.ARROW), int(Kind.ARROW_SEALED)})
+_TABLE_KINDS: Final = {Kind.ARROW: Kind.TABLE, Kind.KAFKA: Kind.TABLE_KAFKA}
+"""By the kind of a slice in an object, its kind in the table. Neither is sealed."""
+
+_OBJECT_KINDS: Final = {int(table): int(kind) for kind, table in _TABLE_KINDS.items()}
+
+
+def _and_sealed(*kinds: Kind) -> frozenset[int]:
+    return frozenset([*map(int, kinds), *(kind + SEALED for kind in kinds)])
+
+
+IN_TABLE: Final = _and_sealed(Kind.TABLE, Kind.TABLE_KAFKA)
+ROW_GROUPS: Final = _and_sealed(Kind.PARQUET)
+OBJECT_SLICES: Final = _and_sealed(Kind.ARROW, Kind.KAFKA)
 SLICES: Final = OBJECT_SLICES | IN_TABLE
+KAFKA_SLICES: Final = _and_sealed(Kind.KAFKA, Kind.TABLE_KAFKA)
+
+
+def in_table(kind: int) -> int:
+    """Return the kind of a slice in an object once it is in the table; sealed stays sealed."""
+    return int(_TABLE_KINDS[Kind(kind & ~SEALED)]) | kind & SEALED
+
+
+def in_object(kind: int) -> int:
+    """Return the kind of a slice in the table once it is in an object; sealed stays sealed."""
+    return _OBJECT_KINDS[kind & ~SEALED] | kind & SEALED
 
 
 class Entry(NamedTuple):
@@ -69,6 +98,10 @@ class Entry(NamedTuple):
     @property
     def is_row_group(self) -> bool:
         return self.kind in ROW_GROUPS
+
+    @property
+    def is_kafka(self) -> bool:
+        return self.kind in KAFKA_SLICES
 
     @property
     def start_offset(self) -> int:

@@ -25,7 +25,7 @@ import msgspec
 
 from storage import keys
 from storage.errors import Corrupt
-from storage.formats import frames, zone_sets
+from storage.formats import entries, frames, zone_sets
 from storage.formats.entries import IN_TABLE, SEALED, Entry, Kind
 from storage.formats.partitions import LanePartition
 from storage.formats.zone_sets import ZoneSet
@@ -77,6 +77,12 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
 def kind_of(kind: Kind, data_key: int) -> int:
     """Return the `kind` of a run whose slices have this kind; data key 0: they are not sealed."""
     return int(kind) + SEALED + (data_key << _KIND_BITS) if data_key else int(kind)
+
+
+def in_table(run: Run) -> Run:
+    """Return a run whose slices were written to the table instead of an object."""
+    kind = entries.in_table(run.kind & _KIND_MASK) | run.data_key << _KIND_BITS
+    return msgspec.structs.replace(run, kind=kind)
 
 
 class WindowPage(msgspec.Struct, array_like=True, frozen=True):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -10,11 +11,32 @@ from crc32c import crc32c
 from storage.crypto.envelope import Sealer
 from storage.formats import segments, slices
 from storage.formats.entries import Kind
+from storage.formats.kafka.batches import Batches
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.slices import Codec, Sent, Slice
 from storage.formats.zone_sets import ZoneSet
 from storage.head.head import Run, RunSlice, kind_of
 from storage.stores.objects import Piece
+
+UNPACKED_BYTES_MAX: Final = 4 * slices.SLICE_BYTES
+"""Maximum size, unpacked, of several of Kafka's batches in a slice: a reader may unpack it all."""
+
+Records: TypeAlias = pa.RecordBatch | Batches
+"""Records of one partition, in the form that they are stored in."""
+
+Stored: TypeAlias = Records | Sent
+
+
+def count_of(records: Records) -> int:
+    return records.count if isinstance(records, Batches) else int(records.num_rows)
+
+
+def size_of(records: Records) -> int:
+    return len(records.data) if isinstance(records, Batches) else int(records.nbytes)
+
+
+def kind_of_slices(records: Records) -> Kind:
+    return Kind.KAFKA if isinstance(records, Batches) else Kind.ARROW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +48,10 @@ class LanePart:
     """The topic's number of the lane's first partition."""
     codec: Codec
     zones: ZoneSet
-    batches: "Sequence[tuple[LanePartition, Sequence[pa.RecordBatch | Sent], int]]"
+    batches: "Sequence[tuple[LanePartition, Sequence[Stored], int]]"
     """Partition (within the lane), its record batches in order, and their approximate size."""
+    kind: Kind = Kind.ARROW
+    """What its slices are: `KAFKA` if all its batches are `Batches`, `ARROW` if none is."""
     sealer: Sealer | None = None
     """What seals the slices; None: they are stored as they are."""
 
@@ -52,7 +76,7 @@ def build(object_id: bytes, parts: Sequence[LanePart]) -> BuiltSegment:
     stored: list[tuple[int, memoryview]] = []
     position = segments.FIRST_POSITION
     for part in parts:
-        plain = _encode(part)
+        plain = _joined(part) if part.kind is Kind.KAFKA else _encode(part)
         encoded = plain if part.sealer is None else _sealed(part, part.sealer, plain)
         runs.append(_run(object_id, position, part, encoded))
         for (partition, piece), (_, opened) in zip(encoded, plain, strict=True):
@@ -81,6 +105,35 @@ def _encode(part: LanePart) -> list[tuple[LanePartition, Slice]]:
     return [(partition, next(encoded) if each is None else each) for partition, each in found]
 
 
+def _joined(part: LanePart) -> list[tuple[LanePartition, Slice]]:
+    """Return slices of Kafka's batches as they came; small neighbours share one."""
+    found: list[tuple[LanePartition, Slice]] = []
+    for partition, waiting, _ in part.batches:
+        held: list[Batches] = []
+        held_bytes = unpacked_bytes = 0
+        for each in waiting:
+            assert isinstance(each, Batches), part.kind
+            held_bytes += len(each.data)
+            unpacked_bytes += each.record_bytes
+            if held and (held_bytes > slices.SLICE_BYTES or unpacked_bytes > UNPACKED_BYTES_MAX):
+                found.append((partition, _of(held)))
+                held, held_bytes, unpacked_bytes = [], len(each.data), each.record_bytes
+            held.append(each)
+        found.append((partition, _of(held)))
+    return found
+
+
+def _of(held: Sequence[Batches]) -> Slice:
+    data = held[0].data if len(held) == 1 else memoryview(b"".join([each.data for each in held]))
+    return Slice(
+        data,
+        sum(each.count for each in held),
+        min(each.min_ms for each in held),
+        max(each.max_ms for each in held),
+        crc32c(data),
+    )
+
+
 def _sealed(
     part: LanePart, sealer: Sealer, encoded: Sequence[tuple[LanePartition, Slice]]
 ) -> list[tuple[LanePartition, Slice]]:
@@ -92,7 +145,7 @@ def _sealed(
     return sealed
 
 
-def _is_slice(each: "pa.RecordBatch | Sent", codec: Codec) -> bool:
+def _is_slice(each: "Stored", codec: Codec) -> bool:
     return isinstance(each, Sent) and each.codec == codec
 
 
@@ -116,5 +169,5 @@ def _run(
             for partition, piece in encoded
         ),
         zones=part.zones,
-        kind=kind_of(Kind.ARROW, 0 if part.sealer is None else part.sealer.key.number),
+        kind=kind_of(part.kind, 0 if part.sealer is None else part.sealer.key.number),
     )

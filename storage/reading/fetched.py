@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.formats import slices
+from storage.formats.kafka import decoding as kafka
 
 Data: TypeAlias = bytes | memoryview
 
@@ -43,9 +44,11 @@ class StoredSlice:
     """The offsets of its records, in order; None: every offset that it covers."""
     decoded_bytes: int = 0
     """Size of its decoded records, if known."""
+    is_kafka: bool = False
+    """Whether it is Kafka's batches, not an Arrow slice."""
 
     def records(self) -> pa.RecordBatch:
-        return slices.decode_unchecked(self.data)
+        return kafka.decode(self.data) if self.is_kafka else slices.decode_unchecked(self.data)
 
     def rows(self, start: int, end: int) -> tuple[int, int]:
         """Return the half-open range of rows with offsets `start <= offset < end`."""

@@ -14,13 +14,15 @@ because the object is lost or damaged there, or the zone is unavailable or too s
 
 Compacted records are read a row group at a time, decoded in a thread and cut into slices. The
 cache keeps the slices, so that consecutive reads decode a row group once
-(storage/reading/row_groups.py).
+(storage/reading/row_groups.py). A reader gets all slices in one form, Arrow or Kafka's batches;
+those stored as the other are converted, and the cache keeps the result, too
+(storage/reading/forms.py).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
@@ -41,6 +43,7 @@ from storage.reading import row_groups
 from storage.reading.cache import ByteCache
 from storage.reading.catalog import ENTRIES_MAX, Catalog
 from storage.reading.fetched import Budget, Data, Fetched, StoredSlice, rows_within
+from storage.reading.forms import CONVERT_INLINE_BYTES_MAX, KafkaForm, as_arrow, as_kafka
 from storage.reading.row_groups import Pieces
 from storage.reading.table_batches import TableBatches
 from storage.tasks import shared
@@ -50,6 +53,9 @@ __all__ = ["Budget", "Fetched", "LogReader", "StoredSlice", "rows_within"]
 
 SliceKey = tuple[bytes, int]
 """Object and position, which identify a slice or a row group."""
+
+CacheKey: TypeAlias = SliceKey | tuple[bytes, int, KafkaForm | None]
+"""The last: of what was converted to that form."""
 
 READS_AT_ONCE_MAX: Final = 32
 
@@ -81,7 +87,7 @@ class LogReader:
         self._zones = zones
         self._keyring = keyring
         self._catalog = catalog
-        self.cache = ByteCache[SliceKey, Data | Pieces](cache_bytes_max, _size_of)
+        self.cache = ByteCache[CacheKey, Data | Pieces](cache_bytes_max, _size_of)
         self._reading: dict[SliceKey, asyncio.Task[dict[SliceKey, Data]]] = {}
         self._gate = asyncio.Semaphore(READS_AT_ONCE_MAX)
         self._decoding = asyncio.Semaphore(ROW_GROUPS_AT_ONCE_MAX)
@@ -98,10 +104,16 @@ class LogReader:
         self.cache.put((object_id, position), bytes(data))
 
     async def fetch(
-        self, head: Head, partition: LanePartition, offset: int, budget: Budget
+        self,
+        head: Head,
+        partition: LanePartition,
+        offset: int,
+        budget: Budget,
+        form: KafkaForm | None = None,
     ) -> Fetched:
         """Return records from `offset` on, at least one if the head has any there.
 
+        All slices are Arrow slices, or, with a `form`, all are Kafka's batches.
         The result ends before the first data that cannot be read from any zone. Raises
         `StoreUnavailable` or `Corrupt` if that is at `offset`, and `OffsetOutOfRange` if
         `offset` is before the log start or after the end.
@@ -111,7 +123,7 @@ class LogReader:
             raise OffsetOutOfRange(offset, start, end)
         if offset == end or budget.records_max <= 0:
             return Fetched(start_offset=offset, end_offset=offset)
-        taken = _Taken(offset, budget)
+        taken = _Taken(offset, budget, form)
         try:
             await self._take(head, partition, taken, end)
         except _UNREAD:
@@ -132,7 +144,7 @@ class LogReader:
                 return
             for entry in entries:
                 if not taken.is_full:
-                    taken.take(await self._row_group(head, entry))
+                    taken.take(await self._row_group_in(head, entry, taken.form))
 
     async def _take_slices(
         self, head: Head, partition: LanePartition, taken: "_Taken", first: Sequence[Entry]
@@ -144,8 +156,10 @@ class LogReader:
             if len(entries) == 1:
                 raise
             data = await self._read_ahead(head, entries)
-        found = zip(entries, data, strict=False)
-        taken.take([StoredSlice(e.base_offset, e.end_offset, piece) for e, piece in found])
+        for entry, piece in zip(entries, data, strict=False):
+            if taken.is_full:
+                break
+            taken.take(await self._in_form(entry, piece, taken.form))
 
     async def _entries(
         self, head: Head, partition: LanePartition, first: Sequence[Entry], taken: "_Taken"
@@ -182,8 +196,8 @@ class LogReader:
                 )
             else:
                 [data] = await self._read(head, [entry])
-                piece = StoredSlice(entry.base_offset, entry.end_offset, data)
-                found = row_groups.first_late(piece, timestamp_ms, offset)
+                pieces = await self._in_form(entry, data, None)
+                found = row_groups.first_since(pieces, timestamp_ms, offset)
             if found is not None:
                 return found
             # Only records before the log start were late enough. At most one entry has such.
@@ -243,6 +257,44 @@ class LogReader:
 
         found = await self.cache.get_or_load(_key(entry), load)
         assert isinstance(found, tuple), entry
+        return found
+
+    async def _row_group_in(self, head: Head, entry: Entry, form: KafkaForm | None) -> Pieces:
+        """Return a row group as slices in a form."""
+        if form is None:
+            return await self._row_group(head, entry)
+
+        async def load() -> Pieces:
+            pieces = await self._row_group(head, entry)
+            async with self._decoding:
+                return await asyncio.to_thread(as_kafka, pieces, form)
+
+        return await self._converted((*_key(entry), form), load)
+
+    async def _in_form(self, entry: Entry, data: Data, form: KafkaForm | None) -> Pieces:
+        """Return a slice in a form; concurrent readers share one conversion."""
+        base_offset, end_offset = entry.base_offset, entry.end_offset
+        if entry.is_kafka == (form is not None):
+            return (StoredSlice(base_offset, end_offset, data, is_kafka=entry.is_kafka),)
+
+        def convert() -> Pieces:
+            if form is None:
+                return as_arrow(data, base_offset, end_offset)
+            return as_kafka((StoredSlice(base_offset, end_offset, data),), form)
+
+        async def load() -> Pieces:
+            if len(data) <= CONVERT_INLINE_BYTES_MAX:
+                return convert()
+            async with self._decoding:
+                return await asyncio.to_thread(convert)
+
+        return await self._converted((*_key(entry), form), load)
+
+    async def _converted(
+        self, key: CacheKey, load: Callable[[], Coroutine[None, None, Pieces]]
+    ) -> Pieces:
+        found = await self.cache.get_or_load(key, load)
+        assert isinstance(found, tuple), key
         return found
 
     async def _read(self, head: Head, entries: Sequence[Entry]) -> list[Data]:
@@ -349,8 +401,9 @@ class LogReader:
 class _Taken:
     """What a fetch has taken so far, and what it may still take."""
 
-    def __init__(self, offset: int, budget: Budget) -> None:
+    def __init__(self, offset: int, budget: Budget, form: KafkaForm | None) -> None:
         self.slices: list[StoredSlice] = []
+        self.form = form
         self.position = offset
         self.left = budget
         self.is_full = False

@@ -41,7 +41,7 @@ from storage.errors import (
     StoreUnavailable,
 )
 from storage.formats import frames, segments
-from storage.formats.entries import Entry, Kind
+from storage.formats.entries import Entry, in_object
 from storage.formats.partitions import PartitionNumber
 from storage.formats.segments import FooterRow
 from storage.formats.slices import Slice
@@ -85,7 +85,7 @@ class Move:
     def _listed(self, entry: Entry, object_id: bytes, zones: ZoneSet) -> Entry:
         if not entry.is_in_table:
             return entry
-        kind = int(Kind.ARROW_SEALED if entry.data_key else Kind.ARROW)
+        kind = in_object(entry.kind)
         position = self.positions.get((entry.object_id, entry.position))
         if position is None:
             # Keep its identifier: the object does not exist, like any lost object.

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from storage.errors import InvalidConfig
 from storage.formats.slices import Codec
@@ -39,9 +39,22 @@ def _cleanup_policy(text: str) -> str:
     return ",".join(sorted(parts))
 
 
+_CODECS: Final[dict[str, Codec]] = {
+    "uncompressed": "none",
+    "gzip": "zstd",
+    "snappy": "lz4",
+    "lz4": "lz4",
+    "zstd": "zstd",
+    "none": "none",
+}
+"""By the value of `compression.type`: the codec of Arrow slices, which know only two. The last is
+the name that `uncompressed` had."""
+
 SETTINGS: Final[dict[str, Setting]] = {
     "cleanup.policy": Setting("delete", _cleanup_policy, "what happens to old records"),
-    "compression.type": Setting("lz4", choice("lz4", "zstd", "none"), "codec of new slices"),
+    "compression.type": Setting(
+        "producer", choice("producer", *_CODECS), "codec of new slices; producer: as they came"
+    ),
     "delete.retention.ms": Setting("86400000", integer(0), "how long tombstones live"),
     "encryption": Setting(
         "none", choice("none", "topic"), "topic: stored records are sealed", fixed=True
@@ -65,6 +78,9 @@ SETTINGS: Final[dict[str, Setting]] = {
     ),
     "retention.bytes": Setting("-1", integer(-1), "size of a partition; -1 is unlimited"),
     "retention.ms": Setting("604800000", integer(-1), "age of records; -1 is unlimited"),
+    "riacho.kafka.slices": Setting(
+        "raw", choice("raw", "arrow"), "what is stored of batches that come by Kafka's protocol"
+    ),
     "segment.bytes": Setting("1073741824", integer(1024 * 1024), "size of compacted segments"),
     "segment.ms": Setting("604800000", integer(1), "age at which slices are compacted"),
     "unclean.leader.election.enable": Setting(
@@ -122,7 +138,19 @@ class TopicConfig:
 
     @property
     def codec(self) -> Codec:
-        return cast(Codec, self["compression.type"])
+        """The codec of new Arrow slices."""
+        return _CODECS.get(self["compression.type"], "lz4")
+
+    @property
+    def kafka_codec(self) -> str | None:
+        """The codec of batches that are kept as they came; None: that of their producer."""
+        name = self["compression.type"]
+        return None if name == "producer" else "none" if name == "uncompressed" else name
+
+    @property
+    def keeps_kafka_batches(self) -> bool:
+        """Whether batches that come by Kafka's protocol are stored as they came."""
+        return self["riacho.kafka.slices"] == "raw"
 
     @property
     def record_bytes_max(self) -> int:

@@ -8,8 +8,9 @@ Arrays are built from buffers here. `pa.array` and `to_numpy` would also work, b
 of either imports pandas if it is installed, and every new worker would wait for that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -121,19 +122,42 @@ class SourceColumns:
         for each in ranges:
             if crc32c(view[each.start - first : each.end - first]) != each.crc32c:
                 raise Corrupt(f"the slice of offset {each.base_offset} is damaged")
-        try:
-            with pa.ipc.open_stream(pa.py_buffer(data), options=self._options) as stream:
-                batches = [*stream]
-            for batch in batches:
-                batch.validate(full=True)
-        except (pa.ArrowException, EOFError, OSError, ValueError) as error:
-            raise Corrupt(f"not slices: {error}") from error
+        if any(each.is_kafka for each in ranges):
+            batches = [*self._each(ranges, view)]
+        else:
+            batches = self._stream(pa.py_buffer(data))
         if [batch.num_rows for batch in batches] != [each.count for each in ranges]:
             raise Corrupt("slices have another number of records than the index says")
         return [
             RecordPiece(each.base_offset, each.count, batch)
             for each, batch in zip(ranges, batches, strict=True)
         ]
+
+    def _each(self, ranges: Sequence[StoredRange], view: memoryview) -> Iterator[pa.RecordBatch]:
+        """Yield the records of adjacent slices of which some are Kafka's batches."""
+        from storage.formats.kafka import decoding as kafka
+
+        first = ranges[0].start
+        for is_kafka, group in groupby(ranges, lambda each: each.is_kafka):
+            some = [*group]
+            if is_kafka:
+                for each in some:
+                    records = kafka.decode(view[each.start - first : each.end - first])
+                    yield records.select(self.stored)
+            else:
+                data = view[some[0].start - first : some[-1].end - first]
+                yield from self._stream(pa.py_buffer(b"".join((SCHEMA_MESSAGE, data))))
+
+    def _stream(self, data: pa.Buffer) -> list[pa.RecordBatch]:
+        """Return the records of adjacent Arrow slices behind `SCHEMA_MESSAGE`."""
+        try:
+            with pa.ipc.open_stream(data, options=self._options) as stream:
+                batches = [*stream]
+            for batch in batches:
+                batch.validate(full=True)
+        except (pa.ArrowException, EOFError, OSError, ValueError) as error:
+            raise Corrupt(f"not slices: {error}") from error
+        return batches
 
     def batch(self, pieces: Sequence[RecordPiece]) -> pa.RecordBatch:
         """Return all records of `pieces` as one batch."""

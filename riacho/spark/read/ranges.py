@@ -1,7 +1,7 @@
 """Where records are stored, as reported by the gateway, and which ranges a read needs.
 
-A range is a byte range of one object: an Arrow slice, whose offsets are dense, or a row group of
-a Parquet file, whose offsets are a column. Nothing here does I/O.
+A range is a byte range of one object: a slice of Arrow or of Kafka's batches, whose offsets are
+dense, or a row group of a Parquet file, whose offsets are a column. Nothing here does I/O.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +44,10 @@ class StoredRange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_parquet(self) -> bool:
         return self.format.startswith("parquet")
+
+    @property
+    def is_kafka(self) -> bool:
+        return self.format.startswith("kafka")
 
     @property
     def size_bytes(self) -> int:

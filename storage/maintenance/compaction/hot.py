@@ -21,6 +21,7 @@ Ints = npt.NDArray[np.int64]
 _FIELDS: Final = (
     "end_offset",
     "record_count",
+    "kind",
     "object_id",
     "position",
     "length",

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from storage.crypto.keyring import Keyring, required
 from storage.errors import Corrupt
 from storage.formats import compacted, slices
 from storage.formats.compacted import SCHEMA, Footer, RowGroup, Unseal
+from storage.formats.entries import KAFKA_SLICES
+from storage.formats.kafka import decoding as kafka
 from storage.formats.records import RECORD_SCHEMA
 from storage.formats.segment_list import Segment
 from storage.head import head as heads
@@ -312,12 +315,25 @@ _KEYS: Final = pa.ipc.IpcReadOptions(
 
 def _decode_slices(hot: Hot, pieces: Sequence[bytes], only_keys: bool) -> Iterator[pa.RecordBatch]:
     """Yield the records of slices with their offsets, small slices joined."""
-    stream = b"".join([slices.SCHEMA_MESSAGE, *pieces, slices.END_OF_STREAM])
     try:
-        with pa.ipc.open_stream(stream, options=_KEYS if only_keys else _EVERYTHING) as reader:
-            yield from _joined(hot, reader)
+        yield from _joined(hot, _each_decoded(hot, pieces, only_keys))
     except (pa.ArrowException, EOFError, OSError, ValueError) as error:
         raise Corrupt(f"slices do not decode: {error}") from error
+
+
+def _each_decoded(hot: Hot, pieces: Sequence[bytes], only_keys: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the records of each slice: neighbours that are Arrow are read as one stream."""
+    kinds = zip(hot.column("kind").tolist(), pieces, strict=True)
+    for is_kafka, group in groupby(kinds, lambda each: each[0] in KAFKA_SLICES):
+        some = [piece for _, piece in group]
+        if is_kafka:
+            for piece in some:
+                batch = kafka.decode(piece)
+                yield batch.select(["key"]) if only_keys else batch
+            continue
+        stream = b"".join([slices.SCHEMA_MESSAGE, *some, slices.END_OF_STREAM])
+        with pa.ipc.open_stream(stream, options=_KEYS if only_keys else _EVERYTHING) as reader:
+            yield from reader
 
 
 def _joined(hot: Hot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
