@@ -12,7 +12,6 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
-from storage.formats.kafka.batches import Batches
 
 from service.log.batcher import Batcher, BatchLimits
 from service.log.fetch_results import FetchResult, Place, Position, Wait, Watch
@@ -37,6 +36,7 @@ from storage.errors import (
     InvalidRequest,
     UnknownTopicOrPartition,
 )
+from storage.formats.kafka.batches import Batches
 from storage.formats.partitioner import Keeper, Spreader, assign
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.records import RECORD_SCHEMA

@@ -8,9 +8,9 @@ By default as they came: their bytes are the slice. A topic may ask for Arrow sl
 from dataclasses import replace
 
 import pyarrow as pa
+
 from storage.formats.kafka.batches import Batches, recompressed, stamped
 from storage.formats.kafka.decoding import decode
-
 from storage.formats.records import RECORD_SCHEMA
 from storage.lanes.building import Records
 from storage.reading.forms import KafkaForm
@@ -44,11 +44,11 @@ def as_stored(config: TopicConfig, batches: Batches, now_ms: int) -> Records:
     codec = config.kafka_codec
     if codec is not None and codec != batches.codec:
         limit = batches.record_bytes
-        data = recompressed(batches.data, codec, decompressed_bytes_max=limit)
-        batches = replace(batches, data=memoryview(data), codec=codec)
+        data = memoryview(recompressed(batches.data, codec, decompressed_bytes_max=limit))
+        batches = replace(batches, data=data, codec=codec)
     if _stamps(config, batches):
-        data = stamped(batches.data, now_ms)
-        batches = replace(batches, data=memoryview(data), min_ms=now_ms, max_ms=now_ms)
+        data = memoryview(stamped(batches.data, now_ms))
+        batches = replace(batches, data=data, min_ms=now_ms, max_ms=now_ms)
     return batches
 
 

@@ -93,9 +93,9 @@ def _encode(part: LanePart) -> list[tuple[LanePartition, Slice]]:
     for partition, waiting, size_bytes in part.batches:
         for is_sent, group in groupby(waiting, lambda each: _is_slice(each, part.codec)):
             if is_sent:
-                found += [(partition, each.stored()) for each in group]
+                found += [(partition, each.stored()) for each in group if isinstance(each, Sent)]
                 continue
-            plain = [each.batch if isinstance(each, Sent) else each for each in group]
+            plain = [_plain(each) for each in group]
             joined = plain[0] if len(plain) == 1 else pa.concat_batches(plain)
             size_bytes = size_bytes if len(plain) == len(waiting) else joined.nbytes
             cut = [*slices.cut(joined, size_bytes)]
@@ -143,6 +143,11 @@ def _sealed(
         stored = Slice(data, piece.count, piece.min_ms, piece.max_ms, crc32c(data))
         sealed.append((partition, stored))
     return sealed
+
+
+def _plain(each: "Stored") -> pa.RecordBatch:
+    assert not isinstance(each, Batches), "a lane's part has one kind of slices"
+    return each.batch if isinstance(each, Sent) else each
 
 
 def _is_slice(each: "Stored", codec: Codec) -> bool:

@@ -14,12 +14,12 @@ Each takes milliseconds, so do not convert large slices in the event loop.
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import pyarrow as pa
+import numpy as np
 
 from storage.errors import Corrupt
 from storage.formats import slices
@@ -74,21 +74,22 @@ def _as_kafka(piece: StoredSlice, form: KafkaForm) -> Iterator[StoredSlice]:
     records, offsets = piece.records(), piece.offsets
     if offsets is None:
         data = encode(records, base_offset=piece.base_offset, codec=form.codec)
-        yield StoredSlice(piece.base_offset, piece.end_offset, data, is_kafka=True)
+        yield StoredSlice(piece.base_offset, piece.end_offset, bytes(data), is_kafka=True)
         return
     first, start = 0, piece.base_offset
     while first < len(offsets):
         # A batch has 32 bits for what its offsets differ; keys that rarely change exceed that.
-        last = bisect_right(offsets, offsets[first] + SPAN_MAX, first)
+        last = bisect_left(offsets, offsets[first] + SPAN_MAX, first)
         part = offsets[first:last]
+        end = offsets[last] if last < len(offsets) else piece.end_offset
         data = encode(
             records.slice(first, last - first),
             base_offset=part[0],
             codec=form.codec,
-            offsets=pa.array(part, pa.int64()),
+            offsets=np.frombuffer(part, np.int64),
+            end=min(end, part[0] + SPAN_MAX),
         )
-        end = offsets[last] if last < len(offsets) else piece.end_offset
-        yield StoredSlice(start, end, data, part, is_kafka=True)
+        yield StoredSlice(start, end, bytes(data), part, is_kafka=True)
         first, start = last, end
 
 
@@ -170,7 +171,7 @@ def _nothing(start_offset: int, end_offset: int) -> bytes:
     """Return a batch that covers offsets and has no records, as compaction in Kafka leaves it."""
     header = layout.BatchHeader(
         base_offset=start_offset,
-        length=layout.HEADER_BYTES - layout.PREFIX_BYTES,
+        length=0,
         leader_epoch=0,
         magic=layout.MAGIC,
         crc=0,
@@ -181,7 +182,6 @@ def _nothing(start_offset: int, end_offset: int) -> bytes:
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
-        count=0,
+        records=0,
     )
-    unchecked = layout.BATCH_HEADER.pack(*header)
-    return layout.BATCH_HEADER.pack(*header._replace(crc=layout.crc_of(unchecked)))
+    return bytes(layout.sealed(header, b""))

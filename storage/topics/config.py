@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from storage.errors import InvalidConfig
+from storage.formats.kafka.compression import COMPRESSIONS, Compression
 from storage.formats.slices import Codec
 from storage.topics.kept import KEPT
 from storage.topics.setting import INT64_MAX, Setting, choice, integer, ratio
@@ -142,10 +143,12 @@ class TopicConfig:
         return _CODECS.get(self["compression.type"], "lz4")
 
     @property
-    def kafka_codec(self) -> str | None:
+    def kafka_codec(self) -> Compression | None:
         """The codec of batches that are kept as they came; None: that of their producer."""
         name = self["compression.type"]
-        return None if name == "producer" else "none" if name == "uncompressed" else name
+        if name == "producer":
+            return None
+        return "none" if name not in COMPRESSIONS else name
 
     @property
     def keeps_kafka_batches(self) -> bool:

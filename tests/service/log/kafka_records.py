@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
 from storage.formats.kafka import compression, layout
 from storage.formats.kafka.batches import Batches, check
 from storage.formats.kafka.compression import COMPRESSIONS, Compression
@@ -97,7 +98,7 @@ def seen(pieces: Iterable[bytes | memoryview]) -> tuple[list[Kept], int]:
         plain = bytearray(data[start : start + layout.HEADER_BYTES]) + bytes(body)
         struct.pack_into(">i", plain, 8, len(plain) - layout.PREFIX_BYTES)
         struct.pack_into(">h", plain, layout.CHECKED_FROM, header.attributes & ~layout.CODEC_BITS)
-        if header.count:
+        if header.records:
             found += [
                 Kept(each.timestamp, each.key, each.value, tuple(each.headers), each.offset)
                 for each in DefaultRecordBatch(bytes(plain))

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from storage.formats.kafka.compression import COMPRESSIONS, Compression
 
 from riacho.records import TopicPartition
 from riacho.spark.read.planning import Span
@@ -23,6 +22,7 @@ from service.log.gateway import Position, Wait
 from service.log.numbering import Numbered
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 from storage.formats.entries import Kind
+from storage.formats.kafka.compression import COMPRESSIONS, Compression
 from storage.formats.partitions import PartitionNumber
 from storage.head import head as heads
 from storage.reading import reader

@@ -12,6 +12,7 @@ from storage.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from storage.head.changes import change_head
 from storage.head.head import Head
 from storage.lanes.releases import PER_TURN
+from storage.reading.forms import KafkaForm
 from storage.reading.reader import Budget, Fetched, LogReader
 from tests.service.log.test_gateway import ALL, Cloud, produce
 from tests.storage.helpers.worlds import HandClock, turns
@@ -30,9 +31,11 @@ class Reads:
         self._fetch = reader.fetch
         reader.fetch = self.fetch  # type: ignore[method-assign]
 
-    async def fetch(self, head: Head, partition: int, offset: int, budget: Budget) -> Fetched:
+    async def fetch(
+        self, head: Head, partition: int, offset: int, budget: Budget, form: KafkaForm | None
+    ) -> Fetched:
         self.partitions.append(partition)
-        return await self._fetch(head, partition, offset, budget)
+        return await self._fetch(head, partition, offset, budget, form)
 
 
 class Scene:

@@ -18,7 +18,7 @@ ACCEPTED = {
         "delete, compact": "compact,delete",
         "compact": "compact",
     },
-    "compression.type": {"lz4": "lz4", "zstd": "zstd", "none": "none"},
+    "compression.type": {"producer": "producer", "uncompressed": "uncompressed", "none": "none"},
     "delete.retention.ms": {0: "0", "5": "5"},
     "encryption": {"none": "none", "topic": "topic"},
     "encryption.kek": {
@@ -38,6 +38,7 @@ ACCEPTED = {
     "replica.lag.time.max.ms": {100: "100", "600000": "600000"},
     "retention.bytes": {-1: "-1", 0: "0"},
     "retention.ms": {-1: "-1", INT64_MAX: str(INT64_MAX)},
+    "riacho.kafka.slices": {"raw": "raw", "arrow": "arrow"},
     "segment.bytes": {1024 * 1024: "1048576"},
     "segment.ms": {1: "1"},
     "unclean.leader.election.enable": {"true": "true", "false": "false"},
@@ -49,7 +50,7 @@ REFUSED: dict[str, dict[object, str]] = {
         "delete,delete": "must be delete, compact or compact,delete",
         "none": "must be delete, compact or compact,delete",
     },
-    "compression.type": {"gzip": "must be one of lz4, zstd, none, not 'gzip'"},
+    "compression.type": {"lzo": "must be one of producer, uncompressed, gzip, snappy, lz4, zstd"},
     "delete.retention.ms": {-1: f"must be from 0 to {INT64_MAX}, not -1"},
     "encryption": {"all": "must be one of none, topic, not 'all'"},
     "encryption.kek": {
@@ -72,6 +73,7 @@ REFUSED: dict[str, dict[object, str]] = {
     "replica.lag.time.max.ms": {99: "must be from 100 to 600000", 600_001: "must be from 100"},
     "retention.bytes": {-2: "must be from -1 to"},
     "retention.ms": {2**63: "must be from -1 to", 1.5: "must be a whole number, not '1.5'"},
+    "riacho.kafka.slices": {"kafka": "must be one of raw, arrow, not 'kafka'"},
     "segment.bytes": {1024: "must be from 1048576 to"},
     "segment.ms": {0: "must be from 1 to"},
     "unclean.leader.election.enable": {"yes": "must be one of false, true, not 'yes'"},
@@ -131,6 +133,7 @@ def test_settings_that_were_not_given_have_their_defaults() -> None:
         "compression.type": "zstd",
     }
     assert config.codec == "zstd"
+    assert config.kafka_codec == "zstd"
     assert config.record_bytes_max == 1048588
     assert not config.stamps_appends
     assert not config.is_compacted
@@ -170,3 +173,22 @@ def test_settings_without_effect_are_stored_and_shown_as_kafka_has_them() -> Non
     assert {name: shown[name] for name in given} == {name: str(given[name]) for name in given}
     assert shown["segment.index.bytes"] == "10485760"
     assert not any(setting.has_effect for setting in KEPT.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "arrow", "kafka"),
+    [
+        ("producer", "lz4", None),
+        ("uncompressed", "none", "none"),
+        ("none", "none", "none"),
+        ("gzip", "zstd", "gzip"),
+        ("snappy", "lz4", "snappy"),
+        ("lz4", "lz4", "lz4"),
+        ("zstd", "zstd", "zstd"),
+    ],
+)
+def test_a_codec_that_arrow_lacks_becomes_the_one_most_like_it(
+    name: str, arrow: str, kafka: str | None
+) -> None:
+    config = TopicConfig({"compression.type": name})
+    assert (config.codec, config.kafka_codec) == (arrow, kafka)
