@@ -14,8 +14,8 @@
           TransactionalIdUnauthorized, SubjectUnauthorized, ConnectorUnauthorized
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, InconsistentGroup,
-        GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence,
-        InvalidTransactionState, IdempotencyKeyReused
+        GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, ProducerForgotten,
+        DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused
       Unavailable            nothing was written: send the same request later
         Overloaded, QuotaExceeded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing,
         StoreLocked, ShuttingDown
@@ -302,6 +302,10 @@ class OutOfOrderSequence(Conflict):
     """Records before these are missing: they were lost, or are still on their way."""
 
     code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class ProducerForgotten(OutOfOrderSequence):
+    """Nothing is known of the producer in this partition: it wrote nothing for long, or yet."""
 
 
 class DuplicateSequence(Conflict):

@@ -24,6 +24,7 @@ from storage.errors import (
     DuplicateSequence,
     InvalidProducerEpoch,
     OutOfOrderSequence,
+    ProducerForgotten,
     RiachoError,
 )
 from storage.formats.partitions import LanePartition
@@ -82,7 +83,7 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
 def judge(window: Window | None, claim: Claim) -> Verdict | None:
     """Return why the batch is not appended, or None if it comes next."""
     if window is None:
-        return None if claim.sequence == 0 else _out_of_order(claim, 0, "nothing of it is known")
+        return None if claim.sequence == 0 else _forgotten(claim)
     if claim.epoch < window.epoch:
         return InvalidProducerEpoch(
             f"producer {claim.producer_id} writes with epoch {claim.epoch}, but epoch"
@@ -120,6 +121,10 @@ def _judge_other(window: Window, claim: Claim) -> Verdict:
         f"producer {claim.producer_id}: sequence {claim.sequence} was written before its last"
         f" {REMEMBERED_MAX} batches, so its offset is not remembered; it is in the log once"
     )
+
+
+def _forgotten(claim: Claim) -> RiachoError:
+    return ProducerForgotten(str(_out_of_order(claim, 0, "nothing of it is known")))
 
 
 def _out_of_order(claim: Claim, expected: int, why: str) -> RiachoError:

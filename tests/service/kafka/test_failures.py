@@ -49,7 +49,7 @@ def test_every_error_has_a_code() -> None:
 @pytest.mark.parametrize("asked", Asked)
 def test_what_passes_is_tried_again(asked: Asked) -> None:
     for kind in [Unavailable, *every_kind(Unavailable)]:
-        error = QuotaExceeded("", 5) if kind is QuotaExceeded else kind("")
+        error: RiachoError = QuotaExceeded("", 5) if kind is QuotaExceeded else kind("")
         assert code_of(error, asked).name in RETRIABLE[asked], kind
 
 

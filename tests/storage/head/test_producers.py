@@ -12,6 +12,7 @@ from storage.errors import (
     DuplicateSequence,
     InvalidProducerEpoch,
     OutOfOrderSequence,
+    ProducerForgotten,
     RiachoError,
 )
 from storage.head import head as heads
@@ -113,7 +114,7 @@ def test_a_window_judges_batches_like_a_model_that_forgets_nothing(
         if window is None and batch[1] == 0:
             expected: Told = None
         elif window is None:
-            expected = OutOfOrderSequence
+            expected = ProducerForgotten
         else:
             expected = model.judge(*batch)
 

@@ -15,7 +15,7 @@ from storage import keys
 from storage.errors import StoreUnavailable
 from storage.stores.memory import MemoryMetadata
 from storage.stores.metadata import Versioned
-from tests.storage.helpers.faults import FaultyMetadata
+from tests.storage.helpers.faults import Fault, FaultyMetadata
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +92,7 @@ async def test_gateways_that_join_at_once_are_different_brokers_of_one_cluster()
 
 
 @pytest.mark.parametrize("fault", ["reply lost", "request lost"])
-async def test_a_lost_reply_costs_no_second_id(fault: str) -> None:
+async def test_a_lost_reply_costs_no_second_id(fault: Fault) -> None:
     place = Place()
     place.metadata.faults.append(fault)
 

@@ -1,0 +1,1 @@
+"""Brokers, topics and records: Metadata, Produce, Fetch, ListOffsets, producer ids."""
