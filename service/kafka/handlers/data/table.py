@@ -3,8 +3,10 @@
 from service.kafka.call import Handler
 from service.kafka.handlers.data.described import TopicLookup
 from service.kafka.handlers.data.describing import Describing
+from service.kafka.handlers.data.fetch import KafkaFetch
 from service.kafka.handlers.data.list_offsets import OffsetLookup
 from service.kafka.handlers.data.metadata import TopicMetadata
+from service.kafka.handlers.data.produce import Produce
 from service.kafka.handlers.data.producers import InitProducer
 from service.kafka.parts import Parts
 from service.kafka.protocol.apis import Api
@@ -18,6 +20,8 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     describing = Describing(brokers, lookup)
     offsets = OffsetLookup(gateway)
     return {
+        Api.PRODUCE: Produce(gateway, brokers, ids, parts.fences, parts.metrics).answer,
+        Api.FETCH: KafkaFetch(gateway, brokers, ids, parts.metrics).answer,
         Api.LIST_OFFSETS: offsets.list_offsets,
         Api.METADATA: TopicMetadata(brokers, lookup).answer,
         Api.INIT_PRODUCER_ID: InitProducer(parts.producer_ids).answer,
