@@ -7,6 +7,7 @@ import sys
 NAMES = (
     "side_by_side",
     "codec",
+    "kafka_codec",
     "http",
     "cpu",
     "fan_out",
