@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from service.controller.controller import Controller
+    from service.kafka.door import KafkaDoor
 
 log = logging.getLogger("riacho.app")
 
@@ -85,19 +86,17 @@ class App:
         self._registry = registry
         producer_ids = ProducerIds(gateway.metadata, gateway.world)
         transaction_items = TransactionItems(gateway.metadata, producer_ids, gateway.world)
-        self._produce = ProduceRoutes(
-            gateway,
-            Staging(gateway, transaction_items),
-            Fences(producer_ids, transaction_items),
-            metrics,
-        )
+        staging = Staging(gateway, transaction_items)
+        fences = Fences(producer_ids, transaction_items)
+        self._produce = ProduceRoutes(gateway, staging, fences, metrics)
         coordinator = Coordinator(gateway.metadata, gateway.topics, gateway.world)
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
         self._upkeep = GroupUpkeep(coordinator, offsets, gateway.settings, gateway.world)
         groups = GroupRoutes(gateway, coordinator, offsets, MultiFetch(gateway, metrics))
+        all_transactions = Transactions(gateway, offsets, producer_ids, transaction_items)
         transactions = TransactionRoutes(
             gateway,
-            Transactions(gateway, offsets, producer_ids, transaction_items),
+            all_transactions,
             Atomic(gateway, offsets),
             producer_ids,
             transaction_items,
@@ -120,6 +119,20 @@ class App:
             quotas=QuotaRoutes(gateway, view),
             segments=SegmentRoutes(gateway),
         )
+        self._shared: dict[str, Any] = {
+            "gateway": gateway,
+            "registry": registry,
+            "metrics": metrics,
+            "coordinator": coordinator,
+            "offsets": offsets,
+            "producer_ids": producer_ids,
+            "transaction_items": transaction_items,
+            "transactions": all_transactions,
+            "fences": fences,
+            "staging": staging,
+            "security": security,
+        }
+        """What all doors work with."""
         metrics.watch(gateway)
         self._lines = lines
         served = OwnedShares(self._router(), gateway.outgoing)
@@ -172,8 +185,26 @@ class App:
         gateway = self.gateway
         return StoreWatch(gateway.zones, gateway.metadata, self._registry.beat, gateway.world)
 
+    def _kafka_door(self) -> "KafkaDoor | None":
+        """Return the door for Kafka's clients, if the settings name its address."""
+        if not self.gateway.settings.kafka:
+            return None
+        # Imported here: functions and embedded gateways have none.
+        from service.kafka.door import kafka_door
+        from service.kafka.parts import Parts
+        from service.security.tls.live import context_of_process
+
+        return kafka_door(
+            self.gateway,
+            self._registry,
+            lambda address, brokers: Parts(address=address, brokers=brokers, **self._shared),
+            is_secure=self._security is not None,
+            context=context_of_process(),
+        )
+
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
+        kafka = self._kafka_door()
         drain_on_signal(self.gateway.drain)
         beats = asyncio.create_task(self._registry.run())
         watching = asyncio.create_task(self._store_watch().run())
@@ -182,11 +213,15 @@ class App:
         quota_upkeep = asyncio.create_task(self._quota_upkeep.run())
         controller = self._controller()
         controlling = asyncio.create_task(controller.run())
+        serving_kafka = None if kafka is None else asyncio.create_task(kafka.run())
         log.info("%s", describe(self.gateway.settings))
         yield
         log.info("stopping: answering what is held")
         # Answer everything that is held, then deregister, then close the stores.
         self.gateway.drain()
+        if kafka is not None and serving_kafka is not None:
+            await stop(serving_kafka)
+            await kafka.stop()
         await self._produce.aclose()
         if self._security is not None:
             await self._security.audit.aclose()

@@ -56,6 +56,9 @@ def run(
         "RIACHO_MAINTAIN_EVERY": maintain_every,
         "RIACHO_ADVERTISED_URL": os.environ.get("RIACHO_ADVERTISED_URL", where.url),
         "RIACHO_SECURITY": where.security,
+        "RIACHO_INSECURE": "1" if where.insecure else None,
+        "RIACHO_WORKERS": str(workers),
+        "RIACHO_KAFKA": where.kafka or None,
     }
     # Workers are separate processes: they get all of this from the environment.
     os.environ.update({name: value for name, value in given.items() if value is not None})

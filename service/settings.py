@@ -242,6 +242,30 @@ class Settings(BaseSettings):
     jwt_ca_file: str = ""
     """The authorities that the provider's certificate may be of. Empty: the usual ones."""
 
+    kafka: str = ""
+    """`host:port` where Kafka's clients connect, port 0 for any free one; `off`: nowhere.
+    `default`: 127.0.0.1:9092, or nowhere if that is taken; `riacho serve` says so unless told
+    otherwise. Empty: nowhere."""
+
+    kafka_advertised: str = ""
+    """`host:port` that Kafka's clients are told to connect to; empty: what this gateway listens
+    on, or the name of the machine if that is every address."""
+
+    kafka_request_bytes_max: int = Field(default=100 * MIB, ge=MIB, le=1024 * MIB)
+    """Largest request of a Kafka client that has said who it is; 512 KiB before that."""
+
+    kafka_connections_max: PositiveInt = 10_000
+    """Open connections of Kafka clients; more are refused."""
+
+    kafka_connections_per_address_max: PositiveInt = 1_000
+    """Open connections of Kafka clients of one address; more are refused."""
+
+    kafka_idle_s: PositiveFloat = 600
+    """A connection of a Kafka client without requests is closed after this long."""
+
+    workers: PositiveInt = 1
+    """Processes of `riacho serve`: they share the address for Kafka's clients."""
+
     kafka_zone: str = Field(default="", pattern="^[A-Za-z0-9._-]{0,249}$")
     """Where this gateway runs. Kafka's clients that name a zone (`client.id=etl,zone=a`) are led to
     brokers of theirs; empty: unknown."""

@@ -70,6 +70,7 @@ JOB = {
 
 LAZILY = {
     "riacho/cli/serve.py": {
+        "service.kafka.listener.address",
         "service.security.tls.files",
         "service.security.tls.listening",
         "service.security.tls.self_signed",

@@ -20,6 +20,9 @@ T = TypeVar("T")
 KEY_PASSWORD: Final = "RIACHO_TLS_KEY_PASSWORD"  # noqa: S105 - The name of a variable.
 """No option: other users of the machine can see the arguments of a process."""
 
+KAFKA_ADVERTISED: Final = "RIACHO_KAFKA_ADVERTISED"
+"""No option, as for `RIACHO_ADVERTISED_URL`: it belongs to the machine, not to the command."""
+
 
 def serve(
     host: Annotated[
@@ -58,6 +61,17 @@ def serve(
             help="Run retention, compaction and sweep this often: 30s, 5m, 1h; default: never.",
         ),
     ] = "",
+    kafka: Annotated[
+        str,
+        typer.Option(
+            envvar="RIACHO_KAFKA",
+            help="HOST:PORT where Kafka's clients connect, port 0 for a free one."
+            " Default: 127.0.0.1:9092 if it is free.",
+        ),
+    ] = "",
+    no_kafka: Annotated[
+        bool, typer.Option("--no-kafka", help="Do not listen for Kafka's clients.")
+    ] = False,
     log_level: Annotated[
         str, typer.Option(envvar="RIACHO_LOG_LEVEL", help="debug, info, warning or error.")
     ] = "info",
@@ -108,12 +122,14 @@ def serve(
     \b
     riacho serve
     riacho serve --port 9000 --data /var/lib/riacho --zones a,b,c --maintain-every 5m
+    riacho serve --kafka 127.0.0.1:19092
     riacho serve --tls-self-signed
     riacho serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem \\
                  --zones a=s3://bucket-a,b=s3://bucket-b --metadata dynamodb://riacho --workers 4
 
     Beyond loopback callers need a credential: `riacho keys create --super` makes the first one.
     """
+    from service.kafka.listener.address import OFF, chosen
     from service.security.tls.listening import listening
     from service.serve import run
     from service.world import durations
@@ -127,9 +143,20 @@ def serve(
     now_ms = real_world().now_ms()
     made = _self_signed(data, host, tls_cert, now_ms) if tls_self_signed else None
     tls = _usable(lambda: _tls(made, tls_cert, tls_key, tls_client_ca, tls_client_auth))
+    for_kafka, address, taken = _usable(
+        lambda: chosen(OFF if no_kafka else kafka, os.environ.get(KAFKA_ADVERTISED, ""), workers)
+    )
     where = _usable(
         lambda: listening(
-            host=host, port=port, security=security, insecure=insecure, tls=tls, now_ms=now_ms
+            host=host,
+            port=port,
+            security=security,
+            insecure=insecure,
+            tls=tls,
+            now_ms=now_ms,
+            kafka=for_kafka,
+            kafka_host=None if address is None else address.host,
+            warnings=(taken,) if taken else (),
         )
     )
     if made is not None:

@@ -1,10 +1,11 @@
 """Metrics of this gateway, in Prometheus' text format."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prometheus_client import Counter
+    from prometheus_client import Counter, Histogram
 
     from service.log.gateway import Gateway
 
@@ -31,6 +32,8 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._kafka: dict[str, Histogram] = {}
+        self._kafka_seconds: Histogram | None = None
         self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._produced_records = self._counter("riacho_produced_records", "Records committed")
         self._produced_bytes = self._counter("riacho_produced_bytes", "Bytes of these records")
@@ -82,6 +85,35 @@ class Metrics:
             self._answers[method, route, status] = found
         found[0].inc()
         found[1].observe(took_s)
+
+    def kafka(self, api: str, took_s: float) -> None:
+        """Count a request of a Kafka client, by Kafka's name for its kind."""
+        found = self._kafka.get(api)
+        if found is None:
+            found = self._kafka[api] = self._of_kafka().labels(api)
+        found.observe(took_s)
+
+    def _of_kafka(self) -> "Histogram":
+        from prometheus_client import Histogram
+
+        if self._kafka_seconds is None:
+            self._kafka_seconds = Histogram(
+                "riacho_kafka_request_seconds",
+                "Time to answer requests of Kafka clients, by kind",
+                ["api"],
+                buckets=_BUCKETS,
+                registry=self._registry,
+            )
+        return self._kafka_seconds
+
+    def watch_kafka(self, connections: Callable[[], int]) -> None:
+        """Export how many Kafka clients are connected."""
+        from prometheus_client import Gauge
+
+        gauge = Gauge(
+            "riacho_kafka_connections", "Connections of Kafka clients", registry=self._registry
+        )
+        gauge.set_function(connections)
 
     def produced(self, records: int, size_bytes: int) -> None:
         self._produced_records.inc(records)

@@ -8,7 +8,7 @@ from service.security.acls import Decision, Operation, ResourceType
 from service.security.audit.lines import Actor, Audit, to_log
 from service.security.authenticating import Authenticator
 from service.security.caller import Caller
-from service.security.door import Door
+from service.security.door import Door, Records
 from service.security.quotas.buckets import Quotas
 from service.security.quotas.logins import LoginLimits
 from service.security.tls.subjects import principal_mapper
@@ -29,6 +29,10 @@ class Security:
     door: Door
     view: SecurityView
     audit: Audit
+    authenticator: Authenticator
+    logins: LoginLimits
+    quotas: Quotas
+    records: Records
 
 
 class AuditedRecords:
@@ -99,7 +103,7 @@ def secured(settings: Settings, metadata: MetadataStore, world: World) -> Securi
     audit = Audit(world, [] if settings.audit == "off" else [to_log])
     records = AuditedRecords(audit)
     door = Door(authenticator, view, records, quotas, world.monotonic_s)
-    return Security(door, view, audit)
+    return Security(door, view, audit, authenticator, logins, quotas, records)
 
 
 def _token_verifier(

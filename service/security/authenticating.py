@@ -164,10 +164,16 @@ class Authenticator:
         accepted_ms = key.accepts_until(secret)
         if accepted_ms is not None and now_ms >= accepted_ms:
             raise _unknown()
-        expires_ms = await self._valid_until(key, rules, now_ms)
-        if accepted_ms is not None:
-            # A secret before the last rotation.
-            expires_ms = accepted_ms if expires_ms is None else min(accepted_ms, expires_ms)
+        return await self.as_key(key, rules, accepted_ms)
+
+    async def as_key(self, key: ApiKey, rules: Rules, until_ms: int | None = None) -> Authenticated:
+        """Return who calls with this key, or raise `Unauthenticated` if it holds no more.
+
+        `until_ms` is given for a secret before the last rotation. The caller has checked it.
+        """
+        expires_ms = await self._valid_until(key, rules, self._now_ms())
+        if until_ms is not None:
+            expires_ms = until_ms if expires_ms is None else min(until_ms, expires_ms)
         return Authenticated(
             principal=key.principal,
             credential_id=key.key_id,
@@ -191,6 +197,10 @@ class Authenticator:
                 break
             parent_id = parent.parent_id
         raise Unauthenticated("the API key that made this one was revoked, or has expired")
+
+    def as_user(self, name: str) -> Authenticated:
+        """Return who calls with the password of a user; the caller has checked it."""
+        return self._other(f"User:{name}", f"password of {name}", "password")
 
     def _other(self, principal: str, credential_id: str, door: str) -> Authenticated:
         return Authenticated(

@@ -52,7 +52,7 @@ class Authenticated:
     credential_id: str
     """Of the key; else what kind of credential it was."""
     door: str
-    """How the credential came: key, jwt, iam, certificate."""
+    """How the credential came: key, password, jwt, iam, certificate."""
     is_super: bool = False
     scope: KeyScope | None = None
     name_prefix: str = ""

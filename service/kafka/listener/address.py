@@ -172,3 +172,31 @@ def is_free(address: HostPort) -> bool:
         return False
     made.close()
     return True
+
+
+def chosen(text: str, advertised: str, workers: int) -> tuple[str, HostPort | None, str]:
+    """Return what `riacho serve` listens on: the setting for its processes, the address, a warning.
+
+    An address that was asked for must be free, and becomes one with a port. If only the default is
+    taken, nothing listens. Raises `InvalidConfig`.
+    """
+    address = wanted_address(text)
+    if address is None:
+        return OFF, None, ""
+    advertised_address(address, address.port, advertised)
+    if is_default(text):
+        if is_free(address):
+            # A single process looks again when it listens: another one may have been faster.
+            return DEFAULT if workers == 1 else str(address), address, ""
+        return OFF, None, taken(address)
+    with bound(address) as probe:
+        address = HostPort(address.host, int(probe.getsockname()[1]))
+    return str(address), address, ""
+
+
+def taken(address: HostPort) -> str:
+    """Return what the operator is told if the default address is taken."""
+    return (
+        f"{address} is taken, by a Kafka broker or another gateway: this one serves HTTP only;"
+        " --kafka HOST:PORT gives Kafka's clients another address"
+    )

@@ -23,6 +23,16 @@ class Hold:
             self._admission.held_bytes += more
             self._size_bytes = size_bytes
 
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def force_to(self, size_bytes: int) -> None:
+        """Hold at least `size_bytes`, whatever else is held: the caller has made sure."""
+        more = max(0, size_bytes - self._size_bytes)
+        self._admission.held_bytes += more
+        self._size_bytes += more
+
     def shrink_to(self, size_bytes: int) -> None:
         """Hold at most `size_bytes`, because the rest is no longer in memory."""
         less = self._size_bytes - size_bytes
@@ -63,6 +73,10 @@ class Admission:
 
     def hold(self) -> Hold:
         return Hold(self)
+
+    def has_room(self, more: int) -> bool:
+        """Whether `more` bytes can be held besides; for callers that can wait for it."""
+        return not self.held_bytes or self.held_bytes + more <= self._held_bytes_max
 
     def check(self, more: int, *, mine: int) -> None:
         """Raise `Overloaded` if a request that already holds `mine` cannot hold `more`."""

@@ -49,12 +49,19 @@ class ScramVerifier(msgspec.Struct, array_like=True, frozen=True):
 
     def has_proof(self, proof: bytes, auth_message: bytes) -> bool:
         """Whether the client's proof shows that it knows the password."""
+        return hmac.compare_digest(self.proven_key(proof, auth_message), self.stored_key)
+
+    def proven_key(self, proof: bytes, auth_message: bytes) -> bytes:
+        """Return the stored key of the password that a proof was made with; empty if it is none.
+
+        For this password it is always the same, and nobody else can make it.
+        """
         digest = self.mechanism.digest
         signature = hmac.digest(self.stored_key, auth_message, digest)
         if len(proof) != len(signature):
-            return False
+            return b""
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        return hmac.compare_digest(hashlib.new(digest, client_key).digest(), self.stored_key)
+        return hashlib.new(digest, client_key).digest()
 
     def signature(self, auth_message: bytes) -> bytes:
         """Return what shows the client that it speaks to who knows its password."""

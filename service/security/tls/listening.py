@@ -5,6 +5,7 @@ contradicts that, or cannot be used, is an `InvalidConfig` with a sentence that 
 """
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
@@ -24,6 +25,9 @@ class Listening:
     port: int = 8080
     security: str = OFF
     tls: TlsFiles | None = None
+    kafka: str = ""
+    """Where Kafka's clients connect, as RIACHO_KAFKA has it."""
+    insecure: bool = False
     warnings: tuple[str, ...] = field(default=())
     """What the operator should know."""
 
@@ -47,7 +51,9 @@ def is_local(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def security_of(host: str, security: str = "", *, insecure: bool = False) -> str:
+def security_of(
+    host: str, security: str = "", *, insecure: bool = False, option: str = "--host"
+) -> str:
     """Return whether callers must show a credential, "on" or "off".
 
     Raises `InvalidConfig` where "off" would open the gateway to others and nobody insists.
@@ -60,7 +66,7 @@ def security_of(host: str, security: str = "", *, insecure: bool = False) -> str
         return OFF
     if security == OFF:
         raise InvalidConfig(
-            f"--security off with --host {host}: whoever reaches this port could read, write and"
+            f"--security off with {option} {host}: whoever reaches this port could read, write and"
             " delete everything. Leave --security off out and make a key on this machine with"
             f" `{FIRST_KEY}`; or listen on 127.0.0.1 only; or insist with --insecure"
         )
@@ -75,30 +81,45 @@ def listening(
     insecure: bool = False,
     tls: TlsFiles | None = None,
     now_ms: int = 0,
+    kafka: str = "",
+    kafka_host: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> Listening:
-    """Return how to listen; a `port` of 0 becomes a free one. Raises `InvalidConfig`."""
+    """Return how to listen; a `port` of 0 becomes a free one. Raises `InvalidConfig`.
+
+    `kafka_host` is that of `kafka`; None: nothing listens for Kafka's clients. What one address
+    needs holds for both. `warnings` are told, too.
+    """
     decided = security_of(host, security, insecure=insecure)
-    warnings = []
-    if decided == OFF and not is_local(host):
-        warnings.append(
-            f"security is off and {host} is not loopback: whoever reaches this port may read,"
-            " write and delete everything"
-        )
-    if decided == ON and tls is None and not is_local(host):
-        warnings.append(
+    others = [] if is_local(host) else [host]
+    if kafka_host is not None:
+        if security_of(kafka_host, security, insecure=insecure, option="--kafka") == ON:
+            decided = ON
+        others += [] if is_local(kafka_host) or kafka_host in others else [kafka_host]
+    told = list(warnings)
+    told += [
+        f"security is off and {other} is not loopback: whoever reaches this port may read,"
+        " write and delete everything"
+        for other in others
+        if decided == OFF
+    ]
+    if decided == ON and tls is None and others:
+        told.append(
             "no TLS: credentials and records travel in the clear, unless something in front ends"
             " TLS; --tls-cert and --tls-key turn it on"
         )
     if tls is not None:
         context_of(tls)
         if wrong := complaint(certificate_of(tls), now_ms / 1000):
-            warnings.append(f"the certificate in {tls.cert} {wrong}: clients will refuse it")
+            told.append(f"the certificate in {tls.cert} {wrong}: clients will refuse it")
     return Listening(
         host=host,
         port=port or _free_port(host),
         security=decided,
         tls=tls,
-        warnings=tuple(warnings),
+        kafka=kafka,
+        insecure=insecure,
+        warnings=tuple(told),
     )
 
 

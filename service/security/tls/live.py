@@ -94,8 +94,18 @@ def _stamp(path: Any) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
 
 
+_SERVING: Final[list[ssl.SSLContext]] = []
+"""That of this process, once it serves."""
+
+
 def serving_context(files: TlsFiles, *_: object) -> ssl.SSLContext:
     """Return the context of a process that serves; uvicorn calls this in each worker."""
     live = LiveContext(files, real_world().now_ms)
     live.watch()
+    _SERVING[:] = [live.serving]
     return live.serving
+
+
+def context_of_process() -> ssl.SSLContext | None:
+    """Return the context that this process serves with; None: it serves without TLS."""
+    return _SERVING[0] if _SERVING else None
