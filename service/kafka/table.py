@@ -8,13 +8,17 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from service.kafka.call import Handler
+from service.kafka.handlers.admin import table as admin
 from service.kafka.handlers.data import table as data
 from service.kafka.parts import Parts
 from service.kafka.protocol.apis import Api
 
 Area: TypeAlias = Callable[[Parts], dict[int, Handler]]
 
-AREAS: Final[tuple[Area, ...]] = (data.handlers,)
+AREAS: Final[tuple[Area, ...]] = (
+    admin.handlers,
+    data.handlers,
+)
 """The `handlers` of each area."""
 
 

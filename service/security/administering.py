@@ -4,12 +4,13 @@ A door translates what was asked and checks, by its own rules, what the caller m
 full names here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from service.log.gateway import Gateway
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
-from storage.topics.topics import Topic
+from storage.topics.config import TopicConfig
+from storage.topics.topics import ConfigChange, Topic
 
 
 def require_create(caller: Caller, name: str) -> None:
@@ -51,7 +52,7 @@ async def alter_topic(
     name: str,
     *,
     partitions: int | None = None,
-    config: Mapping[str, object | None] | None = None,
+    config: ConfigChange | Callable[[TopicConfig], ConfigChange] | None = None,
     replication_factor: int | None = None,
     replicas: Sequence[str] | None = None,
     dry_run: bool = False,
@@ -80,11 +81,19 @@ async def _admit_added(gateway: Gateway, caller: Caller, name: str, partitions: 
             await caller.quotas.admit_mutations(caller, added)
 
 
-async def delete_topic(gateway: Gateway, caller: Caller, name: str, *, shred: bool = False) -> None:
-    """Delete a topic and everything in it."""
+async def delete_topic(
+    gateway: Gateway,
+    caller: Caller,
+    name: str,
+    *,
+    shred: bool = False,
+    only_id: bytes | None = None,
+) -> Topic:
+    """Delete a topic and everything in it; with `only_id`, unless another has its name by now."""
     if caller.quotas.limits_of(caller) is not None:
         found = await gateway.topics.read(name)
         await caller.quotas.admit_mutations(caller, found.partition_count)
-    deleted = await gateway.topics.delete(name, shred=shred)
+    deleted = await gateway.topics.delete(name, shred=shred, only_id=only_id)
     gateway.forget(deleted.topic_id)
     caller.changed(Operation.DELETE, ResourceType.TOPIC, name)
+    return deleted

@@ -68,6 +68,9 @@ DELETE_WHOLE_ATTEMPTS_MAX: Final = 3
 """Maximum attempts to delete a topic and its heads in one transaction. If commits conflict with
 all of them, the topic is deleted first, then its heads one by one."""
 
+ConfigChange: TypeAlias = Mapping[str, object | None]
+"""New values of settings; None: back to the default."""
+
 CheckKey: TypeAlias = Callable[[TopicConfig, bytes], Awaitable[None]]
 """Raises `InvalidConfig` unless the key of an encrypted topic can be used (crypto/keyring.py)."""
 
@@ -181,12 +184,15 @@ class Topics:
         name: str,
         *,
         partitions: int | None = None,
-        config: Mapping[str, object | None] | None = None,
+        config: ConfigChange | Callable[[TopicConfig], ConfigChange] | None = None,
         replication_factor: int | None = None,
         replicas: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Topic:
         """Add partitions and change settings; a setting given as None returns to its default.
+
+        `config` may be a function of the settings as they are: what it returns is applied to them
+        in one compare-and-set.
 
         `replicas` names the zones to hold the topic, `replication_factor` only their number.
         The controller copies existing data to new zones, then removes the old ones. With `dry_run`
@@ -200,7 +206,8 @@ class Topics:
             # Repeating this is harmless: it requests the same state again.
             topic = await self.read(name)
             factor = replication_factor or topic.replication_factor
-            count, settings = self._altered(topic, partitions, factor, config or {})
+            changes = config(topic.config) if callable(config) else config or {}
+            count, settings = self._altered(topic, partitions, factor, changes)
             stored = StoredTopic(topic.topic_id, count, factor, settings, topic.created_ms)
             if dry_run:
                 return decode(name, Versioned(encode(stored), topic.version))
@@ -228,8 +235,10 @@ class Topics:
 
             await change_head(self._metadata, keys.head(topic.topic_id, lane), moved)
 
-    async def delete(self, name: str, *, shred: bool = False) -> Topic:
-        """Remove the topic; its objects are swept later.
+    async def delete(
+        self, name: str, *, shred: bool = False, only_id: bytes | None = None
+    ) -> Topic:
+        """Remove the topic, if its identifier is `only_id` or none is given; sweeps do the rest.
 
         `shred` also removes the data keys of an encrypted topic, in the same transaction. Raises
         `InvalidRequest` if it is not encrypted.
@@ -246,6 +255,8 @@ class Topics:
                     raise
                 found = None
             attempts += 1
+            if topic is None and found is not None and only_id not in (None, found.topic_id):
+                raise UnknownTopicOrPartition(f"topic {name!r} has another identifier")
             if topic is None or (found is not None and found.topic_id == topic.topic_id):
                 assert found is not None, name
                 topic = found
@@ -317,7 +328,7 @@ class Topics:
         topic: Topic,
         partitions: int | None,
         factor: int,
-        changes: Mapping[str, object | None],
+        changes: ConfigChange,
     ) -> tuple[int, dict[str, str]]:
         given = parse_config({k: v for k, v in changes.items() if v is not None})
         removed = parse_config(

@@ -1,0 +1,1 @@
+"""Administration over Kafka's protocol: topics, settings, ACLs, quotas, users, transactions."""
