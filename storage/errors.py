@@ -81,6 +81,10 @@ class InvalidGroupId(InvalidRequest):
     """No group can have this name. It shares the code of its parent."""
 
 
+class InvalidSessionTimeout(InvalidRequest):
+    """Too short or too long. It shares the code of its parent."""
+
+
 class InvalidTopic(Rejected):
     code = "INVALID_TOPIC_EXCEPTION"
 

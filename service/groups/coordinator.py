@@ -18,6 +18,7 @@ from service.groups import state
 from service.groups.assignors import ASSIGNORS, TopicPartition
 from service.groups.beats import Beats, encode_beat, unknown_member
 from service.groups.classic import rounds
+from service.groups.classic.coordinator import ClassicGroups, ClassicLimits
 from service.groups.classic.rounds import MEMBERS_MAX
 from service.groups.consumers.members import ConsumerMembers
 from service.groups.items import GroupItems, Known, Listed, parse_group_id
@@ -69,12 +70,22 @@ class Beat:
 
 
 class Coordinator:
-    def __init__(self, metadata: MetadataStore, topics: Topics, world: World) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        topics: Topics,
+        world: World,
+        classic_limits: ClassicLimits | None = None,
+    ) -> None:
         self._metadata = metadata
         self._world = world
         self._items = GroupItems(metadata, topics, world)
         self._session_expiry = SessionExpiry(metadata, self._items, world)
         self._beats = Beats(metadata, world)
+        self.classic = ClassicGroups(
+            metadata, self._items, self._session_expiry, world, classic_limits or ClassicLimits()
+        )
+        """The classic groups, in the same items."""
         self._current: dict[str, tuple[str | None, Mapping[str, int]]] = {}
         """By group: a version, and the topics for which it is known to be up to date."""
         self.consumers = ConsumerMembers(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from service.groups import state
+from service.groups.news import News
 from service.groups.state import Group
 from service.world.clock import World
 from storage import keys
@@ -76,6 +77,7 @@ class GroupItems:
         self._listed: Listed | None = None
         self._decoded: dict[str, Known] = {}
         self._arrivals = Arrivals[str]()
+        self.news = News[Known]()
 
     async def read(self, group_id: str) -> Known:
         """Return the group as it is now; an empty one without version if there is none."""
@@ -89,6 +91,10 @@ class GroupItems:
         known = self._decoded.pop(group_id, None)
         if known is None or known.version != item.version:
             known = Known(state.decode(item.value), item.version)
+        return self._keep(group_id, known)
+
+    def _keep(self, group_id: str, known: Known) -> Known:
+        self._decoded.pop(group_id, None)
         self._decoded[group_id] = known
         if len(self._decoded) > GROUPS_KEPT_MAX:
             del self._decoded[next(iter(self._decoded))]
@@ -100,8 +106,13 @@ class GroupItems:
             groups |= {keys.parse_group(key): state.decode(item.value) for key, item in page}
         return groups
 
-    async def write(self, group_id: str, known: Known, new: Group, ops: Sequence[Op]) -> None:
-        """Replace `known` by `new` and apply `ops` with it, or raise what `transact` raises."""
+    async def write(
+        self, group_id: str, known: Known, new: Group, ops: Sequence[Op]
+    ) -> Mapping[str, str]:
+        """Replace `known` by `new` and apply `ops` with it, or raise what `transact` raises.
+
+        Return the version of each item that was put.
+        """
         value = state.encode(new)
         if len(value) > VALUE_BYTES_MAX and new.classic is not None:
             raise GroupFull(
@@ -113,7 +124,12 @@ class GroupItems:
                 f"group {group_id!r} would take {len(value)} bytes, the limit is"
                 f" {VALUE_BYTES_MAX}: use fewer members, or topics_pattern instead of many topics"
             )
-        await self._metadata.transact([Put(keys.group(group_id), value, known.version), *ops])
+        key = keys.group(group_id)
+        versions = await self._metadata.transact([Put(key, value, known.version), *ops])
+        written = self._keep(group_id, Known(new, versions[key]))
+        # Asked only now: whatever was read while this was written is older.
+        self.news.tell(group_id, written, self.news.ask(), self._world.monotonic_s())
+        return versions
 
     async def changing(self, group_id: str, change: Callable[[Known, bool], Awaitable[T]]) -> T:
         """Call `change` with the current group; retry it after conflicts and lost replies.

@@ -4,13 +4,21 @@ from collections.abc import Collection, Mapping, Sequence
 
 from service.groups import sessions, state
 from service.groups.classic import rounds
-from service.groups.items import GroupItems
+from service.groups.items import GroupItems, Known
 from service.groups.sessions import Watch
 from service.groups.state import Group
 from service.world.clock import World
 from storage import keys
 from storage.errors import MetadataConflict, OutcomeUnknown
-from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, MetadataStore, Op, Put, Versioned
+from storage.stores.metadata import (
+    TRANSACT_OPS_MAX,
+    Check,
+    Delete,
+    MetadataStore,
+    Op,
+    Put,
+    Versioned,
+)
 
 
 class SessionExpiry:
@@ -37,7 +45,8 @@ class SessionExpiry:
         """
         key = keys.group_watch(group_id)
         items = await self._metadata.get_many([keys.group(group_id), key])
-        group = self._items.known(group_id, items.get(keys.group(group_id))).group
+        known = self._items.known(group_id, items.get(keys.group(group_id)))
+        group = known.group
         stored = items.get(key)
         passed_ms = self._passed_ms(group_id, group, stored)
         if not group.members or passed_ms is None:
@@ -51,8 +60,9 @@ class SessionExpiry:
             self._world.now_ms(),
         )
         put = Put(key, sessions.encode(watch), None if stored is None else stored.version)
+        strays = self._stray_ops(group_id, known, members)
         try:
-            versions = await self._metadata.transact([put])
+            versions = await self._metadata.transact([put, *strays])
         except (MetadataConflict, OutcomeUnknown):
             return False
         self._seen[group_id] = (versions[key], self._world.monotonic_s())
@@ -79,6 +89,19 @@ class SessionExpiry:
         prefix = keys.group_members(group_id)
         page = await self._metadata.list(prefix, limit=rounds.MEMBERS_MAX + 1)
         return {keys.parse_member(group_id, key): item for key, item in page}
+
+    @staticmethod
+    def _stray_ops(group_id: str, known: Known, items: Mapping[str, Versioned]) -> list[Op]:
+        """Return what deletes items of members that are not in the group any more.
+
+        They are left if more members are removed at once than fit into a transaction. The group
+        must still be the one that was read: a member may have joined since.
+        """
+        strays = [m for m in items if m not in known.group.members][: TRANSACT_OPS_MAX - 2]
+        if not strays or known.version is None:
+            return []
+        deletes = [Delete(keys.member(group_id, m), items[m].version) for m in strays]
+        return [Check(keys.group(group_id), known.version), *deletes]
 
     async def _end(
         self,

@@ -329,6 +329,14 @@ def check_member(group: Group, member_id: str, instance_id: str | None) -> None:
         raise unknown(member_id)
 
 
+def found(group: Group, member_id: str, instance_id: str | None) -> str:
+    """Return the id of a member that is named by it, by its instance id or by both, or raise."""
+    if not member_id and instance_id is not None and group.classic is not None:
+        member_id = static_member(group, instance_id) or ""
+    check_member(group, member_id, instance_id)
+    return member_id
+
+
 def check_generation(group: Group, claimant: Claimant) -> None:
     check_member(group, claimant.member_id, claimant.instance_id)
     if claimant.generation != group.generation:
