@@ -27,6 +27,7 @@ from storage.errors import (
     GroupNotEmpty,
     IllegalGeneration,
     InvalidRequest,
+    InvalidTopic,
     RiachoError,
     UnknownGroup,
     UnknownMember,
@@ -323,6 +324,15 @@ class Offsets:
                 )
         return topics
 
+    async def check_place(self, name: str, partition: PartitionNumber) -> None:
+        """Raise `UnknownTopicOrPartition` if there is no such partition now."""
+        try:
+            if partition < 0:
+                raise UnknownTopicOrPartition(f"partition {partition} cannot be")
+            await self._topic(name, partition)
+        except InvalidTopic as error:
+            raise UnknownTopicOrPartition(str(error)) from None
+
     async def _topic(self, name: str, partition: PartitionNumber) -> Topic:
         """Return the topic, or raise `UnknownTopicOrPartition` if it has no such partition now."""
         topic = await self._topics.get(name)
@@ -398,6 +408,8 @@ def _check_committer(
                 " member_id, or stop them first"
             )
         return
+    if committer.is_kafka and known.version is None:
+        raise UnknownGroup(f"there is no group {group_id!r}")
     claimant = Claimant(
         member_id=committer.member_id,
         instance_id=committer.instance_id,

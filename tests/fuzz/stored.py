@@ -365,6 +365,14 @@ NAMES = [
         factor=8,
         why="a key that is not ours is no error, but unknown",
     ),
+    Decoder(
+        covers=("storage.keys.parse_part", "storage.keys.parse_group", "storage.keys.parse_member"),
+        decode=lambda data: keys.parse_group(data.decode("latin-1")),
+        valid=st.text().map(lambda name: keys.part(name.replace("\ud800", "")).encode()),
+        errors=(),
+        factor=8,
+        why="any text is a name",
+    ),
 ]
 
 ALL = [*ITEMS, *OBJECTS, *NAMES]

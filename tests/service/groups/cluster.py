@@ -34,6 +34,7 @@ class Gateway:
     coordinator: Coordinator
     offsets: Offsets
     topics: Topics
+    world: World
     skew_ms: int = 0
 
 
@@ -62,7 +63,7 @@ class Cluster:
         topics = Topics(self.metadata, ["a"], new_ids(seed), now_ms, world.monotonic_s)
         coordinator = Coordinator(self.metadata, topics, world)
         offsets = Offsets(self.metadata, topics, coordinator, world)
-        gateway = Gateway(coordinator, offsets, topics, skew_ms)
+        gateway = Gateway(coordinator, offsets, topics, world, skew_ms)
         return gateway
 
     async def _sleep(self, seconds: float) -> None:
