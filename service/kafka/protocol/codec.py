@@ -83,9 +83,10 @@ def _without_tags(view: Buffer, p: int, end: int) -> int:
 def decode_request(key: int, version: int, body: Buffer) -> Any:
     """Return the request in `body`, which its views of bytes keep alive, or raise `MalformedFrame`.
 
-    The version must be one that we speak.
+    The version must be one that we speak. What follows the request is ignored, as in Kafka:
+    librdkafka sends three bytes too many with Metadata, and one with AlterUserScramCredentials.
     """
-    return decode(APIS[Api(key)].request, version, body)
+    return decode(APIS[Api(key)].request, version, body, may_go_on=True)
 
 
 def encode_response(key: int, version: int, correlation_id: int, response: Message) -> list[Buffer]:
@@ -122,8 +123,8 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, Any]:
     return correlation_id, decode(api.response, version, view[p:])
 
 
-def decode(message: type[M], version: int, body: Buffer) -> M:
-    """Return the message that is exactly `body`, or raise `MalformedFrame`."""
+def decode(message: type[M], version: int, body: Buffer, *, may_go_on: bool = False) -> M:
+    """Return the message that is exactly `body`, or its beginning, or raise `MalformedFrame`."""
     source, read = _reader(message, version)
     view = memoryview(body)
     end = len(view)
@@ -136,7 +137,7 @@ def decode(message: type[M], version: int, body: Buffer) -> M:
         raise MalformedFrame(f"{where}: the frame ends before its value") from None
     except UnicodeDecodeError as error:
         raise MalformedFrame(f"{source.path(error.__traceback__)}: {error.reason}") from None
-    if stop != end:
+    if stop > end or (stop < end and not may_go_on):
         # A tagged field may have read behind the end of its own, never of the frame.
         raise MalformedFrame(f"{source.name}: {end - stop} bytes behind the end")
     decoded: M = made
