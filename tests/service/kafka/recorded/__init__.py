@@ -1,0 +1,1 @@
+"""What Apache Kafka answers to wrong requests, recorded, and our own answers to the same."""
