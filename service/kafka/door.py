@@ -18,7 +18,7 @@ from service.kafka.listener.address import (
     taken,
     wanted_address,
 )
-from service.kafka.listener.connection import Limits, Shared
+from service.kafka.listener.connection import ConnectionLimits, Shared
 from service.kafka.listener.dispatch import Dispatch
 from service.kafka.listener.listener import Listener, open_sockets
 from service.kafka.listener.room import Room
@@ -162,7 +162,7 @@ def _shared(parts: Parts) -> Shared:
     return Shared(
         dispatch=Dispatch(handlers(parts), parts.metrics, gateway.world.monotonic_s),
         room=Room(gateway.admission),
-        limits=Limits(
+        limits=ConnectionLimits(
             request_bytes_max=settings.kafka_request_bytes_max,
             connections_max=settings.kafka_connections_max,
             connections_per_address_max=settings.kafka_connections_per_address_max,

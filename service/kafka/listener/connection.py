@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from service.kafka.call import KafkaCall, Peer
-from service.kafka.listener.dispatch import BadRequest, Dispatch, Reply, Request
+from service.kafka.listener.dispatch import BadRequest, Dispatch, Request, SentReply
 from service.kafka.listener.framing import BadFrame, FrameReader
-from service.kafka.listener.room import SMALL_BYTES_MAX, Claim, Room
+from service.kafka.listener.room import SMALL_BYTES_MAX, Room, RoomClaim
 from service.kafka.listener.session import PeerSession, Refused
 from service.kafka.protocol.apis import Api
 from service.security.caller import ANYONE, Caller
@@ -47,8 +47,8 @@ EARLY_LENGTH_MAX: Final = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of connections; operators may change some of them."""
+class ConnectionLimits:
+    """ConnectionLimits of connections; operators may change some of them."""
 
     request_bytes_max: int = 100 * 1024 * 1024
     connections_max: int = 10_000
@@ -70,12 +70,12 @@ class Shared:
 
     dispatch: Dispatch
     room: Room
-    limits: Limits
+    limits: ConnectionLimits
     monotonic_s: Callable[[], float]
     new_session: Callable[[Peer, Any], PeerSession]
     """For a peer, and the TLS connection to it, if there is one."""
     protocol: str = "PLAINTEXT"
-    connections: set["Connection"] = field(default_factory=set)
+    connections: set["KafkaConnection"] = field(default_factory=set)
     by_address: dict[str, int] = field(default_factory=dict)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(64 * 1024)))
     """What connections read into. They never do so at once: reading into it and taking what was
@@ -104,13 +104,13 @@ class _Pending:
     """A request under way."""
 
     size_bytes: int
-    claim: Claim | None
-    reply: Reply | None = None
+    claim: RoomClaim | None
+    reply: SentReply | None = None
     is_done: bool = False
     when_sent: Sequence[Callable[[], None]] = ()
 
 
-class Connection(asyncio.BufferedProtocol):
+class KafkaConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_barriers",
         "_bytes_under_way",
@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._shared = shared
         self._pending: deque[_Pending] = deque()
         self._bytes_under_way = 0
-        self._claim: Claim | None = None
+        self._claim: RoomClaim | None = None
         """Of the request of which a part has come."""
         self._barriers = 0
         """What must end before the next request begins."""
@@ -293,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._shared.room.whole(claim)
             self._begin(frame, claim)
 
-    def _begin(self, frame: memoryview, claim: Claim | None) -> None:
+    def _begin(self, frame: memoryview, claim: RoomClaim | None) -> None:
         pending = _Pending(len(frame), claim)
         self._pending.append(pending)
         self._bytes_under_way += len(frame)
@@ -385,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Replies
 
-    def _done(self, pending: _Pending, reply: Reply | None) -> None:
+    def _done(self, pending: _Pending, reply: SentReply | None) -> None:
         """Take the reply of a request; None: there is none to send."""
         if pending.claim is not None:
             self._shared.room.release(pending.claim)

@@ -37,14 +37,14 @@ class BadRequest(Exception):
     """A request to which there is no reply: the connection is closed."""
 
 
-class Counts(Protocol):
-    """Counts requests by the name of their API."""
+class RequestCounts(Protocol):
+    """RequestCounts requests by the name of their API."""
 
     def kafka(self, api: str, took_s: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SentReply:
     pieces: Sequence[Buffer]
     throttle_ms: int = 0
 
@@ -77,7 +77,7 @@ class Dispatch:
     def __init__(
         self,
         handlers: Mapping[int, Handler],
-        counts: Counts,
+        counts: RequestCounts,
         monotonic_s: Callable[[], float],
     ) -> None:
         served = {*handlers, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE, Api.API_VERSIONS}
@@ -110,12 +110,12 @@ class Dispatch:
             name = request.api.key.name
             raise BadRequest(f"the body of {name} cannot be read: {error}") from None
 
-    def encoded(self, request: Request, response: Any, version: int | None = None) -> Reply:
+    def encoded(self, request: Request, response: Any, version: int | None = None) -> SentReply:
         version = request.version if version is None else version
         pieces = encode_response(request.key, version, request.header.correlation_id, response)
-        return Reply(pieces, getattr(response, "throttle_time_ms", 0))
+        return SentReply(pieces, getattr(response, "throttle_time_ms", 0))
 
-    async def reply(self, request: Request, call: KafkaCall) -> Reply | None:
+    async def reply(self, request: Request, call: KafkaCall) -> SentReply | None:
         """Return the reply of the handler; None: there is none to send.
 
         Raises `BadRequest`, and an error for which the response has no place.

@@ -13,7 +13,7 @@ from service.kafka.listener.address import (
     bound,
     own_port_after,
 )
-from service.kafka.listener.connection import Connection, Shared
+from service.kafka.listener.connection import KafkaConnection, Shared
 
 log = logging.getLogger("riacho.kafka")
 
@@ -39,7 +39,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         for listening in sockets:
             server = await loop.create_server(
-                lambda: Connection(self._shared),
+                lambda: KafkaConnection(self._shared),
                 sock=listening,
                 backlog=BACKLOG,
                 ssl=self._context,

@@ -18,7 +18,7 @@ LOOK_S: Final = 0.01
 """How often to look for room that requests of HTTP have left, while a connection waits."""
 
 
-class Claim:
+class RoomClaim:
     """The room of one request, from its first byte until its reply is made."""
 
     __slots__ = ("hold", "is_whole")
@@ -31,16 +31,16 @@ class Claim:
 class Room:
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._line: dict[Claim, Callable[[], None]] = {}
+        self._line: dict[RoomClaim, Callable[[], None]] = {}
         """Claims that wait, in order, and how to wake them."""
         self._partial_bytes = 0
         """Held by requests of which a part has come."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def claim(self) -> Claim:
-        return Claim(self._admission.hold())
+    def claim(self) -> RoomClaim:
+        return RoomClaim(self._admission.hold())
 
-    def grow(self, claim: Claim, size_bytes: int, wake: Callable[[], None]) -> bool:
+    def grow(self, claim: RoomClaim, size_bytes: int, wake: Callable[[], None]) -> bool:
         """Let `claim` have `size_bytes` in all, or put it in line and `wake` it later."""
         more = size_bytes - claim.hold.size_bytes
         first = next(iter(self._line), claim)
@@ -55,13 +55,13 @@ class Room:
         self._look_later()
         return False
 
-    def whole(self, claim: Claim) -> None:
+    def whole(self, claim: RoomClaim) -> None:
         """Take note that all bytes of the request have come."""
         if not claim.is_whole:
             claim.is_whole = True
             self._partial_bytes -= claim.hold.size_bytes
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: RoomClaim) -> None:
         """Give the room back: the bytes are in memory no longer, or never will be."""
         self._line.pop(claim, None)
         self.whole(claim)

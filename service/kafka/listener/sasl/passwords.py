@@ -22,7 +22,7 @@ from storage.errors import InvalidRequest, Unauthenticated
 
 
 @dataclass(frozen=True, slots=True)
-class Claimant:
+class PasswordClaim:
     """Whoever proves that they know a password."""
 
     verifier: ScramVerifier
@@ -48,13 +48,13 @@ class Passwords:
         self._now_ms = now_ms
         self._seed = seed
 
-    async def claimant(self, name: str, mechanism: ScramMechanism, rules: Rules) -> Claimant:
+    async def claimant(self, name: str, mechanism: ScramMechanism, rules: Rules) -> PasswordClaim:
         """Return who `name` would be, and how that is checked."""
         found = await self._claimants(name, mechanism, rules)
-        return found[0] if found else Claimant(decoy(mechanism, name, self._seed), None)
+        return found[0] if found else PasswordClaim(decoy(mechanism, name, self._seed), None)
 
     async def prove(
-        self, name: str, peer: str, claimant: Claimant, proof: bytes, auth_message: bytes
+        self, name: str, peer: str, claimant: PasswordClaim, proof: bytes, auth_message: bytes
     ) -> Authenticated:
         """Return who it is. Raises `Unauthenticated`, or `QuotaExceeded` after many failures."""
         proven = claimant.verifier.proven_key(proof, auth_message)
@@ -88,7 +88,7 @@ class Passwords:
 
     async def _claimants(
         self, name: str, mechanism: ScramMechanism, rules: Rules
-    ) -> list[Claimant]:
+    ) -> list[PasswordClaim]:
         key = await self._view.api_key(rules, name) if is_key_id(name) else None
         if key is not None:
             return self._of_key(key, mechanism, rules)
@@ -98,15 +98,15 @@ class Passwords:
         async def identify_user() -> Authenticated:
             return self._authenticator.as_user(name)
 
-        return [] if verifier is None else [Claimant(verifier, identify_user)]
+        return [] if verifier is None else [PasswordClaim(verifier, identify_user)]
 
-    def _of_key(self, key: ApiKey, mechanism: ScramMechanism, rules: Rules) -> list[Claimant]:
+    def _of_key(self, key: ApiKey, mechanism: ScramMechanism, rules: Rules) -> list[PasswordClaim]:
         """Return those of the current secret and of earlier ones, the newest first."""
         now_ms = self._now_ms()
         known: list[tuple[ScramVerifier, int | None]] = [(each, None) for each in key.scram]
         known += [(v, o.until_ms) for o in key.old_secrets if now_ms < o.until_ms for v in o.scram]
         return [
-            Claimant(verifier, partial(self._authenticator.as_key, key, rules, until_ms))
+            PasswordClaim(verifier, partial(self._authenticator.as_key, key, rules, until_ms))
             for verifier, until_ms in known
             if verifier.mechanism is mechanism
         ]

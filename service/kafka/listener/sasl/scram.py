@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from service.kafka.listener.sasl.exchange import Login, Step
-from service.kafka.listener.sasl.passwords import Claimant, Passwords
+from service.kafka.listener.sasl.passwords import PasswordClaim, Passwords
 from service.security.api_keys.scram import ScramMechanism
 from service.security.view import Rules
 from storage.errors import Unauthenticated
@@ -55,7 +55,7 @@ class Scram:
         self._nonce = ""
         self._said = ""
         """Both first messages."""
-        self._claimant: Claimant | None = None
+        self._claimant: PasswordClaim | None = None
 
     async def step(self, token: bytes) -> Step:
         text = _text(token)
@@ -82,7 +82,7 @@ class Scram:
         self._said = f"{found['bare']},{reply}"
         return reply.encode()
 
-    async def _final(self, text: str, claimant: Claimant) -> Step:
+    async def _final(self, text: str, claimant: PasswordClaim) -> Step:
         found = _FINAL.fullmatch(text)
         if found is None:
             raise Unauthenticated("SCRAM: the final message cannot be read")
