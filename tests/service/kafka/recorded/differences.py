@@ -30,6 +30,18 @@ DIFFERENT: Final[dict[str, tuple[dict[str, Any], str]]] = {
         _produced(ErrorCode.UNKNOWN_PRODUCER_ID),
         "records may be missing before it; clients begin again with a new epoch",
     ),
+    "commit, an empty group": (
+        {"topics[0].partitions[0].error_code": ErrorCode.INVALID_GROUP_ID},
+        "a group has a name; Kafka keeps the empty one for clients that are older than groups",
+    ),
+    "committed, an unknown member": (
+        {"error_code": 0, "groups[0].error_code": ErrorCode.UNKNOWN_MEMBER_ID},
+        "whoever says that it is a member of a group that is gone learns that it is not",
+    ),
+    "consumer heartbeat, an unknown member": (
+        {"error_code": ErrorCode.UNKNOWN_MEMBER_ID},
+        "a group is there as long as somebody is in it: the member joins again, and does not end",
+    ),
     "create, a replica on no broker": (
         {"topics[0].error_code": 0, "topics[0].topic_config_error_code": 0},
         "brokers are gateways, which come and go; zones hold the replicas",
