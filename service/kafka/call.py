@@ -17,6 +17,8 @@ class Peer:
     """What ApiVersions said of the client's library: its name and version."""
     listener: str = "PLAINTEXT"
     """The security protocol of the listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    is_gone: bool = False
+    """Whether the connection has ended: nobody waits for a reply any more."""
 
 
 @dataclass(slots=True, kw_only=True)

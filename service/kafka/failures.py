@@ -33,6 +33,7 @@ class Asked(IntEnum):
 
 _CODES: Final[dict[type[RiachoError], ErrorCode]] = {
     errors.Rejected: ErrorCode.INVALID_REQUEST,
+    errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
     errors.InvalidTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
@@ -54,6 +55,7 @@ _CODES: Final[dict[type[RiachoError], ErrorCode]] = {
     errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
     errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
     errors.InstanceInUse: ErrorCode.UNRELEASED_INSTANCE_ID,
+    errors.InstanceFenced: ErrorCode.FENCED_INSTANCE_ID,
     errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
     errors.UnknownTransaction: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -71,6 +73,8 @@ _CODES: Final[dict[type[RiachoError], ErrorCode]] = {
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
     errors.InconsistentGroup: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
     errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

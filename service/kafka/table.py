@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from service.kafka.call import Handler
 from service.kafka.handlers.admin import table as admin
 from service.kafka.handlers.data import table as data
+from service.kafka.handlers.groups import classic as classic_groups
 from service.kafka.handlers.groups import native
 from service.kafka.parts import Parts
 from service.kafka.protocol.apis import Api
@@ -19,6 +20,7 @@ Area: TypeAlias = Callable[[Parts], dict[int, Handler]]
 AREAS: Final[tuple[Area, ...]] = (
     admin.handlers,
     data.handlers,
+    classic_groups.handlers,
     native.handlers,
 )
 """The `handlers` of each area."""

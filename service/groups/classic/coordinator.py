@@ -80,6 +80,10 @@ class _Round:
     member_count: int
 
 
+def _never() -> None:
+    """Stop nothing."""
+
+
 class ClassicGroups:
     def __init__(
         self,
@@ -100,12 +104,18 @@ class ClassicGroups:
     # Joining
 
     async def join(
-        self, group_id: str, joining: Joining, *, needs_id: bool = True
+        self,
+        group_id: str,
+        joining: Joining,
+        *,
+        needs_id: bool = True,
+        stop: Callable[[], None] = _never,
     ) -> Joined | IdRequired:
         """Join the round of a group, and return when it is over.
 
         A new dynamic member is only told its id if `needs_id`; then a reply that is lost leaves
-        nobody behind for whom the others would wait.
+        nobody behind for whom the others would wait. `stop` is called now and then while this
+        waits; the wait ends with what it raises.
         """
         self._check(group_id, joining)
         if joining.is_new:
@@ -117,7 +127,7 @@ class ClassicGroups:
                 await self._confirmed(group_id, partial(rounds.check_fits, joining=joining))
                 return IdRequired(member_id)
         self._expected.remove(group_id, joining.member_id)
-        return await self._meet(group_id, joining)
+        return await self._meet(group_id, joining, stop)
 
     def _check(self, group_id: str, joining: Joining) -> None:
         parse_group_id(group_id)
@@ -130,7 +140,7 @@ class ClassicGroups:
         if sum(len(name) + len(data) for name, data in joining.protocols) > CLASSIC_BYTES_MAX:
             raise GroupFull("the protocols of the member are larger than a group may be")
 
-    async def _meet(self, group_id: str, joining: Joining) -> Joined:
+    async def _meet(self, group_id: str, joining: Joining, stop: Callable[[], None]) -> Joined:
         member_id = joining.member_id
         until_s = self._world.monotonic_s() + joining.rebalance_timeout_ms / 1000
         known = await self._join(group_id, joining)
@@ -152,7 +162,7 @@ class ClassicGroups:
                     group_id, partial(rounds.complete, generation=group.generation + 1)
                 )
             else:
-                known = await self._wait(group_id, known, member_id)
+                known = await self._wait(group_id, known, member_id, stop)
 
     async def _join(self, group_id: str, joining: Joining) -> Known:
         waits = self.limits.initial_delay_ms > 0 or self._expected.is_any(group_id)
@@ -170,6 +180,7 @@ class ClassicGroups:
         *,
         protocol_type: str | None = None,
         protocol: str | None = None,
+        stop: Callable[[], None] = _never,
     ) -> Synced:
         """Return what the member is assigned, once its leader has said so."""
         parse_group_id(group_id)
@@ -196,7 +207,7 @@ class ClassicGroups:
                     group_id, partial(rounds.drop_leader, generation=group.generation)
                 )
             else:
-                known = await self._wait(group_id, known, claimant.member_id)
+                known = await self._wait(group_id, known, claimant.member_id, stop)
 
     async def heartbeat(self, group_id: str, claimant: Claimant) -> None:
         """Keep the session of the member alive; raise if it should know of something.
@@ -250,9 +261,13 @@ class ClassicGroups:
             check(known.group)
         return known
 
-    async def _wait(self, group_id: str, known: Known, member_id: str) -> Known:
+    async def _wait(
+        self, group_id: str, known: Known, member_id: str, stop: Callable[[], None]
+    ) -> Known:
         """Return the group as it is a little later, for a call of a member that waits."""
+        stop()
         news = await self._lookout.next(group_id, known)
+        stop()
         if member_id in news.group.members:
             # A sign that is not written is no reason to give up; the next one may be.
             with suppress(RiachoError):

@@ -175,6 +175,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         shared = self._shared
         shared.connections.discard(self)
+        self.peer.is_gone = True
         if self._is_admitted:
             shared.left(self.peer.host)
         if self._claim is not None:
