@@ -100,7 +100,7 @@ class SegmentWriter:
         """
         object_id = self._new_id()
         parts = [lane.part for lane in lanes]
-        if size_bytes <= ENCODE_INLINE_BYTES_MAX:
+        if size_bytes <= ENCODE_INLINE_BYTES_MAX or all(part.is_encoded for part in parts):
             segment = writer.build(object_id, parts)
         else:
             segment = await asyncio.to_thread(writer.build, object_id, parts)

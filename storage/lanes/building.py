@@ -55,6 +55,11 @@ class LanePart:
     sealer: Sealer | None = None
     """What seals the slices; None: they are stored as they are."""
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether its slices are there already, so that building them takes little time."""
+        return self.kind is Kind.KAFKA and self.sealer is None
+
     def number_of(self, partition: LanePartition) -> PartitionNumber:
         """Return the number in the topic of a partition of the lane."""
         return PartitionNumber(self.first_partition + partition)

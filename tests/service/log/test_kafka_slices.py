@@ -28,11 +28,11 @@ from storage.head import head as heads
 from storage.reading import reader
 from storage.reading.forms import kafka_bytes
 from storage.reading.reader import Budget
-from tests.service.log.kafka_records import VARIED, Kept, batch_of, rows, seen
 from tests.service.log.sealed import ENCRYPTED, Sealed, running
 from tests.service.log.test_encryption import checked, compacted, located
 from tests.storage.helpers import logs
 from tests.storage.helpers.compacted_logs import compact
+from tests.storage.helpers.kafka_records import VARIED, Kept, batch_of, rows, seen
 
 pytestmark = pytest.mark.anyio
 
