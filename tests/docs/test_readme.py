@@ -5,14 +5,16 @@ import shutil
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from riacho import Admin
 from tests.docs.markdown import ROOT, blocks
 from tests.docs.running import READERS_ADDRESS, run, shell
-from tests.gateway import GatewayProcess, start_gateway
+from tests.gateway import GatewayProcess, free_port, start_gateway
 
 README = ROOT / "README.md"
+KAFKA = ROOT / "docs/kafka.md"
 TOUR = ROOT / "docs/tour.md"
 
 
@@ -29,7 +31,7 @@ def test_the_tour_works_verbatim(gateway: GatewayProcess) -> None:
 
 
 def test_the_python_lines_work_verbatim(gateway: GatewayProcess, tmp_path: Path) -> None:
-    [program] = blocks(README, "python")
+    program, _ = blocks(README, "python")
     printed = run([sys.executable, "-c", program.text], gateway, tmp_path)
     assert 'ana {"item": "tea"}\n' in printed
     assert 'caio {"item":"coffee"}\n' in printed
@@ -43,6 +45,20 @@ def test_the_javascript_lines_work_verbatim(gateway: GatewayProcess, tmp_path: P
     printed = run(["node", "--input-type=module", "-e", here], gateway, tmp_path)
     assert printed.startswith("0 ana tea\n")
     assert printed.endswith(" bia mate\n")
+
+
+def test_the_lines_for_kafkas_clients_work_verbatim(tmp_path: Path) -> None:
+    _, short = blocks(README, "python")
+    [both] = blocks(KAFKA, "python")
+    port = free_port()
+    with start_gateway(tmp_path, "--kafka", f"127.0.0.1:{port}") as gateway:
+        for program in (short, both):
+            here = program.text.replace("localhost:9092", f"127.0.0.1:{port}")
+            printed = run([sys.executable, "-c", here], gateway, tmp_path)
+        fetched = httpx.get(f"{gateway.url}/v1/topics/orders/partitions/0/records")
+    assert printed == "0 ana home\n"
+    [record] = fetched.json()["records"]
+    assert (record["key"], record["value"]) == ("davi", '{"item": "rum"}')
 
 
 def test_the_command_line_works_verbatim(gateway: GatewayProcess) -> None:
