@@ -88,7 +88,7 @@ class KafkaFetch:
         self, call: KafkaCall, request: FetchRequest, answers: Answers, shares: RequestShares
     ) -> None:
         quotas = call.caller.quotas
-        bytes_max = max(0, min(request.max_bytes, self._gateway.settings.fetch_bytes_max))
+        bytes_max = max(1, min(request.max_bytes, self._gateway.settings.fetch_bytes_max))
         affordable = quotas.fetch_bytes_max(call.caller)
         if affordable is not None:
             bytes_max = min(bytes_max, affordable)
