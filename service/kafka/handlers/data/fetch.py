@@ -101,10 +101,7 @@ class KafkaFetch:
                 left_s = poll.left_s
                 age_s = WAITED_AGE_S if has_waited else self._known_s if left_s > 0 else 0.0
                 found = await self._fetch_each(good, bytes_max, shares, age_s)
-                size_bytes = sum(
-                    each.fetched.size_bytes for each in found if isinstance(each, FetchResult)
-                )
-                is_done = size_bytes >= request.min_bytes or any(
+                is_done = _is_enough(found, request.min_bytes) or any(
                     part.answer.error_code for part in answers.parts
                 )
                 if is_done or left_s == 0 or not found:
@@ -282,3 +279,13 @@ class KafkaFetch:
         if size_bytes:
             await call.caller.quotas.admit_fetch(call.caller, size_bytes)
         self._metrics.fetched(record_count, size_bytes)
+
+
+def _is_enough(found: Sequence[FetchResult | _AtEnd | None], min_bytes: int) -> bool:
+    """Whether nothing is gained by waiting: there is enough, or more than was read."""
+    read = [each for each in found if isinstance(each, FetchResult)]
+    return sum(each.fetched.size_bytes for each in read) >= min_bytes or any(
+        # Its end may be younger than what was read of it; a wait would be for what comes then.
+        each.fetched.end_offset < each.high_watermark
+        for each in read
+    )

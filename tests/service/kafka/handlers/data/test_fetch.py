@@ -238,12 +238,24 @@ async def test_a_fetch_waits_for_records_in_any_of_its_partitions() -> None:
 
 async def test_a_fetch_waits_for_as_much_as_it_wants() -> None:
     async with kafka_gateway() as gateway:
+        topic = await gateway.gateway.topics.create("t")
+        await produce(gateway, b"a")
+        waiting = asyncio.ensure_future(fetch(gateway, (0, 0), max_wait_ms=60_000, min_bytes=100))
+        lane = gateway.gateway.lanes.lane(topic.topic_id, 0)
+        await until(lambda: bool(lane.watched._waiters))
+        await produce(gateway, bytes(range(200)))
+        [part] = await waiting
+        assert [offset for offset, _ in records_of(part)] == [0, 1]
+
+
+async def test_a_record_that_comes_while_a_fetch_reads_ends_its_wait() -> None:
+    async with kafka_gateway() as gateway:
         await gateway.gateway.topics.create("t")
         await produce(gateway, b"a")
         waiting = asyncio.ensure_future(fetch(gateway, (0, 0), max_wait_ms=60_000, min_bytes=100))
         await produce(gateway, bytes(range(200)))
         [part] = await waiting
-        assert [offset for offset, _ in records_of(part)] == [0, 1]
+        assert records_of(part)[0] == (0, b"a")
 
 
 async def test_a_fetch_that_finds_nothing_ends_in_time_and_knows_the_end() -> None:
