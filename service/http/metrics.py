@@ -141,6 +141,12 @@ class NoMetrics(Metrics):
     def answered(self, method: str, route: str, status: int, took_s: float) -> None:
         pass
 
+    def kafka(self, api: str, took_s: float) -> None:
+        pass
+
+    def watch_kafka(self, connections: Callable[[], int]) -> None:
+        pass
+
     def produced(self, records: int, size_bytes: int) -> None:
         pass
 

@@ -101,17 +101,17 @@ class FrameReader:
             self._frame = np.empty(length, np.uint8).data
             self._filled = self._granted = 0
         frame = self._frame
-        while self._has_room(len(frame)):
+        while self._filled < len(frame) and self._has_room(len(frame)):
             count = min(len(self._waiting), self._granted - self._filled)
             frame[self._filled : self._filled + count] = self._waiting[:count]
             self._filled += count
             self._waiting = self._waiting[count:]
-            if self._filled == len(frame):
-                self._frame = None
-                return frame
             if self._filled < self._granted:
-                break
-        return None
+                return None
+        if self._filled < len(frame):
+            return None
+        self._frame = None
+        return frame
 
     def _has_room(self, length: int) -> bool:
         if self._filled < self._granted:
