@@ -176,6 +176,10 @@ def broker_entries(
         ("auto.create.topics.enable", creates, ConfigType.BOOLEAN, "create what is asked for"),
         ("offsets.retention.minutes", offsets_minutes, ConfigType.INT, "of groups without members"),
         ("producer.id.expiration.ms", producers_ms, ConfigType.INT, "of idle producers"),
+        *(
+            (f"group.{name}", value, ConfigType.INT, about)
+            for name, value, about in _group_rows(settings)
+        ),
     ]
     found = [_broker_entry(row, ConfigSource.DEFAULT) for row in [*defaults, *_BROKER_FACTS]]
     found += [_broker_entry(row, ConfigSource.STATIC_BROKER) for row in chosen]
@@ -195,12 +199,8 @@ def _broker_entry(row: Row, source: ConfigSource) -> ConfigEntry:
     )
 
 
-def group_entries(*, session_ms: int, heartbeat_ms: int) -> list[ConfigEntry]:
+def group_entries(settings: Settings) -> list[ConfigEntry]:
     """Return the settings of every group whose members use Kafka's newer protocol."""
-    rows = [
-        ("consumer.heartbeat.interval.ms", heartbeat_ms, "interval of heartbeats"),
-        ("consumer.session.timeout.ms", session_ms, "a silent member is out after this long"),
-    ]
     return [
         ConfigEntry(
             name=name,
@@ -209,7 +209,16 @@ def group_entries(*, session_ms: int, heartbeat_ms: int) -> list[ConfigEntry]:
             source=ConfigSource.DEFAULT,
             about=about,
             is_read_only=True,
-            synonyms=[(f"group.{name}", str(value), ConfigSource.DEFAULT)],
+            synonyms=[(f"group.{name}", str(value), ConfigSource.STATIC_BROKER)],
         )
-        for name, value, about in rows
+        for name, value, about in _group_rows(settings)
+    ]
+
+
+def _group_rows(settings: Settings) -> Sequence[tuple[str, int, str]]:
+    interval_ms = settings.group_consumer_heartbeat_interval_ms
+    session_ms = settings.group_consumer_session_timeout_ms
+    return [
+        ("consumer.heartbeat.interval.ms", interval_ms, "interval of heartbeats"),
+        ("consumer.session.timeout.ms", session_ms, "a silent member is out after this long"),
     ]

@@ -4,11 +4,11 @@ Topics have settings of their own. What brokers and groups show comes from the g
 so it cannot be changed here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Final
 
-from service.groups.coordinator import SESSION_TIMEOUT_MS_DEFAULT
 from service.kafka.call import KafkaCall
 from service.kafka.handlers.admin.answers import Judged, KafkaRefusal, repeated
 from service.kafka.handlers.admin.config_changes import Change, incremental, replacing
@@ -42,10 +42,12 @@ from service.kafka.protocol.messages.configs import (
 from service.security.acls import Operation, ResourceType
 from service.security.administering import alter_topic
 from service.security.caller import Caller
+from storage.errors import RiachoError
 from storage.topics.items import parse_topic_name
+from storage.topics.topics import Topic
 
-HEARTBEAT_MS: Final = 5_000
-"""The interval that members of Kafka's newer protocol are told."""
+LISTED_MIN: Final = 10
+"""From so many topics on, all are listed instead of reading each: UIs ask for all of them."""
 
 
 class ConfigResourceType(IntEnum):
@@ -65,10 +67,11 @@ class ConfigAdmin:
         self, call: KafkaCall, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
         response = DescribeConfigsResponse()
+        topics = await self._listed(request)
         for resource in request.resources:
             entries: Sequence[ConfigEntry] = ()
             with Judged(call.caller) as judged:
-                entries = await self._entries(call.caller, resource)
+                entries = await self._entries(call.caller, resource, topics)
             response.results.append(
                 DescribeConfigsResult(
                     error_code=judged.code,
@@ -85,21 +88,31 @@ class ConfigAdmin:
             )
         return response
 
+    async def _listed(self, request: DescribeConfigsRequest) -> Mapping[str, Topic]:
+        """Return all topics, by full name, if so many are asked for that a list costs less."""
+        kinds = [each.resource_type for each in request.resources]
+        if kinds.count(ConfigResourceType.TOPIC) < LISTED_MIN:
+            return {}
+        with suppress(RiachoError):  # Then each of them is read, and reports what fails.
+            return {topic.name: topic for topic in await self._gateway.topics.all()}
+        return {}
+
     async def _entries(
-        self, caller: Caller, resource: DescribeConfigsResource
+        self, caller: Caller, resource: DescribeConfigsResource, topics: Mapping[str, Topic]
     ) -> Sequence[ConfigEntry]:
         kind, name = resource.resource_type, resource.resource_name
         if kind == ConfigResourceType.TOPIC:
             full = caller.inner_name(name)
             caller.require(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, full)
             parse_topic_name(name)
-            return topic_entries((await self._gateway.topics.read(full)).config)
+            topic = topics.get(full) or await self._gateway.topics.read(full)
+            return topic_entries(topic.config)
         if kind == ConfigResourceType.GROUP:
             group = caller.inner_name(name)
             caller.require(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, group)
             if not name:
                 raise KafkaRefusal(ErrorCode.INVALID_REQUEST, "a group has a name")
-            return group_entries(session_ms=SESSION_TIMEOUT_MS_DEFAULT, heartbeat_ms=HEARTBEAT_MS)
+            return group_entries(self._gateway.settings)
         caller.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         if kind == ConfigResourceType.BROKER:
             return await self._of_broker(name)
@@ -119,7 +132,7 @@ class ConfigAdmin:
         return broker_entries(
             self._gateway.settings,
             node_id=broker.node_id,
-            address=f"{broker.host}:{broker.port}",
+            address=f"{self._parts.address.protocol}://{broker.host}:{broker.port}",
             zone_count=len(self._gateway.zones.names),
         )
 

@@ -239,7 +239,9 @@ def _lower_in_sync_min(config: dict[str, object], factor: int, wanted: int) -> N
 
 
 def _created(caller: Caller, name: str, topic: Topic, *, dry_run: bool) -> CreatableTopicResult:
-    result = CreatableTopicResult(name=name, topic_id=NO_UUID if dry_run else topic.topic_id)
+    result = CreatableTopicResult(
+        name=name, topic_id=NO_UUID if dry_run else topic.topic_id, error_message=None
+    )
     if not caller.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return result

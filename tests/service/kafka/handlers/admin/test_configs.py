@@ -111,6 +111,24 @@ async def test_a_topic_shows_every_setting_with_its_source() -> None:
     ]
 
 
+async def test_many_topics_are_read_together() -> None:
+    broker = await Place().broker()
+    names = [f"t{number}" for number in range(12)]
+    for name in names:
+        await broker.gateway.topics.create(name, config={"retention.ms": 5})
+    resources = [
+        DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=name, configuration_keys=["retention.ms"]
+        )
+        for name in [*names, "zzz"]
+    ]
+
+    answer = await broker.answer(DescribeConfigsRequest(resources=resources))
+
+    found = [(each.error_code, [c.value for c in each.configs]) for each in answer.results]
+    assert found == [(0, ["5"])] * 12 + [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [
@@ -139,6 +157,7 @@ async def test_brokers_and_groups_show_what_programs_ask_for() -> None:
 
     values = {name: each.value for name, each in of_broker.items()}
     assert values["node.id"] == "1"
+    assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092"
     assert values["num.partitions"] == "3"
     assert values["default.replication.factor"] == "2"
     assert values["log.retention.hours"] == "168"

@@ -65,7 +65,8 @@ async def test_a_topic_is_created_as_asked_and_shown_with_its_settings() -> None
     [result] = await created(broker, new("t", 3, retention_ms="5000", flush_ms="1"))
 
     topic = await broker.gateway.topics.read("t")
-    assert (result.error_code, result.topic_id) == (0, topic.topic_id)
+    assert (result.error_code, result.error_message) == (0, None)
+    assert result.topic_id == topic.topic_id
     assert (result.num_partitions, result.replication_factor) == (3, 1)
     shown = {each.name: (each.value, each.config_source) for each in result.configs or ()}
     assert shown["retention.ms"] == ("5000", 1)
