@@ -6,6 +6,8 @@ import sys
 
 NAMES = (
     "side_by_side",
+    "kafka_door",
+    "kafka_batches",
     "codec",
     "kafka_codec",
     "http",

@@ -118,12 +118,15 @@ class Kafka:
     def start(self, folder: Path) -> None:
         self._server = start_kafka(folder, self.durability)
         try:
-            self._admin = AdminClient(self._settings())
+            self._connect()
             self.make("warm-up")
-            self._producer(Tuning(0, BATCH_BYTES), "warm-up")
+            self.producer(Tuning(0, BATCH_BYTES), "warm-up")
         except BaseException:
             self.stop()
             raise
+
+    def _connect(self) -> None:
+        self._admin = AdminClient(self._settings())
 
     def stop(self) -> None:
         if self._server is not None:
@@ -173,7 +176,7 @@ class Kafka:
         kind = Kind(len(values[0]), batch, in_flight, len(before))
         if kind not in self._tuned:
             self._tuned[kind] = self._tune(kind, values)
-        rate = self._write(topic, values, kind, self._tuned[kind], seconds)
+        rate = self.write(topic, values, kind, self._tuned[kind], seconds)
         kept = sum(self.ends(topic)) - sum(before)
         if kept != rate.records:
             raise RuntimeError(f"{rate.records} were acknowledged, {kept} are there")
@@ -186,15 +189,15 @@ class Kafka:
         rates = dict.fromkeys(kind.candidates(), 0.0)
         for _ in range(TRIALS):
             for tuning, best in rates.items():
-                rate = self._write(topic, values, kind, tuning, TRIAL_S)
+                rate = self.write(topic, values, kind, tuning, TRIAL_S)
                 rates[tuning] = max(best, rate.per_s)
         self._admin.delete_topics([topic])[topic].result(ANSWER_S_MAX)
         return max(rates, key=rates.__getitem__)
 
-    def _write(
+    def write(
         self, topic: str, values: Sequence[bytes], kind: Kind, tuning: Tuning, seconds: float
     ) -> Rate:
-        producer = self._producer(tuning, topic)
+        producer = self.producer(tuning, topic)
         produce, poll = producer.produce, producer.poll
         chunks = ring(values, kind.batch)
         room = (kind.in_flight - 1) * kind.batch
@@ -215,7 +218,7 @@ class Kafka:
         producer.close()
         return Rate(batches * kind.batch, took_s)
 
-    def _producer(self, tuning: Tuning, topic: str) -> Producer:
+    def producer(self, tuning: Tuning, topic: str) -> Producer:
         """Return one that is connected, has its id and knows the topic."""
         producer = Producer(self._settings() | _PRODUCER | tuning.settings())
         producer.list_topics(topic, timeout=ANSWER_S_MAX)
@@ -252,7 +255,7 @@ class Kafka:
     def delays(self, topic: str, value: bytes, rate: float, seconds: float) -> list[float]:
         count = int(rate * seconds)
         body = value[NUMBER_DIGITS:]
-        producer = self._producer(Tuning(0, BATCH_BYTES), topic)
+        producer = self.producer(Tuning(0, BATCH_BYTES), topic)
         reader = Reader(self._consumer(), topic, self.ends(topic), count)
         partitions = itertools.cycle(range(len(reader.ends)))
         switch_s = sys.getswitchinterval()
