@@ -24,6 +24,10 @@ NOT_TRIED = {
     "riacho.spark.read.sealed.DataKeys.unseal": "opens by AES-GCM; see tests/storage/crypto",
     "service.process.references.references.SecretReferences._of_aws": "a secret that the operator"
     " names; tests/service/process/references",
+    "service.kafka.listener.dispatch.Dispatch.decoded": "decodes by codec.decode_request",
+    "riacho.spark.read.columns.SourceColumns._stream": "the Arrow part of decode_slices",
+    "storage.maintenance.compaction.reading._each_decoded": "decodes by kafka.decode, or slices"
+    " whose checksums are right",
     "service.kafka.protocol.notation.Versions.parse": "definitions in our own sources",
     "service.kafka.protocol.reading._unpack": "makes what readers call; tried with them",
     "service.kafka.protocol.reading._unpack_many": "makes what readers call; tried with them",
