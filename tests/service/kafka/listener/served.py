@@ -30,6 +30,14 @@ from tests.service.kafka.cluster import parts_of
 PATIENCE_S = 30.0
 
 
+_OPEN: list["Client"] = []
+
+
+def close_clients() -> None:
+    while _OPEN:
+        _OPEN.pop().close()
+
+
 class Client:
     """A connection, as bytes and as messages."""
 
@@ -44,7 +52,9 @@ class Client:
         made = await asyncio.open_connection(
             "127.0.0.1", port, ssl=context, server_hostname=host, limit=1 << 27
         )
-        return cls(*made)
+        client = cls(*made)
+        _OPEN.append(client)
+        return client
 
     def send(self, version: int, request: Any, client_id: str = "test") -> int:
         self._correlation_id += 1
@@ -81,22 +91,15 @@ class Served:
         self.shared = shared
         self.listener = listener
         self.port = port
-        self._clients: list[Client] = []
 
     async def client(self) -> Client:
-        made = await Client.to(self.port)
-        self._clients.append(made)
-        return made
+        return await Client.to(self.port)
 
     async def quiet(self, count: int = 0) -> None:
         """Wait until so many connections are left."""
         async with asyncio.timeout(PATIENCE_S):
             while self.listener.count != count:
                 await asyncio.sleep(0.005)
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
 
 
 @asynccontextmanager
@@ -122,7 +125,7 @@ async def served(
     try:
         yield found
     finally:
-        found.close()
+        close_clients()
         await listener.stop(within_s=5)
 
 
@@ -151,6 +154,7 @@ async def door(
     try:
         yield opened, gateway, security
     finally:
+        close_clients()
         await stop(serving)
         await opened.stop()
         await security.audit.aclose()
