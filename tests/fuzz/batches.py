@@ -56,6 +56,8 @@ ALL = [
         envelope=CHECKSUM,
         believes="the batch was checked when it was written; whoever can write bytes and their"
         " checksum to the bucket can write any record too",
+        # The buffers of a decompressor, whatever it gets.
+        limit_bytes=2 * LIMIT,
         factor=1500,
         why="compressed records, and each of them as a dictionary of objects",
     ),
