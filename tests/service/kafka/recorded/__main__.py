@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from service.kafka.protocol.messages.topics import (
 )
 from service.kafka.protocol.messages.transactions import DescribeTransactionsRequest
 from service.kafka.protocol.notation import Message
-from tests.service.kafka.recorded.asked import CLOSED, Ask, Numbered, Raw, codes
-from tests.service.kafka.recorded.cases import CASES, NEW_ID, RAW, steps
+from tests.service.kafka.recorded.asked import CLOSED, Ask, Raw, Talk, codes
+from tests.service.kafka.recorded.cases import CASES, NEW_ID, RAW
 
 ANSWERS = Path(__file__).parent / "answers.json"
 
@@ -33,13 +34,16 @@ class Connection:
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=60)
 
-    def ask(self, asked: Ask | Numbered) -> Any:
-        """Return the codes of the answer."""
-        if isinstance(asked, Numbered):
-            producer_id = self.answer(NEW_ID).producer_id
-            return [self.ask(each) for each in steps(asked, producer_id)][-1]
-        answer = self.answer(asked)
-        return CLOSED if answer is None else codes(answer)
+    def ask(self, asked: Ask | Talk) -> Any:
+        """Return the codes of the answer, or of the last one."""
+        if isinstance(asked, Ask):
+            answer = self.answer(asked)
+            return CLOSED if answer is None else codes(answer)
+        talk, answer = asked(), None
+        with suppress(StopIteration):
+            while True:
+                answer = self.answer(talk.send(answer))
+        return codes(answer)
 
     def answer(self, asked: Ask) -> Any:
         request = asked.request

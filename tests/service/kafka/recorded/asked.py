@@ -1,8 +1,8 @@
 """A question of the recording, and what is kept of an answer: codes and shape, no ids or texts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from service.kafka.protocol.notation import Message, Struct
 
@@ -16,11 +16,8 @@ class Ask:
     request: Message
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """Batches of a producer with a new id: their epochs and sequences. The last answer is kept."""
-
-    batches: tuple[tuple[int, int], ...]
+Talk: TypeAlias = Callable[[], Generator[Ask, Any, None]]
+"""Yields requests, and gets their answers: the last one is kept."""
 
 
 @dataclass(frozen=True)

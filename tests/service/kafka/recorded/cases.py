@@ -3,6 +3,8 @@
 """
 
 import struct
+from collections.abc import Generator
+from typing import Any
 
 from crc32c import crc32c
 
@@ -29,9 +31,10 @@ from service.kafka.protocol.messages.produce import (
 )
 from service.kafka.protocol.messages.transactions import InitProducerIdRequest
 from tests.service.kafka.cluster import batch
-from tests.service.kafka.recorded.asked import Ask, Numbered, Raw
+from tests.service.kafka.recorded.asked import Ask, Raw, Talk
 from tests.service.kafka.recorded.cases_admin import ADMIN
 from tests.service.kafka.recorded.cases_groups import GROUPS
+from tests.service.kafka.recorded.cases_members import MEMBERS
 
 NO_TOPIC = b"\x01" * 16
 
@@ -113,15 +116,18 @@ def changed(at: int, value: bytes) -> bytes:
     return sealed(data[:at] + value + data[at + len(value) :])
 
 
+def numbered(*batches: tuple[int, int]) -> Talk:
+    """Return what a producer with a new id says, in batches with these epochs and sequences."""
+
+    def talk() -> Generator[Ask, Any, None]:
+        new_id = yield NEW_ID
+        for epoch, sequence in batches:
+            yield produce(batch(b"v", producer=(new_id.producer_id, epoch, sequence)))
+
+    return talk
+
+
 NEW_ID = Ask(4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
-
-
-def steps(numbered: Numbered, producer_id: int) -> list[Ask]:
-    """Return what the producer with this id sends."""
-    return [
-        produce(batch(b"v", producer=(producer_id, epoch, sequence)))
-        for epoch, sequence in numbered.batches
-    ]
 
 
 def topic_partitions(name: str) -> Ask:
@@ -166,15 +172,15 @@ DATA: dict[str, Ask] = {
     ),
 }
 
-NUMBERED: dict[str, Numbered] = {
-    "producer, a gap in sequences": Numbered(((0, 0), (0, 7))),
-    "producer, a new epoch that begins late": Numbered(((0, 0), (1, 3))),
-    "producer, a new epoch": Numbered(((0, 0), (1, 0))),
-    "producer, an old epoch": Numbered(((0, 0), (1, 0), (0, 1))),
-    "producer, a repeated batch": Numbered(((0, 0), (0, 0))),
-    "producer, a repeated batch after another": Numbered(((0, 0), (0, 1), (0, 0))),
-    "producer, an old batch": Numbered((*((0, each) for each in range(8)), (0, 0))),
-    "producer, begins in the middle": Numbered(((0, 5),)),
+NUMBERED: dict[str, Talk] = {
+    "producer, a gap in sequences": numbered((0, 0), (0, 7)),
+    "producer, a new epoch that begins late": numbered((0, 0), (1, 3)),
+    "producer, a new epoch": numbered((0, 0), (1, 0)),
+    "producer, an old epoch": numbered((0, 0), (1, 0), (0, 1)),
+    "producer, a repeated batch": numbered((0, 0), (0, 0)),
+    "producer, a repeated batch after another": numbered((0, 0), (0, 1), (0, 0)),
+    "producer, an old batch": numbered(*((0, each) for each in range(8)), (0, 0)),
+    "producer, begins in the middle": numbered((0, 5)),
 }
 
 RAW: dict[str, Raw] = {
@@ -188,4 +194,4 @@ RAW: dict[str, Raw] = {
     "a name that is no text": Raw(Api.FIND_COORDINATOR, 0, b"\x00\x05ab"),
 }
 
-CASES: dict[str, Ask | Numbered] = {**DATA, **NUMBERED, **GROUPS, **ADMIN}
+CASES: dict[str, Ask | Talk] = {**DATA, **NUMBERED, **GROUPS, **MEMBERS, **ADMIN}

@@ -30,6 +30,10 @@ DIFFERENT: Final[dict[str, tuple[dict[str, Any], str]]] = {
         _produced(ErrorCode.UNKNOWN_PRODUCER_ID),
         "records may be missing before it; clients begin again with a new epoch",
     ),
+    "coordinator, an empty group": (
+        {"error_code": 0, "coordinators[0].error_code": ErrorCode.INVALID_GROUP_ID},
+        "a group has a name",
+    ),
     "commit, an empty group": (
         {"topics[0].partitions[0].error_code": ErrorCode.INVALID_GROUP_ID},
         "a group has a name; Kafka keeps the empty one for clients that are older than groups",
@@ -41,6 +45,10 @@ DIFFERENT: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "consumer heartbeat, an unknown member": (
         {"error_code": ErrorCode.UNKNOWN_MEMBER_ID},
         "a group is there as long as somebody is in it: the member joins again, and does not end",
+    ),
+    "member, heartbeat of a consumer with an epoch": (
+        {"error_code": ErrorCode.UNKNOWN_MEMBER_ID},
+        "as above: nobody with this name has joined as a consumer",
     ),
     "create, a replica on no broker": (
         {"topics[0].error_code": 0, "topics[0].topic_config_error_code": 0},
