@@ -190,7 +190,9 @@ async def test_wherever_it_is_stored(
     async with running(tmp_path) as gateway:
         await gateway.create(config={**config, "cleanup.policy": policy})
         await send(gateway, distinct, "gzip")
-        assert [each["format"] for each in await located(gateway)] == [f"kafka{sealed}"]
+        [first] = await located(gateway)
+        assert first["format"] == f"kafka{sealed}"
+        assert first["url"].startswith("data:")
         await check_all(gateway, placed(distinct))
         await send(gateway, large, "lz4")
         await gateway.produce("http")
@@ -199,8 +201,11 @@ async def test_wherever_it_is_stored(
         await check_all(gateway, expected := await everything(gateway))
         assert expected[:6] == placed(distinct, large)
         assert expected[7:] == placed(distinct, large, large, *[distinct] * 12)[7:]
-        formats = {each["format"] for each in await located(gateway)}
-        assert formats == {f"kafka{sealed}", f"arrow{sealed}"}
+        ranges = await located(gateway)
+        assert {each["format"] for each in ranges} == {f"kafka{sealed}", f"arrow{sealed}"}
+        # The first was rolled out of the table, the last is still there.
+        assert ranges[0]["url"].startswith("file:")
+        assert ranges[-1]["url"].startswith("data:")
     await checked(tmp_path)
     await compacted(tmp_path)
     await checked(tmp_path)

@@ -8,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.formats import segments, slices
+from storage.formats.entries import Kind
+from storage.formats.kafka.batches import Batches
+from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.records import record_batch
 from storage.formats.slices import SLICE_BYTES, Codec, Sent
+from storage.formats.zone_sets import ZoneSet
 from storage.head import head as heads
 from storage.lanes import building as writer
-from storage.lanes.building import LanePart
+from storage.lanes.building import UNPACKED_BYTES_MAX, LanePart
 from tests.examples import few
 from tests.storage.helpers.logs import BATCHES, batch_of
 
@@ -120,3 +124,46 @@ def test_nothing_but_what_was_sent_needs_no_encoding() -> None:
     assert slices.decode_unchecked(data) == one
     [piece] = built.runs[0].slices
     assert (built.runs[0].base_ms, piece.after_ms, piece.span_ms) == (3, 0, 6)
+
+
+def kafka_batch(records: int, *, stored_bytes: int, record_bytes: int) -> Batches:
+    return Batches(
+        data=memoryview(bytes(stored_bytes)),
+        count=records,
+        min_ms=records,
+        max_ms=2 * records,
+        codec="zstd",
+        record_bytes=record_bytes,
+        claim=None,
+        is_transactional=False,
+    )
+
+
+def test_kafka_batches_share_slices_up_to_a_size_as_stored_and_unpacked() -> None:
+    small = kafka_batch(1, stored_bytes=100_000, record_bytes=100_000)
+    dense = kafka_batch(2, stored_bytes=100, record_bytes=UNPACKED_BYTES_MAX // 2)
+    large = kafka_batch(3, stored_bytes=2 * SLICE_BYTES, record_bytes=2 * SLICE_BYTES)
+    both = (LanePartition(0), [small, small, small, large, small], 0), (
+        LanePartition(1), [dense, dense, dense], 0)  # fmt: skip
+
+    built = writer.build(
+        bytes(16),
+        [
+            writer.LanePart(
+                topic_id=bytes(16),
+                first_partition=PartitionNumber(0),
+                codec="lz4",
+                zones=ZoneSet(1),
+                batches=both,
+                kind=Kind.KAFKA,
+            )
+        ],
+    )
+
+    [run] = built.runs
+    assert run.kind == Kind.KAFKA
+    assert [(each.partition, each.count) for each in run.slices] == [
+        (0, 2), (0, 1), (0, 3), (0, 1), (1, 4), (1, 2)]  # fmt: skip
+    assert len(built.stored[0][1]) == 200_000
+    assert (run.base_ms, run.slices[2].after_ms, run.slices[2].span_ms) == (1, 2, 3)
+    segments.footer(b"".join(built.pieces))
