@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.controller.live_gateways import LiveGateways, stop
+from service.groups.classic.coordinator import limits_of
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.groups.upkeep import GroupUpkeep
@@ -42,7 +43,13 @@ from service.routes.transactions import TransactionRoutes
 from service.security.assembly import Security, secured
 from service.security.quotas.upkeep import QuotaUpkeep
 from service.settings import Settings
-from service.stores import DEFAULT_ZONE, open_table, open_zones, with_small_batches
+from service.stores import (
+    DEFAULT_ZONE,
+    open_table,
+    open_zones,
+    with_rebalance_delay,
+    with_small_batches,
+)
 from service.transactions.atomic import Atomic
 from service.transactions.fences import Fences
 from service.transactions.ids import ProducerIds
@@ -89,7 +96,12 @@ class App:
         staging = Staging(gateway, transaction_items)
         fences = Fences(producer_ids, transaction_items)
         self._produce = ProduceRoutes(gateway, staging, fences, metrics)
-        coordinator = Coordinator(gateway.metadata, gateway.topics, gateway.world)
+        coordinator = Coordinator(
+            gateway.metadata,
+            gateway.topics,
+            gateway.world,
+            limits_of(gateway.settings),
+        )
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
         self._upkeep = GroupUpkeep(coordinator, offsets, gateway.settings, gateway.world)
         groups = GroupRoutes(gateway, coordinator, offsets, MultiFetch(gateway, metrics))
@@ -310,7 +322,7 @@ def create_app(settings: Settings | None = None, world: World | None = None) -> 
     """Return the gateway that the settings or the environment describe, ready to serve."""
     refuse_pandas()
     keep_freed_memory()
-    settings = with_small_batches(settings or Settings())
+    settings = with_rebalance_delay(with_small_batches(settings or Settings()))
     host = hosting(settings, world or real_world())
     lines = configure_logging(
         settings.log_level, settings.log_format, lines_at_once=not host.buffers_lines

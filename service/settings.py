@@ -119,6 +119,16 @@ class Settings(BaseSettings):
     """Interval at which this gateway looks for expired group sessions, which calls of other members
     would otherwise end; 0: never."""
 
+    group_min_session_timeout_ms: int = Field(default=6_000, ge=100, le=1_800_000)
+    """Shortest session that a member of Kafka's classic group protocol may ask for."""
+
+    group_max_session_timeout_ms: int = Field(default=1_800_000, ge=1_000, le=86_400_000)
+    """Longest session that such a member may ask for."""
+
+    group_initial_rebalance_delay_ms: int | None = Field(default=None, ge=0, le=600_000)
+    """How long the first round of a classic group waits for more members, each time that one comes.
+    None: depends on the stores (`service/stores.py`)."""
+
     group_consumer_session_timeout_ms: int = Field(default=45_000, ge=1_000, le=1_800_000)
     """Session of members of Kafka's consumer protocol (KIP-848), which do not choose their own."""
 

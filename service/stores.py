@@ -17,6 +17,9 @@ DEFAULT_ZONE: Final = "a"
 SQLITE_BATCH_BYTES_MAX: Final = 32 * 1024
 """Maximum flush stored in a SQLite table instead of a file beside it (docs/decisions/0029)."""
 
+INITIAL_REBALANCE_DELAY_MS: Final = 3_000
+"""Kafka's default."""
+
 
 def open_zones(settings: Settings) -> Zones:
     """Return the zones that `settings` names; one directory if it names none."""
@@ -60,6 +63,18 @@ def with_small_batches(settings: Settings) -> Settings:
         return settings
     limit = SQLITE_BATCH_BYTES_MAX if _is_embedded(settings) else 0
     return settings.model_copy(update={"table_batch_bytes_max": limit})
+
+
+def with_rebalance_delay(settings: Settings) -> Settings:
+    """Return `settings` with a delay of the first round of classic groups, if they have none.
+
+    On a laptop it would only be felt. Where many members are started together, it spares them most
+    of the rounds in which they would come one after the other.
+    """
+    if settings.group_initial_rebalance_delay_ms is not None:
+        return settings
+    delay_ms = 0 if _is_embedded(settings) else INITIAL_REBALANCE_DELAY_MS
+    return settings.model_copy(update={"group_initial_rebalance_delay_ms": delay_ms})
 
 
 def _is_embedded(settings: Settings) -> bool:

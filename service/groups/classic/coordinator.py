@@ -27,6 +27,7 @@ from service.groups.classic.shape import Phase
 from service.groups.items import GroupItems, Known, parse_group_id
 from service.groups.session_expiry import SessionExpiry
 from service.groups.state import CLASSIC_BYTES_MAX, Group
+from service.settings import Settings
 from service.world.clock import World
 from storage.errors import GroupFull, InvalidSessionTimeout, RebalanceInProgress, RiachoError
 from storage.stores.metadata import MetadataStore
@@ -44,6 +45,14 @@ class ClassicLimits:
     session_ms_max: int = 1_800_000
     initial_delay_ms: int = 0
     """How long the first round of a group waits for more members, each time that one comes."""
+
+
+def limits_of(settings: Settings) -> ClassicLimits:
+    return ClassicLimits(
+        session_ms_min=settings.group_min_session_timeout_ms,
+        session_ms_max=settings.group_max_session_timeout_ms,
+        initial_delay_ms=settings.group_initial_rebalance_delay_ms or 0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,12 @@ class PollAnswer(BeatAnswer):
 class GroupSummary(msgspec.Struct):
     group: str
     state: Annotated[
-        str, Meta(extra_json_schema={"enum": ["Empty", "PreparingRebalance", "Stable"]})
+        str,
+        Meta(
+            extra_json_schema={
+                "enum": ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable"]
+            }
+        ),
     ]
     generation: int
     assignor: str

@@ -4,8 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from service.groups.classic.coordinator import limits_of
 from service.settings import Settings
-from service.stores import SQLITE_BATCH_BYTES_MAX, with_small_batches
+from service.stores import (
+    INITIAL_REBALANCE_DELAY_MS,
+    SQLITE_BATCH_BYTES_MAX,
+    with_rebalance_delay,
+    with_small_batches,
+)
 from tests.gateway import start_gateway
 from tests.integration.processes import Api
 
@@ -32,6 +38,21 @@ def test_only_one_directory_beside_sqlite_has_them_by_itself(
     settings = with_small_batches(Settings(**given))  # type: ignore[arg-type]
 
     assert settings.table_batch_bytes_max == limit
+
+
+@pytest.mark.parametrize(
+    ("given", "delay_ms"),
+    [
+        ({}, 0),
+        ({"zones": "a=s3://bucket"}, INITIAL_REBALANCE_DELAY_MS),
+        ({"group_initial_rebalance_delay_ms": 7}, 7),
+    ],
+)
+def test_only_there_a_group_waits_for_nobody(given: dict[str, object], delay_ms: int) -> None:
+    settings = with_rebalance_delay(Settings(**given))  # type: ignore[arg-type]
+
+    assert settings.group_initial_rebalance_delay_ms == delay_ms
+    assert limits_of(settings).initial_delay_ms == delay_ms
 
 
 def test_an_embedded_gateway_makes_a_file_of_what_is_large_alone(tmp_path: Path) -> None:
