@@ -26,7 +26,7 @@ class PartitionName:
 class GroupSummary:
     group: str
     state: str
-    """As Kafka calls it: Empty, PreparingRebalance or Stable."""
+    """As Kafka calls it: Empty, PreparingRebalance, CompletingRebalance or Stable."""
     generation: int
     assignor: str
     member_count: int
