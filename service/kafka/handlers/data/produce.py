@@ -41,12 +41,22 @@ from storage.errors import (
     RiachoError,
     ShuttingDown,
 )
+from storage.formats.kafka import layout
 from storage.formats.kafka.batches import Batches, check
 from storage.formats.partitions import PartitionNumber
 from storage.tasks import Arrivals
 from storage.topics.topics import Topic
 
 ACKS: Final = {-1, 0, 1}
+
+RECORDS_MAX: Final = 1_000_000
+"""Records of one batch: to check them takes some memory for each, however small they are."""
+
+PACKED: Final = 4
+"""How many times larger than on the wire the records of a batch are taken to be."""
+
+RECORD_WORK_BYTES: Final = 32
+"""A record takes at least as long to check as so many bytes."""
 
 THROTTLE_S_MAX: Final = 30.0
 """A request waits this long for its caller's quota, and keeps its connection waiting, as Kafka
@@ -197,7 +207,7 @@ class Produce:
                 raise BadBatch("there is no batch", "INVALID_RECORD")
             settings = self._gateway.settings
             batches = await self._gateway.heavy_work.convert(
-                len(data),
+                _work_bytes(data),
                 lambda: check(
                     data,
                     record_bytes_max=topic.config.record_bytes_max,
@@ -354,6 +364,19 @@ class Produce:
 
 def _unanswered(sent: PartitionProduceData) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=sent.index, error_code=0, base_offset=-1)
+
+
+def _work_bytes(data: bytes | memoryview) -> int:
+    """Return about how much work it is to check a batch; raise `BadBatch` if it is too much."""
+    if len(data) < layout.HEADER_BYTES:
+        return len(data)
+    count = int.from_bytes(data[layout.HEADER_BYTES - 4 : layout.HEADER_BYTES], signed=True)
+    if count > RECORDS_MAX:
+        raise BadBatch(
+            f"the batch says that it has {count} records; it may have {RECORDS_MAX}",
+            "MESSAGE_TOO_LARGE",
+        )
+    return max(PACKED * len(data), count * RECORD_WORK_BYTES)
 
 
 def _code(error: RiachoError) -> ErrorCode:

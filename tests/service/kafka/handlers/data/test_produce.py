@@ -170,6 +170,14 @@ async def test_what_cannot_be_stored_is_refused_with_kafkas_code() -> None:
         assert await values(gateway) == []
 
 
+async def test_a_batch_of_too_many_records_is_refused_before_it_is_unpacked() -> None:
+    records = bytearray(batch(b"a"))
+    records[layout.HEADER_BYTES - 4 : layout.HEADER_BYTES] = (2_000_000).to_bytes(4)
+    async with kafka_gateway() as gateway:
+        await gateway.gateway.topics.create("t")
+        assert (await one(gateway, bytes(records)))[0] == ErrorCode.MESSAGE_TOO_LARGE
+
+
 async def test_a_compacted_topic_needs_keys() -> None:
     async with kafka_gateway() as gateway:
         await gateway.gateway.topics.create("t", config={"cleanup.policy": "compact"})
