@@ -41,6 +41,9 @@ class KafkaGateway:
         self._handlers = handlers(parts)
         self.peer = Peer(host="127.0.0.1")
 
+    def serves(self, key: int) -> bool:
+        return key in self._handlers
+
     async def call(
         self,
         version: int,
