@@ -33,6 +33,7 @@ ONE_SPARK = {
 
 SLOWEST_FIRST = (
     *ONE_SPARK,
+    "tests/kafka_programs",
     *("tests/integration", "tests/docs", "tests/riacho", "tests/torture", "tests/lambdas"),
     *("tests/simulation", "tests/infra", "tests/service/jobs"),
 )

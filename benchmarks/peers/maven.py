@@ -50,7 +50,9 @@ def kafka_libs() -> Path:
     return installed(BENCH / "kafka" / "libs", [KAFKA, LOGGING])
 
 
-def installed(libs: Path, artifacts: Iterable[Artifact]) -> Path:
+def installed(
+    libs: Path, artifacts: Iterable[Artifact], seconds_max: float = INSTALL_S_MAX
+) -> Path:
     """Return `libs` when it holds the jars of `artifacts` and of all that they need."""
     pom = _pom(artifacts)
     kept = libs.parent / "pom.xml"
@@ -64,7 +66,7 @@ def installed(libs: Path, artifacts: Iterable[Artifact]) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     kept.write_text(pom)
     try:
-        _copy(maven, kept, part)
+        _copy(maven, kept, part, seconds_max)
         shutil.rmtree(libs, ignore_errors=True)
         part.rename(libs)
     except BaseException:
@@ -73,7 +75,7 @@ def installed(libs: Path, artifacts: Iterable[Artifact]) -> Path:
     return libs
 
 
-def _copy(maven: str, pom: Path, libs: Path) -> None:
+def _copy(maven: str, pom: Path, libs: Path, seconds_max: float) -> None:
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     try:
         done = subprocess.run(
@@ -81,11 +83,11 @@ def _copy(maven: str, pom: Path, libs: Path) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=INSTALL_S_MAX,
+            timeout=seconds_max,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NotHere(f"Maven did not get Kafka's jars in {INSTALL_S_MAX:.0f} s") from None
+        raise NotHere(f"Maven did not get Kafka's jars in {seconds_max:.0f} s") from None
     if done.returncode != 0:
         errors = [line for line in done.stdout.splitlines() if "ERROR" in line]
         raise NotHere(f"Maven could not get Kafka's jars: {' '.join(errors[:2]) or done.stderr}")

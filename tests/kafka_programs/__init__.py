@@ -1,0 +1,1 @@
+"""Programs that others wrote for Kafka, unchanged, on a gateway of ours."""

@@ -1,0 +1,81 @@
+"""Gets programs from their registries, once, into `.bench/`; skips where that is not possible."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from benchmarks.peers.maven import BENCH, LOGGING, Artifact, installed, java
+from benchmarks.peers.peer import NotHere
+
+VERSION: Final = "4.3.1"
+KAFKA: Final = [
+    *(Artifact("org.apache.kafka", name, VERSION) for name in ("kafka_2.13", "kafka-tools")),
+    *(Artifact("org.apache.kafka", f"connect-{name}", VERSION) for name in ("runtime", "file")),
+    LOGGING,
+]
+KAFKAJS: Final = "kafkajs@2.2.4"
+
+INSTALL_S_MAX: Final = 180.0
+"""A registry that does not answer must not hold up all other tests."""
+
+TIMEOUT_S: Final = 300.0
+"""For one run of a program, which takes a few seconds."""
+
+JVM: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A command of Kafka's has nothing to compute: most of its time is its start."""
+
+
+def kafka_jars() -> Path:
+    """Return the folder of Kafka's jars, or skip the test."""
+    try:
+        java()
+        return installed(BENCH / "kafka-programs" / "libs", KAFKA, INSTALL_S_MAX)
+    except NotHere as why:
+        pytest.skip(str(why))
+
+
+def kafkajs() -> Path:
+    """Return a folder where node finds kafkajs, or skip the test."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("node and npm are not installed")
+    folder = BENCH / "kafkajs"
+    if not (folder / "node_modules/kafkajs/package.json").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), KAFKAJS]
+        try:
+            subprocess.run(
+                command, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=True
+            )
+        except subprocess.SubprocessError as why:
+            pytest.skip(f"npm could not get {KAFKAJS}: {why}")
+    return folder
+
+
+def run(command: list[str], *, told: str = "", cwd: Path | None = None) -> str:
+    """Return what a program prints, which must end well; `told` is its input."""
+    done = subprocess.run(
+        command, input=told, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=cwd
+    )
+    assert done.returncode == 0, f"{command[:8]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+class Tools:
+    """Kafka's own command line tools, on a gateway."""
+
+    def __init__(self, jars: Path, bootstrap: str) -> None:
+        self._jars = jars
+        self.bootstrap = bootstrap
+
+    def command(self, main: str, *arguments: str) -> list[str]:
+        return [java(), *JVM, "-cp", f"{self._jars}/*", main, *arguments]
+
+    def __call__(self, main: str, *arguments: str, told: str = "") -> str:
+        """Return what a tool prints; `main` is its class."""
+        at = ("--bootstrap-server", self.bootstrap)
+        package = "" if main.startswith("kafka.") else "org.apache.kafka.tools."
+        return run(self.command(package + main, *at, *arguments), told=told)
