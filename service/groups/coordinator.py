@@ -21,6 +21,7 @@ from service.groups.classic import rounds
 from service.groups.classic.coordinator import ClassicGroups, ClassicLimits
 from service.groups.classic.rounds import MEMBERS_MAX
 from service.groups.consumers.members import ConsumerMembers
+from service.groups.consumers.mixed import ClassicCalls, MixedGroups
 from service.groups.items import GroupItems, Known, Listed, parse_group_id
 from service.groups.patterns import check_pattern
 from service.groups.session_expiry import SessionExpiry
@@ -91,6 +92,11 @@ class Coordinator:
         self.consumers = ConsumerMembers(
             metadata, self._items, self._session_expiry, self._beats, self.up_to_date, world
         )
+        mixed = MixedGroups(
+            metadata, self._items, self._session_expiry, self._beats, self.up_to_date, world
+        )
+        self.classic_calls = ClassicCalls(self.classic, mixed, self._items)
+        """What clients of the classic protocol call, for groups of both kinds."""
 
     # Membership
 

@@ -62,6 +62,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a tenant: `pattern` matches what follows after it, and no name without it."""
     protocol: Protocol = "http"
     rack: str = ""
+    given: dict[str, tuple[PartitionNumber, ...]] = msgspec.field(default_factory=dict)
+    """Of a classic consumer in a native group: what it was told to read when it joined."""
+    joined: int = 0
+    """The generation that it has joined."""
     is_away: bool = False
     """Whether a static member has left for a short while: its session goes on without it."""
 
@@ -213,7 +217,7 @@ def rebalance(group: Group, existing: Mapping[str, int]) -> Group:
     wants = {m: member.wants(existing) for m, member in group.members.items()}
     counts = {t: existing[t] for topics in wants.values() for t in topics}
     # The members that may be reading now: a partition's holder, else its assigned member.
-    readers = {m: [*group.assignment(m), *group.revocations(m)] for m in group.members}
+    readers = {m: _reads(group, m) for m in group.members}
     shares = ASSIGNORS[group.assignor](wants, counts, readers)
     held: dict[str, Places] = {}
     since: dict[str, int] = {}
@@ -233,6 +237,17 @@ def rebalance(group: Group, existing: Mapping[str, int]) -> Group:
         since=since,
         gained=_gained(group, shares),
     )
+
+
+def _reads(group: Group, member_id: str) -> list[TopicPartition]:
+    """Return all that the member may be reading now."""
+    member = group.members[member_id]
+    places = [*group.assignment(member_id), *group.revocations(member_id)]
+    if member.protocol != "classic":
+        return places
+    # It reads nothing that it was not given when it joined, although that may be free by now.
+    given = set(flat(member.given))
+    return [place for place in places if place in given]
 
 
 def _gained(group: Group, shares: Shares) -> dict[str, Gain]:

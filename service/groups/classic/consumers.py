@@ -9,6 +9,7 @@ read; whatever is not understood says nothing.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from service.groups.assignors import TopicPartition
@@ -35,16 +36,47 @@ def subscribed(metadata: bytes) -> list[str]:
 def assigned(assignment: bytes) -> list[TopicPartition]:
     """Return the partitions in the assignment of a consumer; none if it is malformed."""
     try:
-        count, at = _count(assignment, _I16.size)
-        places: list[TopicPartition] = []
-        for _ in range(count):
-            topic, at = _text(assignment, at)
-            width, at = _count(assignment, at)
-            numbers = struct.unpack_from(f">{width}i", assignment, at)
-            at += width * _I32.size
-            places += [(topic, number) for number in numbers]
+        return _places(assignment, _I16.size)
     except (struct.error, ValueError):
         return []
+
+
+def owned(metadata: bytes) -> list[TopicPartition]:
+    """Return what a consumer says that it reads (version 1 and later); nothing if malformed."""
+    try:
+        [version] = _I16.unpack_from(metadata, 0)
+        count, at = _count(metadata, _I16.size)
+        for _ in range(count):
+            _, at = _text(metadata, at)
+        [length] = _I32.unpack_from(metadata, at)
+        at += _I32.size + max(0, length)
+        return _places(metadata, at) if version >= 1 else []
+    except (struct.error, ValueError):
+        return []
+
+
+def encode_assignment(places: Sequence[TopicPartition]) -> bytes:
+    """Return an assignment of version 0, as every consumer reads it."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        by_topic.setdefault(topic, []).append(int(partition))
+    data = _I16.pack(0) + _I32.pack(len(by_topic))
+    for topic, numbers in by_topic.items():
+        name = topic.encode()
+        data += _I16.pack(len(name)) + name + _I32.pack(len(numbers))
+        data += struct.pack(f">{len(numbers)}i", *numbers)
+    return data + _I32.pack(-1)
+
+
+def _places(data: bytes, at: int) -> list[TopicPartition]:
+    count, at = _count(data, at)
+    places: list[TopicPartition] = []
+    for _ in range(count):
+        topic, at = _text(data, at)
+        width, at = _count(data, at)
+        numbers = struct.unpack_from(f">{width}i", data, at)
+        at += width * _I32.size
+        places += [(topic, number) for number in numbers]
     return places
 
 

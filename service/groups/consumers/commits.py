@@ -6,7 +6,7 @@ from service.groups.assignors import TopicPartition
 from service.groups.beats import unknown_member
 from service.groups.classic.rounds import Claimant
 from service.groups.state import Group, static_member
-from storage.errors import InstanceFenced, StaleMemberEpoch
+from storage.errors import IllegalGeneration, InstanceFenced, RebalanceInProgress, StaleMemberEpoch
 
 
 def check_commit(
@@ -31,6 +31,8 @@ def check_commit(
         )
     if member is None or member.protocol == "http":
         raise unknown_member(group_id, member_id)
+    if member.protocol == "classic" and epoch != member.joined:
+        raise IllegalGeneration(f"{member_id!r} has joined generation {member.joined}, not {epoch}")
     if epoch > group.generation or epoch < 0:
         raise StaleMemberEpoch(f"group {group_id!r} has no epoch {epoch}; it is {group.generation}")
     mine = group.may_commit(member_id)
@@ -40,6 +42,10 @@ def check_commit(
         else:
             # What no member reads is not in dispute.
             is_allowed = epoch == group.generation and place[0] not in group.counts
+        if not is_allowed and member.protocol == "classic":
+            raise RebalanceInProgress(
+                f"{place[0]}/{place[1]} is not that of {member_id!r} any more; join again"
+            )
         if not is_allowed:
             raise StaleMemberEpoch(
                 f"{place[0]}/{place[1]} is not that of {member_id!r} in epoch {epoch} of group"

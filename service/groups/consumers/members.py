@@ -15,6 +15,10 @@ is removed (`sessions.laggards`).
 Kafka keeps a member in its epoch until it has given up what it must. Here it learns every
 generation at once, and the partitions it holds keep others from them. So a member that names an
 old epoch is not behind: this call is how it learns of the new one.
+
+What a member reads it says only when that has changed, so the last that it said is kept in its
+item. The partition that it must give up may be one that it was never told of: it was free for a
+moment, between two of its heartbeats. Then nothing changes for it, and it will not speak of it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,11 +29,11 @@ from msgspec.structs import replace
 
 from service.groups import state
 from service.groups.assignors import TopicPartition
-from service.groups.beats import Beats, encode_beat, unknown_member
+from service.groups.beats import Beats, decode_beat, encode_beat, unknown_member
 from service.groups.classic.rounds import MEMBERS_MAX
 from service.groups.items import GroupItems, Known, parse_group_id
 from service.groups.session_expiry import SessionExpiry
-from service.groups.state import Group, Member
+from service.groups.state import Group, Member, flat, nested
 from service.world.clock import World
 from storage import keys
 from storage.errors import (
@@ -127,7 +131,7 @@ class ConsumerMembers:
             ops: list[Op] = await self._items.removals(
                 group_id, set(group.members) - set(new.members)
             )
-            beat = encode_beat(0, new.generation)
+            beat = encode_beat(0, new.generation, {})
             ops.append(Put(key, beat, None if mine is None else mine.version))
             await self._items.write(group_id, known, new, ops)
             return new
@@ -145,7 +149,12 @@ class ConsumerMembers:
         if mine is None:
             raise unknown_member(group_id, member_id)
         session_ms = member.session_timeout_ms
-        await self._beats.store(group_id, member_id, mine, said.epoch, session_ms=session_ms)
+        owned = None if said.owned is None else nested(said.owned)
+        await self._beats.store(
+            group_id, member_id, mine, said.epoch, session_ms=session_ms, owned=owned
+        )
+        if owned is None:
+            owned = decode_beat(mine.value).owned
         is_due = self._session_expiry.is_due(group_id, known.group, items.get(watch_key))
         if is_due and await self._session_expiry.look(group_id):
             known = await self._items.read(group_id)
@@ -154,8 +163,8 @@ class ConsumerMembers:
             group = known.group
             member = _checked(group_id, group, said)
             new = group
-            if said.owned is not None:
-                new = state.release(new, member_id, said.owned, said.epoch)
+            if owned is not None:
+                new = state.release(new, member_id, flat(owned), said.epoch)
             updated = _updated(member, said)
             if updated != member:
                 new = state.update(new, member_id, updated, await self._items.existing(0))

@@ -39,7 +39,7 @@ IDENTITIES_FROM: Final = 3
 
 class ClassicMembers:
     def __init__(self, parts: Parts) -> None:
-        self._groups = parts.coordinator.classic
+        self._groups = parts.coordinator.classic_calls
         self._draining = parts.gateway.draining
 
     async def join(self, call: KafkaCall, request: JoinGroupRequest) -> JoinGroupResponse:

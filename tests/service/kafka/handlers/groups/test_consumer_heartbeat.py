@@ -62,7 +62,7 @@ async def test_partitions_move_once_they_are_given_up() -> None:
     assert sorted(numbers(one) + numbers(two)) == [0, 1, 2, 3]
 
 
-async def test_a_null_list_says_nothing_about_what_is_held() -> None:
+async def test_a_null_list_says_the_same_as_the_last_one() -> None:
     door = await new_door()
     one, two = Consumer("one"), Consumer("two")
     await one.beat(door)
