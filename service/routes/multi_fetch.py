@@ -150,6 +150,8 @@ class MultiFetch:
             left_s = poll.left_s
             if (
                 sum(result.fetched.size_bytes for result in good) >= body.min_bytes
+                # An end may be younger than what was read of it; a wait is for what comes then.
+                or any(r.fetched.end_offset < r.high_watermark for r in good)
                 or len(good) < len(results)
                 or left_s == 0
             ):
