@@ -97,10 +97,7 @@ class App:
         fences = Fences(producer_ids, transaction_items)
         self._produce = ProduceRoutes(gateway, staging, fences, metrics)
         coordinator = Coordinator(
-            gateway.metadata,
-            gateway.topics,
-            gateway.world,
-            limits_of(gateway.settings),
+            gateway.metadata, gateway.topics, gateway.world, limits_of(gateway.settings)
         )
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
         self._upkeep = GroupUpkeep(coordinator, offsets, gateway.settings, gateway.world)
