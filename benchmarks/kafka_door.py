@@ -62,6 +62,9 @@ def main() -> None:
         peers += [Kafka(SYNCED), Kafka(CACHED)]
     with ExitStack() as stack:
         running = [peer for peer in peers if _started(peer, stack)]
+        riacho = running[0]
+        assert isinstance(riacho, RiachoKafka)
+        idle_kib = idle_connection_kib(riacho)
         found = {peer.name: Found() for peer in running}
         for number in range(-1, given.rounds):
             for peer in running:
@@ -69,9 +72,9 @@ def main() -> None:
                 kept = found[peer.name] if number >= 0 else Found()
                 one_round(peer, kept, f"-{number}", given.seconds if number >= 0 else 1.0)
         report(found)
-        riacho = running[0]
-        assert isinstance(riacho, RiachoKafka)
-        alone(riacho)
+        [process] = riacho.processes
+        print(f"memory of our gateway, at most: {_status(process.pid, 'VmHWM') / MIB:.0f} MiB")
+        print(f"of an idle connection, of {IDLE_CONNECTIONS}: {idle_kib:.1f} KiB")
 
 
 def _started(peer: Kafka, stack: ExitStack) -> bool:
@@ -182,17 +185,15 @@ def _ratios(by_peer: Sequence[Sequence[float]]) -> list[str]:
     ]
 
 
-def alone(riacho: RiachoKafka) -> None:
-    """Print what a gateway needs for itself."""
+def idle_connection_kib(riacho: RiachoKafka) -> float:
+    """Return the memory that a connection takes which has asked for versions and waits."""
     [process] = riacho.processes
-    print(f"largest memory so far: {_status(process.pid, 'VmHWM') / MIB:.0f} MiB")
     before = _status(process.pid, "VmRSS")
     idle = [_asked_for_versions(riacho.port) for _ in range(IDLE_CONNECTIONS)]
     after = _status(process.pid, "VmRSS")
-    each = (after - before) / IDLE_CONNECTIONS / KIB
-    print(f"memory of an idle connection: {each:.1f} KiB, of {IDLE_CONNECTIONS}")
     for connection in idle:
         connection.close()
+    return (after - before) / IDLE_CONNECTIONS / KIB
 
 
 def _asked_for_versions(port: int) -> socket.socket:
