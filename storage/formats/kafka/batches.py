@@ -26,6 +26,11 @@ from storage.formats.kafka.layout import HEADER_BYTES, BatchHeader, Malformed
 from storage.formats.kafka.small import FEW, SmallRecord, records
 from storage.formats.kafka.walk import walk
 
+RECORDS_MAX: Final = 1_000_000
+"""Of one batch. Following all lengths at once takes a hundred bytes of memory for each record, and
+a bomb has millions of seven bytes in a few kilobytes."""
+LIGHT_BYTES: Final = 1024 * 1024
+LIGHT_RECORDS_MAX: Final = 10_000
 NO_TIMESTAMP: Final = -1
 """Kafka's time of a record without one."""
 _MS_MAX: Final = 2**63 - 1
@@ -107,6 +112,13 @@ def check(
     )
 
 
+def is_light(data: Bytes) -> bool:
+    """Whether `check` takes at most some milliseconds, if it unpacks at most `LIGHT_BYTES`."""
+    if len(data) < HEADER_BYTES:
+        return True
+    return BatchHeader._make(layout.BATCH_HEADER.unpack_from(data)).records <= LIGHT_RECORDS_MAX
+
+
 def _check_frame(data: Bytes) -> BatchHeader:
     """Return the header of the only batch, which has its checksum."""
     if len(data) > layout.MAGIC_AT and data[layout.MAGIC_AT] < layout.MAGIC:
@@ -136,6 +148,11 @@ def _check_attributes(header: BatchHeader) -> None:
         )
     if attributes & layout.LOG_APPEND_TIME:
         raise BadBatch("only the log sets the time of appending", "INVALID_TIMESTAMP")
+    if header.records > RECORDS_MAX:
+        raise BadBatch(
+            f"the batch has {header.records} records; it may have {RECORDS_MAX}",
+            "MESSAGE_TOO_LARGE",
+        )
     wrong = {
         "control batches are the log's own": attributes & layout.CONTROL,
         "a producer knows no delete horizon": attributes & layout.DELETE_HORIZON,

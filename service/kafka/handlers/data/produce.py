@@ -41,22 +41,13 @@ from storage.errors import (
     RiachoError,
     ShuttingDown,
 )
-from storage.formats.kafka import layout
-from storage.formats.kafka.batches import Batches, check
+from storage.formats.kafka.batches import LIGHT_BYTES, Batches, check, is_light
 from storage.formats.partitions import PartitionNumber
 from storage.tasks import Arrivals
 from storage.topics.topics import Topic
 
 ACKS: Final = {-1, 0, 1}
 
-RECORDS_MAX: Final = 1_000_000
-"""Records of one batch: to check them takes some memory for each, however small they are."""
-
-PACKED: Final = 4
-"""How many times larger than on the wire the records of a batch are taken to be."""
-
-RECORD_WORK_BYTES: Final = 32
-"""A record takes at least as long to check as so many bytes."""
 
 THROTTLE_S_MAX: Final = 30.0
 """A request waits this long for its caller's quota, and keeps its connection waiting, as Kafka
@@ -205,16 +196,7 @@ class Produce:
         try:
             if not data:
                 raise BadBatch("there is no batch", "INVALID_RECORD")
-            settings = self._gateway.settings
-            batches = await self._gateway.heavy_work.convert(
-                _work_bytes(data),
-                lambda: check(
-                    data,
-                    record_bytes_max=topic.config.record_bytes_max,
-                    needs_keys=topic.config.is_compacted,
-                    decompressed_bytes_max=settings.decompressed_bytes_max,
-                ),
-            )
+            batches = await self._checked(data, topic)
             if call.version < 7 and batches.codec == "zstd":
                 raise BadBatch("zstd needs Produce v7", "UNSUPPORTED_COMPRESSION_TYPE")
             if batches.is_transactional and self._transactional is None:
@@ -225,6 +207,27 @@ class Produce:
             part.batches = batches
         except RiachoError as error:
             self._refuse(part, error)
+
+    async def _checked(self, data: bytes | memoryview, topic: Topic) -> Batches:
+        """Return the checked batch; in a thread if that may take long, however small it came."""
+        heavy_work = self._gateway.heavy_work
+        limit = self._gateway.settings.decompressed_bytes_max
+
+        def within(bytes_max: int) -> Batches:
+            return check(
+                data,
+                record_bytes_max=topic.config.record_bytes_max,
+                needs_keys=topic.config.is_compacted,
+                decompressed_bytes_max=bytes_max,
+            )
+
+        if is_light(data):
+            try:
+                return await heavy_work.convert(len(data), lambda: within(min(limit, LIGHT_BYTES)))
+            except BadBatch as error:
+                if error.fault != "MESSAGE_TOO_LARGE":
+                    raise
+        return await heavy_work.convert(limit, lambda: within(limit))
 
     async def _numbered(self, batches: Batches) -> Numbered:
         claim = batches.claim
@@ -364,19 +367,6 @@ class Produce:
 
 def _unanswered(sent: PartitionProduceData) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=sent.index, error_code=0, base_offset=-1)
-
-
-def _work_bytes(data: bytes | memoryview) -> int:
-    """Return about how much work it is to check a batch; raise `BadBatch` if it is too much."""
-    if len(data) < layout.HEADER_BYTES:
-        return len(data)
-    count = int.from_bytes(data[layout.HEADER_BYTES - 4 : layout.HEADER_BYTES], signed=True)
-    if count > RECORDS_MAX:
-        raise BadBatch(
-            f"the batch says that it has {count} records; it may have {RECORDS_MAX}",
-            "MESSAGE_TOO_LARGE",
-        )
-    return max(PACKED * len(data), count * RECORD_WORK_BYTES)
 
 
 def _code(error: RiachoError) -> ErrorCode:

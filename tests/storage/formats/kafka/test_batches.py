@@ -72,7 +72,8 @@ def test_the_claim_of_a_producer_is_read() -> None:
         ({"base_offset": 1}, "INVALID_RECORD"),
         ({"records": 0}, "INVALID_RECORD"),
         ({"records": -1, "last_delta": -2}, "INVALID_RECORD"),
-        ({"records": 2**31 - 1, "last_delta": 2**31 - 2}, "INVALID_RECORD"),
+        ({"records": 2**31 - 1, "last_delta": 2**31 - 2}, "MESSAGE_TOO_LARGE"),
+        ({"records": 400_000, "last_delta": 399_999}, "INVALID_RECORD"),
         ({"records": 4, "last_delta": 3}, "INVALID_RECORD"),
         ({"records": 2, "last_delta": 1}, "INVALID_RECORD"),
         ({"last_delta": 3}, "INVALID_RECORD"),
@@ -175,6 +176,15 @@ def test_records_that_unpack_to_too_much_are_refused(codec: Compression) -> None
 
     assert checked(data, decompressed_bytes_max=10**6 + 20).count == 1
     assert refused(data, decompressed_bytes_max=10**6) == "MESSAGE_TOO_LARGE"
+
+
+@SIZES
+def test_what_takes_long_to_check_is_told_apart(batch: pa.RecordBatch) -> None:
+    data = built(batch)
+
+    assert batches.is_light(data)
+    assert batches.is_light(b"")
+    assert not batches.is_light(altered(data, records=batches.LIGHT_RECORDS_MAX + 1))
 
 
 @few

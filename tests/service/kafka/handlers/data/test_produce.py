@@ -20,7 +20,9 @@ from service.security.quotas.buckets import Limited, Unlimited
 from service.world.clock import real_world
 from storage.errors import BadBatch, QuotaExceeded, StoreUnavailable
 from storage.formats.kafka import layout
+from storage.formats.kafka.encoding import encode
 from storage.formats.partitions import PartitionNumber
+from storage.formats.records import record_batch
 from storage.reading.reader import Budget
 from storage.stores.memory import MemoryMetadata, MemoryObjects
 from tests.service.kafka.callers import ALLOW, caller_with
@@ -171,11 +173,24 @@ async def test_what_cannot_be_stored_is_refused_with_kafkas_code() -> None:
 
 
 async def test_a_batch_of_too_many_records_is_refused_before_it_is_unpacked() -> None:
-    records = bytearray(batch(b"a"))
-    records[layout.HEADER_BYTES - 4 : layout.HEADER_BYTES] = (2_000_000).to_bytes(4)
+    data = batch(b"a")
+    header = layout.BatchHeader._make(layout.BATCH_HEADER.unpack_from(data))
+    many = header._replace(records=2_000_000, last_delta=1_999_999)
+    records = layout.sealed(many, data[layout.HEADER_BYTES :])
     async with kafka_gateway() as gateway:
         await gateway.gateway.topics.create("t")
         assert (await one(gateway, bytes(records)))[0] == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_a_small_batch_may_unpack_to_much_and_not_to_too_much() -> None:
+    async with kafka_gateway() as gateway:
+        await gateway.gateway.topics.create("t")
+        size = gateway.gateway.settings.decompressed_bytes_max
+        for count, code in ((2, ErrorCode.NONE), (size // 10**6 + 1, ErrorCode.MESSAGE_TOO_LARGE)):
+            records = record_batch([1] * count, [None] * count, [bytes(10**6)] * count)
+            data = bytes(encode(records, base_offset=0, codec="zstd"))
+            assert len(data) < 32 * 1024
+            assert (await one(gateway, data))[0] == code
 
 
 async def test_a_compacted_topic_needs_keys() -> None:
