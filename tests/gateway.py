@@ -86,16 +86,14 @@ def start_gateway(
     log = tmp_path / f"gateway-{port}.log"
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("RIACHO_")}
     command = [sys.executable, "-m", module, "serve", "--port", str(port)]
-    if "--kafka" not in args and "RIACHO_KAFKA" not in (env or {}):
-        # Its default port is one for all tests on this machine.
-        command.append("--no-kafka")
     with log.open("ab") as sink:
         process = subprocess.Popen(
             [*command, "--data", str(tmp_path / "data"), *args],
             stdout=sink,
             stderr=sink,
             stdin=subprocess.DEVNULL,
-            env=inherited | dict(env or {}),
+            # The default port for Kafka's clients is one for all tests on this machine.
+            env=inherited | {"RIACHO_KAFKA": "off"} | dict(env or {}),
             cwd=Path(__file__).parent.parent,
             start_new_session=True,
         )

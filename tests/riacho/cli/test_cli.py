@@ -332,7 +332,9 @@ def test_the_doctor_creates_the_table(
 
 
 def test_serve_says_in_one_line_why_it_cannot(tmp_path: Path) -> None:
-    failed = riacho_process("serve", "--data", str(tmp_path), "--zones", "a=ftp://x", code=1)
+    failed = riacho_process(
+        "serve", "--no-kafka", "--data", str(tmp_path), "--zones", "a=ftp://x", code=1
+    )
 
     assert failed.stderr.decode().count("\n") == 1
     assert b"names no object store" in failed.stderr
