@@ -5,7 +5,8 @@
         InvalidRequest, InvalidTopic, InvalidConfig, InvalidPartitions,
         InvalidReplicationFactor, InvalidRecord, InvalidAcks, UnknownTopicOrPartition,
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
-        NotAcceptable, NotSupported, UnknownGroup, UnknownMember, UnknownProducer,
+        NotAcceptable, NotSupported, UnknownGroup, UnknownMember, InstanceFenced,
+        InvalidSessionTimeout, UnknownProducer,
         UnknownTransaction, InvalidTransactionTimeout, TransactionTooLarge,
         PolicyViolation, UnknownCredential, EncryptionKeyUnavailable
         Unauthenticated        say who you are, or get another credential
@@ -13,8 +14,8 @@
           TopicUnauthorized, GroupUnauthorized, ClusterUnauthorized,
           TransactionalIdUnauthorized, SubjectUnauthorized, ConnectorUnauthorized
       Conflict               someone else was first: read again, then decide
-        MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, InconsistentGroup,
-        GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, ProducerForgotten,
+        MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, RebalanceInProgress,
+        InconsistentGroup, GroupFull, GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, ProducerForgotten,
         DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused
       Unavailable            nothing was written: send the same request later
         Overloaded, QuotaExceeded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing,
