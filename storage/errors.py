@@ -15,8 +15,8 @@
           TransactionalIdUnauthorized, SubjectUnauthorized, ConnectorUnauthorized
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, RebalanceInProgress,
-        InconsistentGroup, GroupFull, GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence, ProducerForgotten,
-        DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused
+        InconsistentGroup, GroupFull, GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence,
+        ProducerForgotten, DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused
       Unavailable            nothing was written: send the same request later
         Overloaded, QuotaExceeded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing,
         StoreLocked, ShuttingDown
