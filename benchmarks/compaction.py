@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from benchmarks.harness import Connection, Server, gateway, request, show
 from riacho import Admin
+from service.process.stores import open_table, open_zones
 from service.settings import Settings
-from service.stores import open_table, open_zones
 from service.world.clock import real_world
 from storage import keys
 from storage.formats.records import RECORD_SCHEMA

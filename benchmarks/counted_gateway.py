@@ -29,9 +29,9 @@ from service.app import App
 from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
+from service.process.stores import open_table, open_zones
 from service.security.tls.listening import Listening
 from service.settings import Settings
-from service.stores import open_table, open_zones
 from service.world.clock import real_world
 from storage.stores.objects import ObjectStore
 from storage.zones.zones import Zones

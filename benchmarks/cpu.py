@@ -37,8 +37,8 @@ from benchmarks.harness import Connection, Server, gateway, request, show
 from benchmarks.peers.peer import values_of
 from service.http.bodies.produce import ARROW_STREAM, JSON, NDJSON, decode_produce
 from service.log.gateway import Gateway
+from service.process.stores import open_table, open_zones
 from service.settings import Settings
-from service.stores import open_table, open_zones
 from service.world.clock import World, real_world
 from storage.formats import slices
 from storage.formats.records import record_batch

@@ -19,8 +19,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from service.process.stores import open_table
 from service.settings import Settings
-from service.stores import open_table
 from service.world.clock import real_world
 from storage.errors import StoreUnavailable
 from storage.stores.dynamodb.table import DynamoMetadata

@@ -28,6 +28,13 @@ from service.log.gateway import Gateway
 from service.process.freed_memory import keep_freed_memory
 from service.process.logs import AccessLines, configure_audit_log, configure_logging
 from service.process.store_watch import StoreWatch
+from service.process.stores import (
+    DEFAULT_ZONE,
+    open_table,
+    open_zones,
+    with_rebalance_delay,
+    with_small_batches,
+)
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
 from service.routes.access.quotas import QuotaRoutes
@@ -43,13 +50,6 @@ from service.routes.transactions import TransactionRoutes
 from service.security.assembly import Security, secured
 from service.security.quotas.upkeep import QuotaUpkeep
 from service.settings import Settings
-from service.stores import (
-    DEFAULT_ZONE,
-    open_table,
-    open_zones,
-    with_rebalance_delay,
-    with_small_batches,
-)
 from service.transactions.atomic import Atomic
 from service.transactions.fences import Fences
 from service.transactions.ids import ProducerIds

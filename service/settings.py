@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     table_batch_bytes_max: int | None = Field(default=None, ge=0, le=64 * KIB)
     """Maximum size of a flush of one lane that is stored in the metadata table first and moved to
     the zones by the next roll: faster, and cheaper up to a few kilobytes. 0: never; None: depends
-    on the stores (`service/stores.py`)."""
+    on the stores (`service/process/stores.py`)."""
 
     kek_files: Path | None = None
     """Directory of key-encryption keys. A topic's `encryption.kek=file:<path>` may name the files
@@ -127,7 +127,7 @@ class Settings(BaseSettings):
 
     group_initial_rebalance_delay_ms: int | None = Field(default=None, ge=0, le=600_000)
     """How long the first round of a classic group waits for more members, each time that one comes.
-    None: depends on the stores (`service/stores.py`)."""
+    None: depends on the stores (`service/process/stores.py`)."""
 
     group_consumer_session_timeout_ms: int = Field(default=45_000, ge=1_000, le=1_800_000)
     """Session of members of Kafka's consumer protocol (KIP-848), which do not choose their own."""

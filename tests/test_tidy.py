@@ -82,7 +82,7 @@ LAZILY = {
     "riacho/cli/maintenance/doctor.py": {
         "service.world.clock",
         "service.settings",
-        "service.stores",
+        "service.process.stores",
         "storage.stores.doctor",
         "storage.stores.dynamodb.table",
     },
@@ -101,7 +101,7 @@ LAZILY = {
         "service.routes.bodies.security",
         "service.security.api_keys.credentials",
         "service.settings",
-        "service.stores",
+        "service.process.stores",
         "service.world.clock",
     },
     # Jobs work on the stores, beside gateways.

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from service.process.stores import open_keyring, open_table, open_zones
 from service.settings import Settings
-from service.stores import open_keyring, open_table, open_zones
 from service.world.clock import World, real_world
 from storage.crypto.keyring import Keyring
 from storage.stores.metadata import MetadataStore

@@ -25,8 +25,8 @@ from service.log.waiting import LongPoll
 from service.process.limits.admission import Admission
 from service.process.limits.heavy_work import HeavyWork
 from service.process.limits.outgoing import RequestShares, Shares
+from service.process.stores import open_keyring
 from service.settings import Settings
-from service.stores import open_keyring
 from service.world.clock import World
 from storage.crypto.envelope import DataKey
 from storage.errors import (

@@ -1,1 +1,1 @@
-"""Process concerns of a gateway: logs, memory, version, watching its stores."""
+"""Process concerns of a gateway: the stores it opens and watches, logs, memory, version."""

@@ -13,13 +13,13 @@ from service.controller.controller import Controller
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.process.logs import configure_logging
+from service.process.stores import open_table, open_zones
 from service.process.thawing import thawing
 from service.process.without_pandas import refuse_pandas
 from service.serverless.context import left_s
 from service.serverless.metrics import MetricLog
 from service.serverless.settings import controller_settings
 from service.settings import Settings
-from service.stores import open_table, open_zones
 from service.transactions.ids import ProducerIds
 from service.transactions.items import TransactionItems
 from service.transactions.upkeep import TransactionUpkeep

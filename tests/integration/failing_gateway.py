@@ -24,9 +24,9 @@ from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.log.gateway import Gateway
 from service.process.logs import configure_logging
+from service.process.stores import open_table, open_zones
 from service.security.tls.listening import Listening
 from service.settings import Settings
-from service.stores import open_table, open_zones
 from service.world.clock import real_world
 from storage import leases
 from storage.errors import StoreUnavailable

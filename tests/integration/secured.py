@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import httpx
 
+from service.process.stores import open_table
 from service.security.api_keys.credentials import ApiKeys, NewKey
 from service.settings import Settings
-from service.stores import open_table
 from service.world.clock import real_world
 from tests.integration.processes import TIMEOUT_S
 

@@ -59,7 +59,7 @@ def doctor(
 
 
 async def _examine(settings: "Settings", create: bool) -> "list[tuple[str, Diagnosis]]":
-    from service.stores import open_table, open_zones
+    from service.process.stores import open_table, open_zones
     from service.world.clock import real_world
     from storage.stores.doctor import check_metadata, check_objects
 

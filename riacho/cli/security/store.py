@@ -31,9 +31,9 @@ def create_key(settings: "Settings", body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _create(settings: "Settings", asked: "NewKeyBody") -> "KeyWithSecret":
+    from service.process.stores import open_table
     from service.routes.bodies.security import key_with_secret
     from service.security.api_keys.credentials import ApiKeys, NewKey
-    from service.stores import open_table
     from service.world.clock import real_world
 
     world = real_world()

@@ -14,8 +14,8 @@ from riacho.admin.admin import AsyncAdmin
 from riacho.consumer.consumer import AsyncConsumer
 from riacho.records import Record, TopicPartition
 from service.log.gateway import Gateway
+from service.process.stores import open_table, open_zones
 from service.settings import Settings
-from service.stores import open_table, open_zones
 from service.world.clock import real_world
 from tests.gateway import start_gateway
 from tests.riacho.consumer.test_consumer import consumer, numbers, read, write

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from service.groups.classic.coordinator import limits_of
-from service.settings import Settings
-from service.stores import (
+from service.process.stores import (
     INITIAL_REBALANCE_DELAY_MS,
     SQLITE_BATCH_BYTES_MAX,
     with_rebalance_delay,
     with_small_batches,
 )
+from service.settings import Settings
 from tests.gateway import start_gateway
 from tests.integration.processes import Api
 
