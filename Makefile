@@ -4,6 +4,8 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+comma := ,
+
 # uv installs in seconds where pip takes minutes; pip is the fallback if uv cannot be installed.
 install = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	{ $(BIN)/python -m pip install --quiet --disable-pip-version-check uv && \
@@ -29,7 +31,7 @@ setup: $(VENV)/.all
 
 $(VENV)/.base: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Riacho needs $(PYTHON); PYTHON=... names another"; exit 1; }
-	$(call install,.[security])
+	$(call install,.[security$(comma)schemas])
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
