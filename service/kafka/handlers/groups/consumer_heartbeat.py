@@ -9,7 +9,7 @@ from service.groups.patterns import check_pattern
 from service.groups.state import Group
 from service.kafka.call import KafkaCall
 from service.kafka.failures import Asked, code_of
-from service.kafka.handlers.groups.resources import by_topic, may, may_topic, names_of
+from service.kafka.handlers.groups.resources import by_topic, ids_of, may, may_topic, names_of
 from service.kafka.parts import Parts
 from service.kafka.protocol.error_codes import ErrorCode
 from service.kafka.protocol.messages.consumer_groups import (
@@ -110,7 +110,7 @@ class ConsumerHeartbeat:
             # A pattern matches any topic, also those that the caller may not know of.
             if may_topic(caller, Operation.DESCRIBE, topic)
         }
-        ids = (await self._coordinator.topics()).ids
+        ids = await ids_of(self._coordinator, visible)
         waits = sum(map(len, group.target.get(member_id, {}).values())) > len(assignment)
         interval_ms = self._settings.group_consumer_heartbeat_interval_ms
         return ConsumerGroupHeartbeatResponse(

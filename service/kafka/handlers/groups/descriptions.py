@@ -16,7 +16,13 @@ from service.groups.items import Known
 from service.groups.state import Group, Member, flat
 from service.kafka.call import KafkaCall
 from service.kafka.failures import Asked, code_of
-from service.kafka.handlers.groups.resources import authorized_operations, by_topic, may, may_topic
+from service.kafka.handlers.groups.resources import (
+    authorized_operations,
+    by_topic,
+    ids_of,
+    may,
+    may_topic,
+)
 from service.kafka.parts import Parts
 from service.kafka.protocol.codec import encode
 from service.kafka.protocol.error_codes import ErrorCode
@@ -105,7 +111,10 @@ class Descriptions:
         self, caller: Caller, called: str, group: Group, is_asked: bool
     ) -> ConsumerGroupDescribeDescribedGroup:
         group_id = caller.inner_name(called)
-        ids = (await self._coordinator.topics()).ids
+        planned = {
+            topic for member_id in group.members for topic in group.target.get(member_id, {})
+        }
+        ids = await ids_of(self._coordinator, planned)
         epochs = await self._epochs(group_id, group)
         return ConsumerGroupDescribeDescribedGroup(
             group_id=called,

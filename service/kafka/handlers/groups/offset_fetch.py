@@ -9,7 +9,7 @@ from service.groups.offsets import Committed
 from service.kafka.call import KafkaCall
 from service.kafka.failures import Asked, code_of
 from service.kafka.handlers.groups.offset_commit import BY_ID
-from service.kafka.handlers.groups.resources import by_topic, may, may_topic, names_of
+from service.kafka.handlers.groups.resources import by_topic, ids_of, may, may_topic, names_of
 from service.kafka.parts import Parts
 from service.kafka.protocol.error_codes import ErrorCode
 from service.kafka.protocol.messages.committed_offsets import (
@@ -206,7 +206,8 @@ class OffsetFetches:
             for one in await self._offsets.read(group_id)
             if may_topic(caller, Operation.DESCRIBE, one.topic)
         }
-        ids = (await self._coordinator.topics()).ids
+        # Offsets are of topics that exist, also if the last list was made before they did.
+        ids = await ids_of(self._coordinator, {topic for topic, _ in committed}, age_max_s=0)
         asked = [
             Asking(
                 called=caller.outer_name(topic),

@@ -21,7 +21,7 @@ OPERATION_CODES: Final = {
 """Kafka's numbers of what can be done with a group."""
 
 LISTED_AGE_MAX_S: Final = 1.0
-"""Minimum time between two lists of all topics that look for an unknown id."""
+"""Minimum time between two lists of all topics that look for an unknown topic."""
 
 
 def may(caller: Caller, operation: Operation, group_id: str) -> bool:
@@ -46,6 +46,19 @@ async def names_of(coordinator: Coordinator, topic_ids: Iterable[bytes]) -> Mapp
     if all(bytes(one) in topics.names for one in topic_ids):
         return topics.names
     return (await coordinator.topics(LISTED_AGE_MAX_S)).names
+
+
+async def ids_of(
+    coordinator: Coordinator, topics: Iterable[str], age_max_s: float = LISTED_AGE_MAX_S
+) -> Mapping[str, bytes]:
+    """Return ids of topics by full name: of all that are known, with these if they exist.
+
+    Topics that are not known are looked for in a list that is at most `age_max_s` old.
+    """
+    known = await coordinator.topics()
+    if all(topic in known.ids for topic in topics):
+        return known.ids
+    return (await coordinator.topics(age_max_s)).ids
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:

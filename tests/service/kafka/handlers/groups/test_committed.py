@@ -102,6 +102,17 @@ async def test_kafka_and_http_commit_the_same_offsets() -> None:
     assert offsets_of(topic) == {0: 9}
 
 
+async def test_all_offsets_are_those_of_topics_that_are_new_too() -> None:
+    door = await new_door()
+    await door.gateway.coordinator.topics()
+    await door.gateway.topics.create("new", partitions=1)
+    await commit(door, {0: 5}, topic="new")
+
+    [topic] = (await fetch(door)).topics
+
+    assert (topic.name, offsets_of(topic)) == ("new", {0: 5})
+
+
 async def test_topics_are_named_by_id_from_version_10() -> None:
     door = await new_door()
     assert await commit(door, {0: 5}, version=10) == [ErrorCode.NONE]
