@@ -1,5 +1,6 @@
 """Gets programs from their registries, once, into `.bench/`; skips where that is not possible."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,9 @@ KAFKAJS: Final = "kafkajs@2.2.4"
 
 INSTALL_S_MAX: Final = 180.0
 """A registry that does not answer must not hold up all other tests."""
+
+BUILD_S_MAX: Final = 900.0
+"""The first build takes a minute of two processors, later ones a second."""
 
 TIMEOUT_S: Final = 300.0
 """For one run of a program, which takes a few seconds."""
@@ -53,6 +57,36 @@ def kafkajs() -> Path:
         except subprocess.SubprocessError as why:
             pytest.skip(f"npm could not get {KAFKAJS}: {why}")
     return folder
+
+
+def go_program() -> Path:
+    """Return the program in `golang/`, with franz-go and sarama in it, or skip the test."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("go is not installed")
+    sources, program = Path(__file__).with_name("golang"), BENCH / "golang" / "program"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    # Not another toolchain than the one that is here: it would be hundreds of megabytes.
+    env = {**os.environ, "GOTOOLCHAIN": "local"}
+    try:
+        got = subprocess.run(
+            [go, "mod", "download"],
+            cwd=sources,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_S_MAX,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"go did not get its modules in {INSTALL_S_MAX:.0f} s")
+    if got.returncode != 0:
+        pytest.skip(f"go could not get its modules: {got.stderr.strip()[-300:]}")
+    build = [go, "build", "-trimpath", "-o", str(program), "."]
+    built = subprocess.run(
+        build, cwd=sources, env=env, capture_output=True, text=True, timeout=BUILD_S_MAX
+    )
+    assert built.returncode == 0, built.stderr
+    return program
 
 
 def run(command: list[str], *, told: str = "", cwd: Path | None = None) -> str:

@@ -2,33 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.gateway import GatewayProcess, free_port, start_gateway
+from tests.gateway import GatewayProcess
 from tests.kafka_programs.connect import connecting
-from tests.kafka_programs.programs import Tools, kafka_jars, kafkajs, run
+from tests.kafka_programs.programs import Tools, kafkajs, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> str:
-    return f"127.0.0.1:{free_port()}"
-
-
-@pytest.fixture(scope="module")
-def gateway(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with start_gateway(tmp_path_factory.mktemp("log"), "--kafka", bootstrap) as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def tools(bootstrap: str, gateway: GatewayProcess) -> Tools:
-    return Tools(kafka_jars(), bootstrap)
 
 
 def test_kafkas_tools_make_write_read_and_reset(tools: Tools, gateway: GatewayProcess) -> None:
