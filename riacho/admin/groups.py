@@ -27,6 +27,12 @@ class GroupSummary:
     group: str
     state: str
     """As Kafka calls it: Empty, PreparingRebalance, CompletingRebalance or Stable."""
+    kind: str
+    """native or classic; the members of a classic group assign among themselves."""
+    protocols: list[str]
+    """What its members speak: some of http, consumer (Kafka's KIP-848) and classic."""
+    protocol_type: str
+    """What its members are: consumer, or what a classic group says, like connect."""
     generation: int
     assignor: str
     member_count: int
@@ -37,6 +43,8 @@ class GroupMember:
     member_id: str
     instance_id: str | None
     client_id: str
+    protocol: str
+    """http, consumer or classic."""
     topics: list[str]
     topics_pattern: str | None
     session_timeout_ms: int

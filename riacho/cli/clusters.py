@@ -26,10 +26,18 @@ def show(cluster: dict[str, Any]) -> None:
     )
     typer.echo()
     print_table(
-        ("gateway", "url", "host", "pid", "version", "cannot reach"),
+        ("gateway", "url", "host", "pid", "version", "broker", "for Kafka", "cannot reach"),
         [
-            (g["id"], g["url"], g["host"], g["pid"], g["version"], g["failing"] or None)
-            for g in cluster["gateways"]
+            (
+                gateway["id"],
+                gateway["url"],
+                gateway["host"],
+                gateway["pid"],
+                gateway["version"],
+                *_broker(gateway.get("kafka")),
+                gateway["failing"] or None,
+            )
+            for gateway in cluster["gateways"]
         ],
     )
     typer.echo()
@@ -49,6 +57,14 @@ def show(cluster: dict[str, Any]) -> None:
             for zone in cluster["zones"]
         ],
     )
+
+
+def _broker(kafka: dict[str, Any] | None) -> tuple[int | None, str | None]:
+    """Return the node id and the address for Kafka's clients."""
+    if kafka is None:
+        return None, None
+    host = f"[{kafka['host']}]" if ":" in kafka["host"] else kafka["host"]
+    return kafka["node_id"], f"{host}:{kafka['port']}"
 
 
 def _verified(verification: dict[str, Any] | None) -> dict[str, str]:

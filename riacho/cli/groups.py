@@ -53,8 +53,11 @@ def list_groups(url: Url = DEFAULT_URL, output: OutputOption = Output.TABLE) -> 
     if output is Output.JSON:
         print_json([asdict(group) for group in groups])
         return
-    rows = [(g.group, g.state, g.member_count, g.generation, g.assignor) for g in groups]
-    print_table(("group", "state", "members", "generation", "assignor"), rows)
+    rows = [
+        (g.group, g.kind, g.state, g.member_count, g.protocols, g.generation, g.assignor)
+        for g in groups
+    ]
+    print_table(("group", "kind", "state", "members", "protocols", "generation", "assignor"), rows)
 
 
 @commands.command()
@@ -74,6 +77,9 @@ def describe(name: Name, url: Url = DEFAULT_URL, output: OutputOption = Output.T
     print_fields(
         {
             "group": group.group,
+            "kind": group.kind,
+            "protocols": group.protocols,
+            "of": group.protocol_type,
             "state": group.state,
             "generation": group.generation,
             "assignor": group.assignor,
@@ -84,6 +90,7 @@ def describe(name: Name, url: Url = DEFAULT_URL, output: OutputOption = Output.T
         (
             member.member_id,
             member.instance_id,
+            member.protocol,
             member.topics_pattern or member.topics,
             member.session_timeout_ms,
             member.assignment,
@@ -91,7 +98,9 @@ def describe(name: Name, url: Url = DEFAULT_URL, output: OutputOption = Output.T
         )
         for member in group.members
     ]
-    print_table(("member", "instance", "topics", "session ms", "reads", "to give up"), rows)
+    print_table(
+        ("member", "instance", "speaks", "topics", "session ms", "reads", "to give up"), rows
+    )
 
 
 @commands.command()

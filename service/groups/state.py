@@ -123,6 +123,19 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return _STATES[self.classic.phase]
         return "PreparingRebalance" if self.held else "Stable"
 
+    @property
+    def protocol_type(self) -> str:
+        """Kafka's word for what the members are: `consumer`, unless a classic group says else."""
+        return consumers.PROTOCOL_TYPE if self.classic is None else self.classic.protocol_type
+
+    @property
+    def agreed_assignor(self) -> str:
+        """The assignor; of a classic group the one its members have agreed on, or empty."""
+        return self.assignor if self.classic is None else self.classic.protocol
+
+    def protocol_of(self, member_id: str) -> Protocol:
+        return "classic" if self.classic is not None else self.members[member_id].protocol
+
     def assignment(self, member_id: str) -> list[TopicPartition]:
         """Return what the member reads; of classic members, what consumers among them do."""
         if self.classic is not None:

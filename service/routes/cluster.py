@@ -24,6 +24,12 @@ _KINDS: Final = {"DirectoryObjects": "directory", "S3Objects": "s3", "MemoryObje
 """By class name, because importing the class would import the SDK of an unused store."""
 
 
+class BrokerInfo(BaseModel):
+    node_id: int = Field(description="as which broker Kafka's clients know the gateway")
+    host: str
+    port: int
+
+
 class GatewayInfo(BaseModel):
     id: str
     url: str
@@ -33,6 +39,9 @@ class GatewayInfo(BaseModel):
     started_ms: int
     beat_ms: int
     failing: list[str] = Field(description="zones that this gateway could not use lately")
+    kafka: BrokerInfo | None = Field(
+        description="where Kafka's clients connect; null: it does not listen for them"
+    )
 
 
 class ResyncInfo(BaseModel):

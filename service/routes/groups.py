@@ -257,6 +257,7 @@ class GroupRoutes:
                 member_id=member_id,
                 instance_id=member.instance_id,
                 client_id=member.client,
+                protocol=group.protocol_of(member_id),
                 topics=[topic for topic in member.topics if _sees(caller, topic)],
                 topics_pattern=member.pattern,
                 session_timeout_ms=member.session_timeout_ms,
@@ -315,8 +316,11 @@ def _summary(name: str, group: Group) -> dict[str, Any]:
     return {
         "group": name,
         "state": group.state,
+        "kind": group.kind,
+        "protocols": sorted({group.protocol_of(member_id) for member_id in group.members}),
+        "protocol_type": group.protocol_type,
         "generation": group.generation,
-        "assignor": group.assignor,
+        "assignor": group.agreed_assignor,
         "member_count": len(group.members),
     }
 

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as Place
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from tests.commands import riacho
 from tests.gateway import GatewayProcess, free_port, start_gateway
 
 PATIENCE_S = 120.0
@@ -123,6 +124,14 @@ def test_librdkafka_reads_what_it_wrote(door: Door, codec: str) -> None:
 
     assert consumed(door.address, f"of-{codec}", 1, len(values)) == {0: values}
     assert [sent.acknowledged[value] for value in values] == [(0, n) for n in range(2000)]
+
+
+def test_the_cluster_shows_where_kafkas_clients_connect(door: Door) -> None:
+    [shown] = httpx.get(f"{door.process.url}/v1/cluster").json()["gateways"]
+    printed = riacho("cluster", url=door.process.url).stdout.decode()
+
+    assert shown["kafka"] == {"node_id": 1, "host": "127.0.0.1", "port": door.port}
+    assert f"  {door.address}" in printed
 
 
 def test_records_are_the_same_through_both_doors(door: Door) -> None:

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
+from confluent_kafka import Consumer
 
+from tests.commands import riacho
 from tests.gateway import free_port, start_gateway
 from tests.integration.test_kafka_clients import wait_until
 
@@ -79,14 +81,18 @@ def have_settled(members: Sequence[Living]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("clients", "group"),
+    ("clients", "group", "assignor"),
     [
-        (("range", "kafka-python", "aiokafka"), "mixed"),
-        (("cooperative-sticky", "cooperative-sticky", "cooperative-sticky"), "cooperative"),
+        (("range", "kafka-python", "aiokafka"), "mixed", "range"),
+        (
+            ("cooperative-sticky", "cooperative-sticky", "cooperative-sticky"),
+            "cooperative",
+            "cooperative-sticky",
+        ),
     ],
 )
 def test_each_partition_has_one_owner_whoever_dies(
-    door: Door, clients: Sequence[str], group: str
+    door: Door, clients: Sequence[str], group: str, assignor: str
 ) -> None:
     topic = door.topic(group)
     with ExitStack() as stack:
@@ -96,7 +102,56 @@ def test_each_partition_has_one_owner_whoever_dies(
         wait_until(lambda: have_settled(members))
 
         wait_until(lambda: door.shown(group) == ("Stable", [2, 2, 2]))
+        listed = httpx.get(f"{door.url}/v1/groups").json()["groups"]
+        [found] = [each for each in listed if each["group"] == group]
+        assert (found["kind"], found["protocols"]) == ("classic", ["classic"])
+        assert (found["protocol_type"], found["assignor"]) == ("consumer", assignor)
 
         members[0].kill()
 
         wait_until(lambda: have_settled(members[1:]))
+
+
+def test_a_group_shows_what_its_members_speak(door: Door) -> None:
+    topic, calls = door.topic("shared"), f"{door.url}/v1/groups/shared"
+    httpx.post(f"{calls}/members", json={"topics": [topic]}).raise_for_status()
+    with ExitStack() as stack:
+        for group_protocol in ("consumer", "classic"):
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": door.address,
+                    "group.id": "shared",
+                    "group.protocol": group_protocol,
+                }
+            )
+            stack.callback(consumer.close)
+            consumer.subscribe([topic])
+            stack.enter_context(polling(consumer))
+        wait_until(lambda: len(door.shown("shared")[1]) == 3)
+        found = httpx.get(calls).json()
+        listed = riacho("group", "list", url=door.url).stdout.decode()
+        described = riacho("group", "describe", "shared", url=door.url).stdout.decode()
+
+    assert (found["kind"], found["protocol_type"]) == ("native", "consumer")
+    assert found["protocols"] == ["classic", "consumer", "http"]
+    assert sorted(each["protocol"] for each in found["members"]) == found["protocols"]
+    assert "classic,consumer,http" in next(x for x in listed.splitlines() if "shared" in x)
+    assert "SPEAKS" in described
+
+
+@contextmanager
+def polling(consumer: Consumer) -> Iterator[None]:
+    """Let a consumer take part in its group until the end of the block."""
+    is_over = threading.Event()
+
+    def poll() -> None:
+        while not is_over.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

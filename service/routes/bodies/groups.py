@@ -126,8 +126,21 @@ class GroupSummary(msgspec.Struct):
             }
         ),
     ]
+    kind: Annotated[
+        Literal["native", "classic"],
+        Meta(description="classic: its members assign among themselves, by Kafka's older protocol"),
+    ]
+    protocols: Annotated[
+        list[Literal["http", "consumer", "classic"]],
+        Meta(description="what its members speak; consumer is Kafka's protocol of KIP-848"),
+    ]
+    protocol_type: Annotated[
+        str, Meta(description="what its members are: consumer, connect or another name")
+    ]
     generation: int
-    assignor: str
+    assignor: Annotated[
+        str, Meta(description="of a classic group: that on which its members have agreed, or empty")
+    ]
     member_count: int
 
 
@@ -139,6 +152,7 @@ class MemberInfo(msgspec.Struct):
     member_id: str
     instance_id: str | None
     client_id: str
+    protocol: Literal["http", "consumer", "classic"]
     topics: list[str]
     topics_pattern: str | None
     session_timeout_ms: int

@@ -109,8 +109,10 @@ def test_groups_as_tables_and_as_json(gateway: GatewayProcess, topic: str) -> No
     committed = riacho("group", "offsets", group, url=url).stdout.decode()
     groups = json.loads(riacho("group", "list", "-o", "json", url=url).stdout)
 
-    assert listed.split()[:5] == ["GROUP", "STATE", "MEMBERS", "GENERATION", "ASSIGNOR"]
-    assert [line.split()[1:3] for line in listed.splitlines() if group in line] == [["Stable", "1"]]
+    titles = ["GROUP", "KIND", "STATE", "MEMBERS", "PROTOCOLS", "GENERATION", "ASSIGNOR"]
+    assert listed.split()[: len(titles)] == titles
+    [row] = [line.split() for line in listed.splitlines() if group in line]
+    assert row[1:5] == ["native", "Stable", "1", "http"]
     assert f"{topic}/0,{topic}/1,{topic}/2" in described
     rows = [line.split() for line in lags.stdout.decode().splitlines()]
     assert rows[0] == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER"]

@@ -212,6 +212,8 @@ async def test_a_group_is_described() -> None:
         group = await api.call("GET", "/groups/g")
 
         assert summary == {k: group[k] for k in summary}
+        assert (group["kind"], group["protocols"]) == ("native", ["http"])
+        assert (group["protocol_type"], group["assignor"]) == ("consumer", "range")
         assert (group["state"], group["generation"]) == ("PreparingRebalance", 2)
         [one] = [m for m in group["members"] if m["member_id"] == joined["member_id"]]
         assert (one["client_id"], one["instance_id"], one["topics"]) == ("c", "i", ["t"])
