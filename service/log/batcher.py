@@ -26,6 +26,7 @@ from service.log.lane_buffers import (
     BufferKey,
     Claims,
     LaneBuffer,
+    LateCheck,
 )
 from service.log.segment_writer import Placed, SegmentWriter, Written
 from service.log.sequences import Sequences, already_written
@@ -42,7 +43,7 @@ from storage.lanes.building import Records, count_of, kind_of_slices, size_of
 from storage.lanes.commits import Bases, RejectedClaims
 from storage.lanes.lane import Lanes, LaneView, Ticket
 from storage.reading.reader import LogReader
-from storage.tasks import Arrivals, begin
+from storage.tasks import Arrivals, begin, drop_error
 from storage.topics.topics import Topic
 from storage.zones.zones import Zones
 
@@ -115,14 +116,17 @@ class Batcher:
         *,
         waits_for_all: bool = True,
         sent: Sequence[Sent] = (),
+        check: LateCheck | None = None,
     ) -> dict[PartitionNumber, int]:
         """Return the first offset given in each partition, once all records are durable.
 
         Durable means stored in all zones in sync, or in the leading zones only if
         `waits_for_all` is false. `size_bytes` is the approximate size of all batches; `sent` is
-        the only batch, in pieces that may be stored as they are. Batches with a claim are
+        the only batch, in pieces that may be stored as they are. A `check` of the only batch
+        is made while it is written: it is committed if it passes. Batches with a claim are
         appended once, however often they are sent; a duplicate returns the original offset.
-        Raises `ShuttingDown`, the reason a claim was refused, or what the write raised.
+        Raises `ShuttingDown`, the reason a claim was refused, or what the write or the check
+        raised.
         Cancelling the call does not withdraw the records.
         """
         if not batches:
@@ -139,7 +143,9 @@ class Batcher:
         if not batches:
             return known
         append = Append(known)
-        self._hold(append, topic, batches, size_bytes, views, sealer, claims, waits_for_all, sent)
+        self._hold(
+            append, topic, batches, size_bytes, views, sealer, claims, waits_for_all, sent, check
+        )
         return await append.answer()
 
     def _hold(
@@ -153,6 +159,7 @@ class Batcher:
         claims: Claims,
         waits_for_all: bool,
         sent: Sequence[Sent],
+        check: LateCheck | None,
     ) -> None:
         """Add a request to the open buffer; close the buffer if it is full."""
         buffer = self._open or self._open_buffer()
@@ -170,7 +177,8 @@ class Batcher:
                 buffer.lanes[key] = waiting
             waiting.sealer = sealer
             claim = claims.by_partition.get(partition)
-            waiting.add(local, batch, append, int(count_of(batch) * record_bytes), claim, sent)
+            size = int(count_of(batch) * record_bytes)
+            waiting.add(local, batch, append, size, claim, sent, check)
             touched.add(waiting)
         append.lanes_left = len(touched)
         buffer.size_bytes += size_bytes
@@ -346,16 +354,23 @@ class Batcher:
 
         In that order, so that a crash in between leaves only an unreferenced object.
         """
+        # As tasks, which begin when this one waits for the store.
+        checks = [None if waiting.is_checked else begin(waiting.check()) for waiting, _ in tickets]
         try:
             to_write = [waiting.to_write() for waiting, _ in tickets]
             written = await self._writer.write(to_write, size_bytes)
         except Exception as error:  # noqa: BLE001
-            for waiting, ticket in tickets:
+            for (waiting, ticket), check in zip(tickets, checks, strict=True):
+                if check is not None:
+                    check.add_done_callback(drop_error)
                 ticket.withdraw()
                 waiting.fail(error)
             return
         # Concurrently, so that no lane waits for another, or for its zones.
-        first, *others = (self._land(written, n, *of) for n, of in enumerate(tickets))
+        first, *others = (
+            self._land(written, n, *of, check)
+            for n, (of, check) in enumerate(zip(tickets, checks, strict=True))
+        )
         landings = [begin(other) for other in others]
         await first
         for landing in landings:
@@ -363,15 +378,23 @@ class Batcher:
         self._writer.leave_behind(written)
 
     async def _land(
-        self, written: Written, number: int, waiting: LaneBuffer, ticket: Ticket
+        self,
+        written: Written,
+        number: int,
+        waiting: LaneBuffer,
+        ticket: Ticket,
+        check: "asyncio.Task[bool] | None",
     ) -> None:
         """Commit the run of a lane as soon as enough zones hold it, and answer its requests."""
         try:
             placed = await self._writer.placed(written, number)
-            answer = ticket.ready(waiting.offer(placed))
-            if written.is_running:
-                self._spawn(self._follow(written, number, waiting, ticket, placed))
-            bases = await self._committed(waiting, ticket, answer)
+            if check is None or await check:
+                answer = ticket.ready(waiting.offer(placed))
+                if written.is_running:
+                    self._spawn(self._follow(written, number, waiting, ticket, placed))
+                bases = await self._committed(waiting, ticket, answer)
+            else:
+                bases = await self._without_rejected(waiting, ticket)
         except Exception as error:  # noqa: BLE001
             ticket.withdraw()
             waiting.fail(error)
@@ -382,16 +405,21 @@ class Batcher:
         self, waiting: LaneBuffer, ticket: Ticket, answer: "asyncio.Future[Bases | RejectedClaims]"
     ) -> Bases:
         """Return the first offsets; write the run again if some of it must not be appended."""
-        while isinstance(outcome := await answer, RejectedClaims):
+        outcome = await answer
+        if isinstance(outcome, RejectedClaims):
             waiting.reject(outcome.verdicts)
-            if waiting.is_empty:
-                ticket.withdraw()
-                return {}
-            written = await self._writer.write([waiting.to_write()], sum(waiting.sizes.values()))
-            placed = await self._writer.placed(written, 0)
-            self._writer.leave_behind(written)
-            answer = ticket.ready(waiting.offer(placed))
+            return await self._without_rejected(waiting, ticket)
         return outcome
+
+    async def _without_rejected(self, waiting: LaneBuffer, ticket: Ticket) -> Bases:
+        """Write and commit what is left of a lane whose run must not be appended as it is."""
+        if waiting.is_empty:
+            ticket.withdraw()
+            return {}
+        written = await self._writer.write([waiting.to_write()], sum(waiting.sizes.values()))
+        placed = await self._writer.placed(written, 0)
+        self._writer.leave_behind(written)
+        return await self._committed(waiting, ticket, ticket.ready(waiting.offer(placed)))
 
     def _spawn(self, follow: Coroutine[None, None, None]) -> None:
         task = begin(follow)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from service.log.batcher import Batcher, BatchLimits
 from service.log.fetch_results import FetchResult, Place, Position, Wait, Watch
 from service.log.kafka_batches import as_stored, is_kept, kafka_form
+from service.log.lane_buffers import LateCheck
 from service.log.locating import Located, locate
 from service.log.numbering import Numbered, claims_of
 from service.log.partition_info import PartitionInfo, check_width, partition_info
@@ -175,22 +176,31 @@ class Gateway:
         numbered: Numbered | None = None,
         *,
         waits_for_all: bool = True,
+        check: LateCheck | None = None,
     ) -> int:
         """Append batches that came by Kafka's protocol; return their base offset, once durable.
 
         They were checked already (`storage.formats.kafka.batches.check`, with `needs_keys` for a
-        compacted topic), and their bytes must not change any more. They are stored as they came,
+        compacted topic), or are what they claim (`claimed_by`), and the `check` is made while
+        they are written. Their bytes must not change any more. They are stored as they came,
         unless the topic's settings ask for another form, codec or timestamp. Otherwise as
         `produce`.
         """
 
         async def attempt(topic: Topic) -> int:
             topic.check_partition(partition)
-            records = await self._as_stored(topic, partition, batches)
+            found, late = batches, check
+            if late is not None and not is_kept(topic.config, found):
+                found, late = await late(), None
+            records = await self._as_stored(topic, partition, found)
             parts = {partition: records}
-            claims = claims_of(topic, parts, numbered)
             bases = await self.batcher.append(
-                topic, parts, size_of(records), claims, waits_for_all=waits_for_all
+                topic,
+                parts,
+                size_of(records),
+                claims_of(topic, parts, numbered),
+                waits_for_all=waits_for_all,
+                check=late,
             )
             return bases[partition]
 

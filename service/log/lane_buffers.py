@@ -11,7 +11,7 @@ rewritten without it; its requests get the offset it already has, or the reason 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import Final, TypeAlias
@@ -21,6 +21,7 @@ from storage.crypto.envelope import Sealer
 from storage.errors import Conflict, OutcomeUnknown, RiachoError
 from storage.formats import zone_sets
 from storage.formats.entries import Kind
+from storage.formats.kafka.batches import Batches
 from storage.formats.partitions import FIRST, LanePartition, PartitionNumber
 from storage.formats.slices import Sent
 from storage.formats.zone_sets import ZoneSet
@@ -43,6 +44,10 @@ wait, on their own; and a run has one kind of slices."""
 WRITE_VIEW_AGE_MAX_S: Final = 5.0
 """Replicas and ISR of a lane may be this old when choosing where to write. A commit on a head
 that has changed since is refused by its version, so staleness costs a retry, never data."""
+
+
+LateCheck: TypeAlias = Callable[[], Awaitable[Batches]]
+"""Checks records while they are written: returns what they are, or raises why they are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +118,8 @@ class _Chunk:
     claim: Claim | None = None
     sent: Sequence[Sent] = ()
     """The same records in pieces that can be stored as received; empty if they cannot."""
+    check: LateCheck | None = None
+    """The check that `batch` has not passed yet, though it may be written already."""
     verdict: Verdict | None = None
     """Why it is not in the run; None: it is."""
 
@@ -143,11 +150,12 @@ class LaneBuffer:
         size_bytes: int,
         claim: Claim | None,
         sent: Sequence[Sent] = (),
+        check: LateCheck | None = None,
     ) -> None:
         """Take records of a partition (within the lane) of a request."""
         chunk = None if claim is None else self._claimed.get(claim)
         if chunk is None:
-            chunk = _Chunk(batch, [], claim, sent)
+            chunk = _Chunk(batch, [], claim, sent, check)
             self.chunks.setdefault(partition, []).append(chunk)
             self.sizes[partition] = self.sizes.get(partition, 0) + size_bytes
             if claim is not None:
@@ -230,6 +238,33 @@ class LaneBuffer:
                     claims.append(chunk.claim._replace(row=row))
                 row += count_of(chunk.batch)
         return tuple(claims)
+
+    @property
+    def is_checked(self) -> bool:
+        return all(chunk.check is None for of in self.chunks.values() for chunk in of)
+
+    async def check(self) -> bool:
+        """Check what is not checked; return whether all is what it was taken for.
+
+        If not, chunks that were refused are dropped, and what the others are is known: write
+        them again.
+        """
+        is_right = True
+        for chunk in [chunk for of in self.chunks.values() for chunk in of]:
+            check, chunk.check = chunk.check, None
+            if check is None:
+                continue
+            taken_for = chunk.batch
+            assert isinstance(taken_for, Batches)
+            try:
+                chunk.batch = found = await check()
+            except RiachoError as error:
+                chunk.verdict = error
+                is_right = False
+            else:
+                times = taken_for.min_ms, taken_for.max_ms
+                is_right = is_right and times == (found.min_ms, found.max_ms)
+        return is_right
 
     def reject(self, verdicts: Mapping[int, Verdict]) -> None:
         """Drop chunks by the number of their claim in the latest offer, for these reasons."""

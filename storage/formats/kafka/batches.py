@@ -5,7 +5,7 @@ before the batch is acknowledged: a batch with a right checksum and wrong length
 for every reader of another door, and for compaction.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -76,11 +76,10 @@ def check(
     Afterwards every length in it is right, and it can be stored as it is. `needs_keys`: the
     topic is compacted. `record_bytes_max` bounds key, value and headers of each record.
     """
-    header = _check_frame(data)
-    _check_attributes(header)
-    codec = COMPRESSIONS[header.attributes & layout.CODEC_BITS]
+    claimed = claimed_by(data)
+    header = _header(data)
     try:
-        body = unpack(codec, memoryview(data)[HEADER_BYTES:], decompressed_bytes_max)
+        body = unpack(claimed.codec, memoryview(data)[HEADER_BYTES:], decompressed_bytes_max)
         facts = _facts(bytes(body), header.records)
     except TooMuch as error:
         raise BadBatch(str(error), "MESSAGE_TOO_LARGE") from error
@@ -97,26 +96,38 @@ def check(
     min_ms, max_ms = header.base_ms + facts.min_delta, header.base_ms + facts.max_delta
     if min_ms < NO_TIMESTAMP or max_ms > _MS_MAX:
         raise BadBatch(f"timestamps between {min_ms} and {max_ms} ms", "INVALID_TIMESTAMP")
-    idempotent = header.producer_id >= 0
+    return replace(claimed, min_ms=min_ms, max_ms=max_ms, record_bytes=len(body))
+
+
+def claimed_by(data: Bytes) -> Batches:
+    """Return what the one batch says of itself, or raise `BadBatch` if that shows a fault.
+
+    Its checksum is compared, its records are not unpacked. Only `check` knows whether they are as
+    many, and between the times, that the header says; until then its `record_bytes` are those of
+    the packed batch.
+    """
+    header = _check_frame(data)
+    _check_attributes(header)
+    claim = ProducerClaim(header.producer_id, header.producer_epoch, header.base_sequence)
     return Batches(
         data=memoryview(data),
         count=header.records,
-        min_ms=min_ms,
-        max_ms=max_ms,
-        codec=codec,
-        record_bytes=len(body),
-        claim=ProducerClaim(header.producer_id, header.producer_epoch, header.base_sequence)
-        if idempotent
-        else None,
+        min_ms=header.base_ms,
+        max_ms=header.max_ms,
+        codec=COMPRESSIONS[header.attributes & layout.CODEC_BITS],
+        record_bytes=len(data),
+        claim=claim if header.producer_id >= 0 else None,
         is_transactional=bool(header.attributes & layout.TRANSACTIONAL),
     )
 
 
 def is_light(data: Bytes) -> bool:
     """Whether `check` takes at most some milliseconds, if it unpacks at most `LIGHT_BYTES`."""
-    if len(data) < HEADER_BYTES:
-        return True
-    return BatchHeader._make(layout.BATCH_HEADER.unpack_from(data)).records <= LIGHT_RECORDS_MAX
+    return len(data) < HEADER_BYTES or _header(data).records <= LIGHT_RECORDS_MAX
+
+
+def _header(data: Bytes) -> BatchHeader:
+    return BatchHeader._make(layout.BATCH_HEADER.unpack_from(data))
 
 
 def _check_frame(data: Bytes) -> BatchHeader:

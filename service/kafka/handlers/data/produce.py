@@ -4,11 +4,15 @@ The requests of a connection are appended in the order of arrival, though many a
 takes its place in line before anything is awaited, is checked while others are written, and leaves
 the line when its records have joined a flush. So a request waits for those before it to be
 checked, never to be written.
+
+A large batch is checked while it is written itself, and committed when it has passed: idempotent
+librdkafka has one request of a partition under way, so what it waits for, it waits for in a row.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from service.http.metrics import Metrics
@@ -30,7 +34,10 @@ from service.kafka.protocol.messages.produce import (
 )
 from service.kafka.topic_ids import TopicIds
 from service.log.gateway import Gateway
+from service.log.kafka_batches import is_kept
+from service.log.lane_buffers import LateCheck
 from service.log.numbering import Numbered
+from service.process.limits.heavy_work import INLINE_BYTES_MAX
 from service.security.acls import Operation, ResourceType
 from service.transactions.fences import Fences
 from storage.errors import (
@@ -41,13 +48,15 @@ from storage.errors import (
     RiachoError,
     ShuttingDown,
 )
-from storage.formats.kafka.batches import LIGHT_BYTES, Batches, check, is_light
+from storage.formats.kafka.batches import LIGHT_BYTES, Batches, check, claimed_by, is_light
 from storage.formats.partitions import PartitionNumber
 from storage.tasks import Arrivals
 from storage.topics.topics import Topic
 
 ACKS: Final = {-1, 0, 1}
 
+EARLY_BYTES_MIN: Final = 32 * 1024
+"""Batches from this size on are written while they are checked; for less it saves no time."""
 
 THROTTLE_S_MAX: Final = 30.0
 """A request waits this long for its caller's quota, and keeps its connection waiting, as Kafka
@@ -67,6 +76,8 @@ class _Part:
     answer: PartitionProduceResponse
     topic: Topic | None = None
     batches: Batches | None = None
+    check: LateCheck | None = None
+    """Checks `batches` while they are written; None: they are checked."""
     numbered: Numbered | None = None
     error: RiachoError | None = None
 
@@ -196,7 +207,10 @@ class Produce:
         try:
             if not data:
                 raise BadBatch("there is no batch", "INVALID_RECORD")
-            batches = await self._checked(data, topic)
+            batches = claimed_by(data)
+            is_early = self._is_written_early(topic, batches)
+            if not is_early:
+                batches = await self._checked(data, topic)
             if call.version < 7 and batches.codec == "zstd":
                 raise BadBatch("zstd needs Produce v7", "UNSUPPORTED_COMPRESSION_TYPE")
             if batches.is_transactional and self._transactional is None:
@@ -204,9 +218,24 @@ class Produce:
                 return
             if batches.claim is not None and not batches.is_transactional:
                 part.numbered = await self._numbered(batches)
+            if is_early:
+                part.check = partial(self._checked, data, topic)
             part.batches = batches
         except RiachoError as error:
             self._refuse(part, error)
+
+    def _is_written_early(self, topic: Topic, claimed: Batches) -> bool:
+        """Whether a batch is written while it is checked.
+
+        Not those whose check may take long: others that are written with it wait for it.
+        """
+        return (
+            EARLY_BYTES_MIN <= len(claimed.data) <= LIGHT_BYTES
+            and is_light(claimed.data)
+            and claimed.codec != "gzip"
+            and not claimed.is_transactional
+            and is_kept(topic.config, claimed)
+        )
 
     async def _checked(self, data: bytes | memoryview, topic: Topic) -> Batches:
         """Return the checked batch; in a thread if that may take long, however small it came."""
@@ -221,9 +250,10 @@ class Produce:
                 decompressed_bytes_max=bytes_max,
             )
 
-        if is_light(data):
+        if len(data) <= LIGHT_BYTES and is_light(data):
+            size = min(len(data), INLINE_BYTES_MAX)
             try:
-                return await heavy_work.convert(len(data), lambda: within(min(limit, LIGHT_BYTES)))
+                return await heavy_work.convert(size, lambda: within(min(limit, LIGHT_BYTES)))
             except BadBatch as error:
                 if error.fault != "MESSAGE_TOO_LARGE":
                     raise
@@ -286,6 +316,7 @@ class Produce:
                     batches,
                     part.numbered,
                     waits_for_all=request.acks == -1,
+                    check=part.check,
                 )
         except DuplicateSequence:
             # It is in the log once; clients count this as success, whatever the offset.
@@ -304,7 +335,7 @@ class Produce:
     ) -> None:
         self._refuse(part, error)
         batches = part.batches
-        if batches is None or batches.claim is None:
+        if batches is None or batches.claim is None or isinstance(error, BadBatch):
             return
         place = topic.topic_id, partition
         is_forgotten = isinstance(error, ProducerForgotten)
