@@ -117,14 +117,17 @@ class Produce:
         try:
             parts = await self._prepared(call, request, response)
             await arrival.turn()
+            ready = [part for part in parts if part.is_ready]
+            appending = asyncio.gather(*(self._append(call, request, part) for part in ready[1:]))
+            if len(ready) > 1:
+                # They begin in the next turn of the loop, and whoever comes next after them.
+                await asyncio.sleep(0)
         finally:
             # Appends that begin now, in this turn of the loop, come before those of the next.
             arrival.leave()
-        ready = [part for part in parts if part.is_ready]
-        if len(ready) == 1:
+        if ready:
             await self._append(call, request, ready[0])
-        elif ready:
-            await asyncio.gather(*(self._append(call, request, part) for part in ready))
+        await appending
         if request.acks == 0:
             for part in parts:
                 if part.answer.error_code:

@@ -355,3 +355,20 @@ async def test_a_gateway_that_stops_names_another_leader() -> None:
         answer = await one_of_two.call(10, request_of((0, batch(b"a"))))
         [part] = answer.responses[0].partition_responses
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_requests_of_a_connection_keep_their_order_however_many_partitions_they_have() -> (
+    None
+):
+    """A request for several partitions is appended before the next, which is for one of them."""
+    async with kafka_gateway() as gateway:
+        await gateway.gateway.topics.create("t", partitions=2, replication_factor=1, config={})
+        parts = [(0, batch(b"a0")), (1, batch(b"a1"))]
+        first = asyncio.create_task(produce(gateway, *parts, peer=gateway.peer))
+        others = [
+            asyncio.create_task(produce(gateway, (n, batch(b"b%d" % n)), peer=gateway.peer))
+            for n in range(2)
+        ]
+
+        assert [(part.index, part.base_offset) for part in await first] == [(0, 0), (1, 0)]
+        assert [(await other)[0].base_offset for other in others] == [1, 1]
