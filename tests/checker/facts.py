@@ -61,6 +61,7 @@ COMPLAINTS: Final = (
     "idempotent.errors",
     "idempotent.stuck",
     "transactions.errors",
+    "doors.errors",
 )
 
 

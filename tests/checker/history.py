@@ -7,6 +7,7 @@ checks. The time of a rule grows about linearly with the history.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tests.checker.door_rules import DOOR_RULES, DoorHistory
 from tests.checker.ending_rules import ENDING_RULES
 from tests.checker.exactly_once_rules import EXACTLY_ONCE_RULES
 from tests.checker.group_rules import GROUP_RULES, GroupHistory
@@ -22,6 +23,7 @@ class History(LogHistory):
     idempotent: IdempotentHistory = field(default_factory=IdempotentHistory)
     transactions: TransactionHistory = field(default_factory=TransactionHistory)
     keyed: KeyedHistory = field(default_factory=KeyedHistory)
+    doors: DoorHistory = field(default_factory=DoorHistory)
     damage: list[str] = field(default_factory=list)
     """Problems that a check of all stores found at the end."""
     stuck: list[str] = field(default_factory=list)
@@ -50,6 +52,10 @@ def _of_idempotent(rule: Callable[[IdempotentHistory, LogHistory], Iterator[str]
     return lambda history: rule(history.idempotent, history)
 
 
+def _of_doors(rule: Callable[[DoorHistory, LogHistory], Iterator[str]]) -> Rule:
+    return lambda history: rule(history.doors, history)
+
+
 def _of_transactions(rule: Callable[[TransactionHistory], Iterator[str]]) -> Rule:
     return lambda history: rule(history.transactions)
 
@@ -66,6 +72,7 @@ RULES: Mapping[str, Rule] = {
     **{rule.__name__: _of_transactions(rule) for rule in ENDING_RULES},
     **{rule.__name__: _of_transactions(rule) for rule in EXACTLY_ONCE_RULES},
     **{rule.__name__: _of_keyed(rule) for rule in KEYED_RULES},
+    **{rule.__name__: _of_doors(rule) for rule in DOOR_RULES},
     every_referenced_object_exists.__name__: every_referenced_object_exists,
     after_the_faults_nothing_is_stuck.__name__: after_the_faults_nothing_is_stuck,
 }

@@ -14,6 +14,7 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.door_rules import ReadContent, SentContent
 from tests.checker.facts import COMPLAINTS, FACTS, Complaint, Fact
 from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
 from tests.checker.history import History
@@ -333,6 +334,14 @@ KINDS: Final = (
     ),
     Kind(op="read_back_place", type=PlaceRead, at="transactions.final", **_RECORDS),
     Kind(op="read_back_keys", type=KeyedRead, at="keyed.final", **_RECORDS),
+    Kind(op="send_content", type=SentContent, at="doors.sent"),
+    Kind(
+        op="read_content",
+        type=ReadContent,
+        at="doors.read",
+        client="door",
+        results=("value", "content"),
+    ),
     Kind(op="complain", type=Complaint, results=("text",), outcome_of=_always_failed),
 )
 

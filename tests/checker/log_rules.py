@@ -56,6 +56,8 @@ class Fetched:
     waited: bool
     ended_s: float = float("inf")
     log_start: int = 0
+    view_age_s: float = 0.0
+    """How old its view of the end may be: one by Kafka's protocol that waits may get an old one."""
 
     @property
     def is_at_the_end(self) -> bool:
@@ -210,7 +212,7 @@ def reads_see_what_was_acked_before(history: LogHistory) -> Iterator[str]:
         if fetch.values and not fetch.is_at_the_end:
             continue
         seen = max(fetch.high_watermark, fetch.next_offset)
-        end, call = acks[fetch.partition].before(fetch.began_s)
+        end, call = acks[fetch.partition].before(fetch.began_s - fetch.view_age_s)
         if end > seen:
             yield f"{fetch.words} and saw {seen}, though before {call.words}, up to {end}"
 
@@ -220,7 +222,7 @@ def high_watermarks_never_go_back(history: LogHistory) -> Iterator[str]:
     told = _highest(_watermarks(history))
     back = ReadBack(history.final)
     for fetch in history.fetched:
-        age_s = 0.0 if fetch.is_at_the_end else VIEW_AGE_S
+        age_s = fetch.view_age_s if fetch.is_at_the_end else VIEW_AGE_S
         highest, who = told[fetch.partition].before(fetch.began_s - age_s)
         if highest > fetch.high_watermark:
             before = f"though before {who.words}: {highest}"
@@ -235,7 +237,7 @@ def high_watermarks_never_go_back(history: LogHistory) -> Iterator[str]:
 def log_starts_never_go_back(history: LogHistory) -> Iterator[str]:
     told = _highest(_starts(history))
     for fetch in history.fetched:
-        age_s = 0.0 if fetch.is_at_the_end else VIEW_AGE_S
+        age_s = fetch.view_age_s if fetch.is_at_the_end else VIEW_AGE_S
         highest, who = told[fetch.partition].before(fetch.began_s - age_s)
         if highest > fetch.log_start:
             before = f"though before {who.words}: {highest}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.checker import idempotent_rules as answers
+from tests.checker.door_rules import ReadContent, SentContent
 from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
 from tests.checker.history import History
 from tests.checker.idempotent_rules import Line, Sent
@@ -128,6 +129,11 @@ class _Sample:
         values = tuple(enumerate(log[offset : offset + 50], offset))
         end = offset + len(values)
         self._positions[client, partition] = end
+        doors = self.history.doors
+        for place, value in values[:5]:
+            doors.sent.append(SentContent(value, f"of {value}"))
+            for door in ("http", "kafka"):
+                doors.read.append(ReadContent(door, partition, place, value, f"of {value}"))
         self.history.fetched.append(
             Fetched(client, partition, offset, began_s, values, end, len(log), False, self._tick())
         )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.door_rules import ReadContent, SentContent
 from tests.checker.facts import COMPLAINTS, FACTS, paths_of
 from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
 from tests.checker.history import History
@@ -61,6 +62,8 @@ RECORDS: list[Any] = [
     Written(0, "k", None, 1, 2, 5, may_have_applied=False),
     Written(0, "k", "v", 1, 2, None, may_have_applied=True),
     Look(0, 0, 3, (Record(5, "k", None), Record(6, "l", "v")), 7),
+    SentContent("a", "1 b'k' (1, 7) []"),
+    ReadContent("kafka", 1, 7, "a", "1 b'k' (1, 7) []"),
 ]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checker.door_rules import DOOR_RULES
 from tests.checker.ending_rules import ENDING_RULES
 from tests.checker.exactly_once_rules import EXACTLY_ONCE_RULES
 from tests.checker.group_rules import GROUP_RULES
@@ -15,6 +16,7 @@ from tests.checker.keyed_rules import KEYED_RULES, KeyedHistory, Look, Written
 from tests.checker.log_rules import LOG_RULES
 from tests.checker.operations import entries
 from tests.checker.sample import sample
+from tests.checker.test_door_rules import BROKEN as BROKEN_DOORS
 from tests.checker.test_group_rules import BROKEN as BROKEN_GROUPS
 from tests.checker.test_idempotent_rules import BROKEN as BROKEN_COPIES
 from tests.checker.test_keyed_rules import BROKEN as BROKEN_KEYED
@@ -35,6 +37,7 @@ BROKEN = [
     *BROKEN_COPIES,
     *BROKEN_TRANSACTIONS,
     *BROKEN_KEYED,
+    *BROKEN_DOORS,
     *BROKEN_AS_A_WHOLE,
 ]
 
@@ -46,6 +49,7 @@ FAMILIES = (
     ENDING_RULES,
     EXACTLY_ONCE_RULES,
     KEYED_RULES,
+    DOOR_RULES,
 )
 OPERATIONS = 200_000 if FULL else 50_000
 

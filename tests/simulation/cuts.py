@@ -10,6 +10,7 @@ from typing import Final
 
 from tests.simulation.http import NetPlan
 from tests.simulation.janitors import JanitorPlan
+from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.plan import Plan
 
 
@@ -68,6 +69,8 @@ PARTS: Final[Mapping[str, Callable[[Plan], None]]] = {
 
 JANITOR_PARTS: Final = ("janitors", "sweeps")
 
+KAFKA_PARTS: Final = ("kafka", "topics", "sealing")
+
 
 def cut_plan(plan: Plan, cut: Cut) -> None:
     for name in cut.without:
@@ -87,3 +90,15 @@ def cut_janitors(plan: JanitorPlan, cut: Cut) -> JanitorPlan:
         plan = replace(plan, sweeps=False)
     calls = plan.calls if cut.calls_max is None else min(plan.calls, cut.calls_max)
     return replace(plan, calls=calls)
+
+
+def cut_kafka(plan: KafkaPlan, cut: Cut) -> KafkaPlan:
+    if "kafka" in cut.without:
+        plan = replace(plan, share=0.0)
+    if "topics" in cut.without:
+        plan = replace(plan, topics=0)
+    if "sealing" in cut.without:
+        plan = replace(plan, is_sealed=False)
+    if "net" in cut.without:
+        plan = replace(plan, net=NetPlan())
+    return plan

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from service.app import App
 from service.controller.live_gateways import LiveGateways
@@ -15,6 +15,9 @@ from storage.topics.topics import Topic
 from tests.simulation.cloud import Cloud
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.simulation.world import Faults, FaultyLink, world_of
+
+if TYPE_CHECKING:
+    from tests.simulation.kafka.connections import Broker
 
 T = TypeVar("T")
 
@@ -33,6 +36,8 @@ class Host:
     link: FaultyLink
     gateway: Gateway
     app: App = field(repr=False)
+    broker: "Broker | None" = field(default=None, repr=False)
+    """Its door for Kafka's clients, if it has one."""
 
     async def serve(self, work: Coroutine[Any, Any, T]) -> T:
         """Do a client's work in the process; while the process is paused, the client waits."""

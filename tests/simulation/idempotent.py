@@ -25,6 +25,7 @@ from tests.checker.idempotent_rules import (
 from tests.checker.log_rules import Produced
 from tests.simulation.hosts import Host
 from tests.simulation.http import Net, NetPlan, Refused, call
+from tests.simulation.kafka.log_clients import KafkaLogClients
 
 IN_FLIGHT_MAX = 5
 CALM_TRIES_MAX = 200
@@ -58,6 +59,8 @@ class IdempotentPlan:
 class Batch:
     sequence: int
     values: tuple[str, ...]
+    by_kafka: bytes | None = None
+    """As it is sent by Kafka's protocol, if it is."""
     is_settled: bool = False
 
 
@@ -87,9 +90,11 @@ class Idempotents:
         hosts: Callable[[], list[Host]],
         now_s: Callable[[], float],
         trace: list[str],
+        kafka: KafkaLogClients,
     ) -> None:
         self.plan = plan
         self.history = IdempotentHistory()
+        self._kafka = kafka
         self.net = Net(plan.net, chance, hosts)
         self.is_calm = False
         self.is_over = False
@@ -131,6 +136,10 @@ class Idempotents:
 
     async def _introduce(self) -> int:
         while True:
+            if self._kafka.chosen():
+                known = await self._kafka.introduce()
+                if known is not None:
+                    return known
             try:
                 answer = await self.net.send(lambda host: call(host, "POST", "/v1/producers", {}))
                 return int(answer["producer_id"])
@@ -143,7 +152,10 @@ class Idempotents:
         producer, partition, epoch = counter.line
         values = tuple(f"{producer}/{partition}/{epoch}/{first + row}" for row in range(count))
         counter.next_sequence += count
-        counter.batches.append(Batch(first, values))
+        by_kafka = None
+        if self._kafka.chosen():
+            by_kafka = self._kafka.batch(values, (producer, epoch, first))
+        counter.batches.append(Batch(first, values, by_kafka))
         return counter.batches[-1]
 
     async def _deliver(self, topic: str, counter: Counter, batch: Batch) -> None:
@@ -170,7 +182,10 @@ class Idempotents:
         counter.change()
 
     async def _send(self, topic: str, line: Line, batch: Batch) -> str:
-        """Return the answer, if one arrived."""
+        """Return the answer, if one arrived.
+
+        Batches of one producer may come through both doors, each always through the same.
+        """
         path = f"/v1/topics/{topic}/partitions/{line.partition}/records"
         body = {"records": [{"value": value} for value in batch.values]}
         headers = {
@@ -183,8 +198,11 @@ class Idempotents:
             began_s = self._now_s()
             answer, base = UNKNOWN, None
             try:
-                reply: Any = await call(host, "POST", path, body, headers)
-                answer, base = ACKED, reply["results"][0]["base_offset"]
+                if batch.by_kafka is not None:
+                    answer, base = await self._kafka.append(host, line, batch.by_kafka)
+                else:
+                    reply: Any = await call(host, "POST", path, body, headers)
+                    answer, base = ACKED, reply["results"][0]["base_offset"]
             except Refused as error:
                 answer = self._meaning(error)
             finally:

@@ -17,6 +17,8 @@ from service.jobs.retention import retain
 from service.jobs.stores import Stores
 from service.jobs.sweep.sweep import Sweep, SweepOptions
 from service.log.gateway import Position, Wait
+from service.settings import Settings
+from service.stores import open_keyring
 from service.transactions import atomic, staging
 from storage.errors import RiachoError
 from storage.formats.records import record_batch
@@ -33,6 +35,7 @@ from storage.tasks import drop_error
 from tests.checker.keyed_rules import KeyedHistory, Look, Record, Written
 from tests.simulation.cloud import Cloud
 from tests.simulation.hosts import Create, Host
+from tests.simulation.kafka.plan import KEYS
 from tests.simulation.reading import Patience
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.simulation.world import Faults, FaultyLink, world_of
@@ -64,6 +67,8 @@ IDLE_MAX = 8.0
 """Jobs that find nothing to do pause longer each time, at most by this factor."""
 
 CALM = Faults(slow_s=0.001)
+
+SETTINGS = Settings(kek_files=KEYS)
 
 
 @dataclass
@@ -245,10 +250,13 @@ class Janitors:
         await asyncio.wait([run], timeout=300)
 
     def _stores(self, link: FaultyLink) -> Stores:
+        world = world_of(self._loop, self._chance, self._chance.randint(-10_000, 10_000))
+        metadata = self._cloud.table(link)
         return Stores(
             zones=self._cloud.zones(link),
-            metadata=self._cloud.table(link),
-            world=world_of(self._loop, self._chance, self._chance.randint(-10_000, 10_000)),
+            metadata=metadata,
+            world=world,
+            keyring=open_keyring(SETTINGS, metadata, world),
         )
 
     async def _clean(self, stores: Stores, name: str) -> None:

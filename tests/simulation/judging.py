@@ -118,6 +118,12 @@ def met_in(simulation: Simulation) -> Counter[str]:
     met["jobs: tombstones read"] = sum(
         record.value is None for look in keyed.looks for record in look.records
     )
+    by_door = Counter(read.door for read in history.doors.read)
+    met["kafka: runs"] = simulation.kafka_plan.is_on
+    met["kafka: runs with sealed slices"] = bool(by_door) and simulation.kafka_plan.is_sealed
+    met["kafka: records read by HTTP"] = by_door["http"]
+    met["kafka: records read by Kafka"] = by_door["kafka"]
+    met.update({f"kafka: {what}": count for what, count in simulation.kafka.counts.items()})
     met.update(f"idempotent: {sent.answer}" for sent in history.idempotent.sent)
     met.update(f"transactions: {ending.answer}" for ending in transactions.endings)
     return met
@@ -158,6 +164,14 @@ WANTED: Mapping[str, int] = {
     "jobs: reads of compacted logs": 100,
     "jobs: reads without gaps": 1,
     "jobs: tombstones read": 1,
+    "kafka: runs": 60,
+    "kafka: runs with sealed slices": 10,
+    "kafka: records read by HTTP": 1_000,
+    "kafka: records read by Kafka": 10_000,
+    "kafka: acknowledged batches": 2_000,
+    "kafka: batches with unknown outcomes": 100,
+    "kafka: refused batches": 50,
+    "kafka: numbered batches": 500,
     f"idempotent: {idempotent_rules.ACKED}": 1_000,
     f"idempotent: {idempotent_rules.UNKNOWN}": 10,
     f"idempotent: {idempotent_rules.OUT_OF_ORDER}": 10,

@@ -11,6 +11,11 @@ from storage.reading.reader import Budget
 from tests.checker.history import History
 from tests.checker.log_rules import Fetched, Produced
 from tests.simulation.hosts import Host
+from tests.simulation.kafka.connections import KafkaClient, Lost
+from tests.simulation.kafka.contents import Content
+from tests.simulation.kafka.log_calls import RefusedByKafka
+from tests.simulation.kafka.log_calls import delete_records as delete_by_kafka
+from tests.simulation.kafka.log_clients import KafkaLogClients
 from tests.simulation.plan import Plan
 from tests.simulation.reading import Patience, fetch
 from tests.simulation.world import FIRST_MS
@@ -29,7 +34,9 @@ class LogClients:
         now_s: Callable[[], float],
         trace: list[str],
         history: History,
+        kafka: KafkaLogClients,
     ) -> None:
+        self._kafka = kafka
         self._plan = plan
         self._chance = chance
         self._hosts = hosts
@@ -59,7 +66,10 @@ class LogClients:
         # Records that only one zone holds are lost when it is wiped.
         waits_for_all = self._chance.random() < 0.7 or self._plan.wipes
         began_s = self._now_s()
-        batch = record_batch([FIRST_MS + int(began_s * 1000)] * count, [None] * count, values)
+        stamp_ms = FIRST_MS + int(began_s * 1000)
+        batch = record_batch([stamp_ms] * count, [None] * count, values)
+        for value in values:
+            self._kafka.witness.sends(value, Content(stamp_ms, None, value.encode()).line)
         base: int | None = None
         maybe = True
         try:
@@ -84,22 +94,32 @@ class LogClients:
         """Read one partition continuously."""
         partition = self._chance.randrange(self._plan.partitions)
         offset, patience = 0, Patience()
+        by_kafka = self._kafka.client()
         while True:
             host = self._chance.choice(self._hosts())
             wait_s = self._chance.choice([0.0, 0.5, 5.0])
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    following = await self._fetch(host, client, partition, offset, wait_s)
+                    if self._kafka.chosen():
+                        following = await self._fetch_by_kafka(
+                            by_kafka, client, partition, offset, wait_s
+                        )
+                    else:
+                        following = await self._fetch(host, client, partition, offset, wait_s)
                     patience.saw(following > offset)
                     offset = following
             except OffsetOutOfRange:
                 offset = await self._earliest(host, partition, offset)
-            except (RiachoError, TimeoutError):
+            except (RiachoError, TimeoutError, Lost):
+                await asyncio.sleep(0.1)
+            except RefusedByKafka as error:
+                self._kafka.judge("Fetch", error)
                 await asyncio.sleep(0.1)
             await asyncio.sleep(self._chance.expovariate(20) * patience.factor)
 
     async def trim(self) -> None:
         """Sometimes delete the records before an acknowledged offset."""
+        by_kafka = self._kafka.client()
         while self._plan.trims:
             await asyncio.sleep(self._chance.expovariate(0.3))
             if not self._acked_ends:
@@ -110,10 +130,15 @@ class LogClients:
             outcome: object = None
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    deleted = delete_records(host.gateway, TOPIC, {partition: before})
-                    outcome = await host.serve(deleted)
-            except (RiachoError, TimeoutError) as error:
+                    if self._kafka.chosen():
+                        outcome = await delete_by_kafka(by_kafka, TOPIC, partition, before)
+                    else:
+                        deleted = delete_records(host.gateway, TOPIC, {partition: before})
+                        outcome = await host.serve(deleted)
+            except (RiachoError, TimeoutError, Lost) as error:
                 outcome = type(error).__name__
+            except RefusedByKafka as error:
+                outcome = self._kafka.judge("DeleteRecords", error)
             self._note(f"delete {partition} before {before}: {outcome}")
 
     async def _fetch(
@@ -125,7 +150,7 @@ class LogClients:
             bytes_max=self._chance.choice([1, 500, 10**6]),
         )
         values, result = await host.serve(
-            fetch(host.gateway, TOPIC, partition, offset, budget, wait_s)
+            fetch(host.gateway, TOPIC, partition, offset, budget, wait_s, self._kafka.witness)
         )
         following = values[-1][0] + 1 if values else offset
         self._history.fetched.append(
@@ -144,6 +169,29 @@ class LogClients:
         )
         self._note(f"fetch {client} {offset} {following}")
         return following
+
+    async def _fetch_by_kafka(
+        self, by_kafka: KafkaClient, client: int, partition: int, offset: int, wait_s: float
+    ) -> int:
+        began_s = self._now_s()
+        result = await self._kafka.fetch(by_kafka, partition, offset, wait_s)
+        self._history.fetched.append(
+            Fetched(
+                client,
+                partition,
+                offset,
+                began_s,
+                tuple((each.offset, each.name) for each in result.found),
+                result.next_offset,
+                result.high_watermark,
+                wait_s > 0,
+                self._now_s(),
+                result.log_start,
+                result.view_age_s,
+            )
+        )
+        self._note(f"fetch by Kafka {client} {offset} {result.next_offset}")
+        return result.next_offset
 
     async def _earliest(self, host: Host, partition: int, offset: int) -> int:
         try:

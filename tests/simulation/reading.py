@@ -2,6 +2,8 @@
 
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from storage.reading.reader import Budget
+from tests.simulation.kafka.contents import name_of, of_arrow
+from tests.simulation.kafka.witness import Witness
 
 PATIENCE_MAX = 15.0
 
@@ -24,26 +26,34 @@ class Patience:
 
 
 async def fetch(
-    gateway: Gateway, topic: str, partition: int, offset: int, budget: Budget, wait_s: float = 0
+    gateway: Gateway,
+    topic: str,
+    partition: int,
+    offset: int,
+    budget: Budget,
+    wait_s: float = 0,
+    witness: Witness | None = None,
 ) -> tuple[Values, FetchResult]:
+    """Return names of records; `witness` hears all that they are."""
     position = Position(offset=offset)
     result = await gateway.fetch(topic, partition, position, budget, Wait(max_wait_s=wait_s))
-    values = tuple(
-        (offset, value.decode())
-        for offsets, batch in result.fetched.batches(budget.bytes_max)
-        for offset, value in zip(offsets, batch.column(2).to_pylist(), strict=True)
-    )
-    return values, result
+    values: list[tuple[int, str]] = []
+    for offsets, batch in result.fetched.batches(budget.bytes_max):
+        names = map(name_of, batch.column(2).to_pylist())
+        values += zip(offsets, names, strict=True)
+        if witness is not None:
+            witness.reads("http", partition, of_arrow(offsets, batch))
+    return tuple(values), result
 
 
 async def read_all(
-    gateway: Gateway, topic: str, partition: int, start: int = 0
+    gateway: Gateway, topic: str, partition: int, start: int = 0, witness: Witness | None = None
 ) -> list[tuple[int, str]]:
     """Return all records."""
     records: list[tuple[int, str]] = []
     while True:
         offset = records[-1][0] + 1 if records else start
-        values, _ = await fetch(gateway, topic, partition, offset, EVERYTHING)
+        values, _ = await fetch(gateway, topic, partition, offset, EVERYTHING, witness=witness)
         if not values:
             return records
         records += values

@@ -2,7 +2,8 @@
 
 The actors: gateways, each with its controller and upkeep (`hosts.py`), under faults (`trouble.py`);
 clients that write, read and delete (`log_clients.py`); members of a group (`members.py`);
-idempotent producers (`idempotent.py`); transactions (`exactly_once.py`); compaction, retention and
+idempotent producers (`idempotent.py`); in many seeds some of their calls, or all, are those of
+Kafka's protocol (`kafka`); transactions (`exactly_once.py`); compaction, retention and
 sweep (`janitors.py`). At the end faults stop: everything must make progress again, the whole log is
 read back, and the stores are checked. `tests/checker` checks the history.
 """
@@ -21,11 +22,15 @@ from storage.topics.topics import Topic, Topics
 from storage.zones.zones import Zones
 from tests.checker.history import History
 from tests.simulation.cloud import Cloud, WatchedMetadata
-from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_plan
+from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_kafka, cut_plan
 from tests.simulation.exactly_once import ExactlyOnce
 from tests.simulation.hosts import Host, Hosts
 from tests.simulation.idempotent import Idempotents
 from tests.simulation.janitors import JanitorPlan, Janitors, short_flights
+from tests.simulation.kafka.connections import FIRST_PORT, Broker
+from tests.simulation.kafka.log_calls import KafkaTopic
+from tests.simulation.kafka.log_clients import KafkaLogClients
+from tests.simulation.kafka.plan import KEYS, KafkaPlan
 from tests.simulation.log_clients import TOPIC, LogClients
 from tests.simulation.members import Members
 from tests.simulation.plan import Plan
@@ -59,6 +64,7 @@ SETTINGS = Settings(
     controller_scan_s=10,
     controller_verify_every_s=15,
     controller_verify_calls=50,
+    kek_files=KEYS,
 )
 
 LAST_CLIENT = 999_999
@@ -79,6 +85,7 @@ class Simulation:
         self.chance = random.Random(self.seed)
         self.plan = Plan.of(self.chance)
         cut_plan(self.plan, self.cut)
+        self.kafka_plan = cut_kafka(KafkaPlan.of(random.Random(self.seed + 7)), self.cut)
         self.table_chance = random.Random(self.seed + 6)
         store_chance = random.Random(self.seed + 1)
         self.metadata = WatchedMetadata(lambda: store_chance.randbytes(12).hex())
@@ -102,11 +109,20 @@ class Simulation:
         def hosts() -> list[Host]:
             return self.hosts
 
-        self.log = LogClients(self.plan, self.chance, hosts, now_s, trace, self.history)
+        self.kafka = KafkaLogClients(
+            self.plan,
+            self.kafka_plan,
+            random.Random(seed + 8),
+            hosts,
+            now_s,
+            trace,
+            self.history,
+        )
+        self.log = LogClients(self.plan, self.chance, hosts, now_s, trace, self.history, self.kafka)
         self.members = Members(self.plan.group, random.Random(seed + 2), hosts, now_s, trace)
         self.history.group = self.members.history
         self.idempotents = Idempotents(
-            self.plan.idempotent, random.Random(seed + 3), hosts, now_s, trace
+            self.plan.idempotent, random.Random(seed + 3), hosts, now_s, trace, self.kafka
         )
         self.history.idempotent = self.idempotents.history
         self.exactly_once = ExactlyOnce(
@@ -126,13 +142,16 @@ class Simulation:
 
     def _start(self) -> Host:
         host = self._starter.start(self.plan.faults)
+        if self.kafka_plan.is_on:
+            host.broker = Broker(host, FIRST_PORT + len(self._starter.links))
+            host.process.begin(host.broker.join())
         host.live()
         return host
 
     async def run(self) -> History:
         await self._create_topics()
         faults = asyncio.create_task(self._make_trouble())
-        writing = [asyncio.create_task(self.log.produce(n)) for n in range(self.plan.producers)]
+        writing = [asyncio.create_task(self._produce(n)) for n in range(self.plan.producers)]
         writing += [
             asyncio.create_task(self.idempotents.live(TOPIC, self.plan.partitions))
             for _ in range(self.plan.idempotent.producers)
@@ -161,6 +180,10 @@ class Simulation:
         await self._read_everything()
         await self._check_stores()
         return self.history
+
+    async def _produce(self, client: int) -> None:
+        clients = self.kafka if self.kafka.chosen() else self.log
+        await clients.produce(client)
 
     def _start_group(self) -> "list[asyncio.Task[None]]":
         if not self.plan.group.members:
@@ -208,10 +231,11 @@ class Simulation:
                 },
             )
 
-        config = {"lane.partitions": self.plan.lane_partitions}
+        config = {"lane.partitions": self.plan.lane_partitions, **self.kafka_plan.config}
         if self.plan.trims:
             config["retention.ms"] = RETENTION_MS
-        await create(TOPIC, self.plan.partitions, config)
+        topic = await create(TOPIC, self.plan.partitions, config)
+        self.kafka.topic = KafkaTopic(topic.name, topic.topic_id)
         await self.exactly_once.prepare(host.gateway, create)
         await self.janitors.prepare(create)
 
@@ -228,10 +252,12 @@ class Simulation:
         self._calm_down()
         await asyncio.sleep(CALM_WRITES_S)
         self.log.is_over = self.idempotents.is_over = self.janitors.is_over = True
+        self.kafka.is_over = True
 
     def _calm_down(self) -> None:
         self.trouble.end()
         self.idempotents.calm_down()
+        self.kafka.calm_down()
         self.exactly_once.calm_down()
         for host in self.hosts:
             host.link.faults = CALM
@@ -277,12 +303,26 @@ class Simulation:
         host = self._starter.start(CALM)
         for info in await host.serve(host.gateway.partitions(TOPIC)):
             start = info.log_start_offset
-            records = await host.serve(read_all(host.gateway, TOPIC, info.partition, start))
+            records = await host.serve(
+                read_all(host.gateway, TOPIC, info.partition, start, self.kafka.witness)
+            )
+            if self.kafka_plan.is_on:
+                await self._read_again(host, info.partition, start, records)
             if start or info.partition < self.plan.partitions:
                 self.history.log_starts[info.partition] = start
                 self.history.final[info.partition] = records
         await self.exactly_once.read_everything(host.gateway)
         await self.janitors.finish(host)
+
+    async def _read_again(
+        self, host: Host, partition: int, start: int, records: list[tuple[int, str]]
+    ) -> None:
+        """Read a partition by Kafka's protocol, too."""
+        host.broker = Broker(host, FIRST_PORT)
+        await host.serve(host.broker.join())
+        self.hosts[:] = [host]
+        if await self.kafka.read_all(partition, start) != records:
+            self.history.doors.errors.append(f"{partition} differs when it is read by Kafka")
 
     async def _check_stores(self) -> None:
         """Check that every zone holds all objects that the table lists for it."""

@@ -1,0 +1,1 @@
+"""Actors that speak Kafka's protocol: handlers without sockets, beside clients of HTTP."""
