@@ -11,6 +11,7 @@ from riacho.spark.read.ranges import StoredRange
 from storage.errors import BadBatch, Corrupt
 from storage.formats.entries import Entry, Kind
 from storage.formats.kafka import batches, layout
+from storage.formats.kafka.batches import Batches
 from storage.formats.kafka.compression import COMPRESSIONS
 from storage.formats.kafka.decoding import decode
 from storage.formats.kafka.encoding import encode
@@ -96,15 +97,21 @@ def _in_a_task(data: bytes, crc: int) -> list[pa.RecordBatch | None]:
     return [piece.rows for piece in columns.decode_slices([spot], SCHEMA_MESSAGE + data)]
 
 
+def _checked(data: bytes) -> Batches:
+    batches.is_light(data)
+    return batches.check(
+        data, record_bytes_max=LIMIT, needs_keys=False, decompressed_bytes_max=LIMIT
+    )
+
+
 ALL = [
     Decoder(
         covers=(
             "storage.formats.kafka.layout.headers",
             "storage.formats.kafka.compression.unpack",
+            "storage.formats.kafka.batches.is_light",
         ),
-        decode=lambda data: batches.check(
-            data, record_bytes_max=LIMIT, needs_keys=False, decompressed_bytes_max=LIMIT
-        ),
+        decode=_checked,
         valid=BATCHES,
         envelope=Envelope(open=_opened, seal=_closed),
         errors=(BadBatch,),

@@ -614,7 +614,7 @@ BAD_TOPICS = [
             ("cleanup_policy", "shred"),
             ("cleanup_policy", "delete,delete"),
             ("cleanup_policy", ""),
-            ("compression_type", "snappy"),
+            ("compression_type", "lzma"),
             ("min_insync_replicas", 0),
             ("min_insync_replicas", 2),
             ("lane_partitions", 0),

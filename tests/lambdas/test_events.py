@@ -128,9 +128,14 @@ def test_names_in_paths_are_decoded_once(client: httpx.Client) -> None:
 @pytest.mark.parametrize("kind", [function_url, rest_api])
 def test_an_encoded_slash_is_a_part_of_a_name(function: ServerlessGateway, kind: Kind) -> None:
     with through(function, kind) as client:
-        for path in ("/v1/groups/a%2Fb", "/v1/topics/a%2Fb", records("a%2Fb")):
+        # A group may have such a name, a topic may not.
+        for path, status in (
+            ("/v1/groups/a%2Fb", 404),
+            ("/v1/topics/a%2Fb", 400),
+            (records("a%2Fb"), 400),
+        ):
             answer = client.get(path)
-            assert answer.status_code == 400
+            assert answer.status_code == status
             assert "'a/b'" in answer.json()["detail"]
         assert client.get("/v1%2Fgroups").status_code == 404
         assert client.get("/v1/groups/%FF").json()["code"] == "INVALID_REQUEST"

@@ -507,7 +507,7 @@ async def test_an_error_that_keeps_a_consumer_out_of_its_group_is_raised(net: Ne
             for _ in range(2):
                 with pytest.raises(InconsistentGroup, match="range"):
                     await until(lambda: False, other)
-    async with member(net, group_id="not a name") as reader:
+    async with member(net, group_id="not\na\nname") as reader:
         reader.subscribe("t")
         with pytest.raises(InvalidRequest):
             await until(lambda: False, reader)
