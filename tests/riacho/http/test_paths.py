@@ -22,12 +22,12 @@ def test_groups(gateway: GatewayProcess) -> None:
                 producer.send("t", value=b"v")
             while not consumer.poll(60_000):
                 pass
-        assert NAME in [group.name for group in admin.list_groups()]
-        assert admin.describe_group(NAME).name == NAME
+        assert NAME in [each.group for each in admin.list_groups()]
+        assert admin.describe_group(NAME).group == NAME
         assert [each.lag for each in admin.group_lag(NAME)] == [0]
         assert admin.group_offsets(NAME)
         admin.delete_group(NAME)
-        assert NAME not in [group.name for group in admin.list_groups()]
+        assert NAME not in [each.group for each in admin.list_groups()]
 
 
 def test_transactions(gateway: GatewayProcess) -> None:
