@@ -11,14 +11,13 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from service.stores import open_keyring
-
 from service.jobs import lease
 from service.jobs.lease import HeldLease
 from service.jobs.retention import retain
 from service.jobs.stores import Stores
 from service.jobs.sweep.sweep import Sweep, SweepOptions
 from service.log.gateway import Position, Wait
+from service.process.stores import open_keyring
 from service.settings import Settings
 from service.transactions import atomic, staging
 from storage.errors import RiachoError
