@@ -38,12 +38,21 @@ REQUESTS_MAX: Final = 16
 UNSENT_BYTES_MAX: Final = 8 * 1024 * 1024
 """No more requests are begun while the client has not read this much."""
 
+UNSENT_BYTES_ALL_MAX: Final = 64 * 1024 * 1024
+"""What all clients together may leave unread before each of them may leave only a little."""
+
+UNSENT_LITTLE_BYTES: Final = 64 * 1024
+"""What a client may leave unread that has not said who it is, or if all have left too much."""
+
+SLOW_BYTES_S: Final = 4 * 1024
+"""A client that sends the rest of a request more slowly keeps its place for nobody's good."""
+
 SASL_KEYS: Final = frozenset({Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 
 THROTTLE_MS_MAX: Final = 60_000
 
-EARLY_LENGTH_MAX: Final = 512 * 1024
-"""Of a request before the client has said who it is."""
+EARLY_LENGTH_MAX: Final = 32 * 1024
+"""Of a request before the client has said who it is. It takes no room from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +86,8 @@ class Shared:
     protocol: str = "PLAINTEXT"
     connections: set["KafkaConnection"] = field(default_factory=set)
     by_address: dict[str, int] = field(default_factory=dict)
+    unsent_bytes: int = 0
+    """In replies that clients have not read."""
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(64 * 1024)))
     """What connections read into. They never do so at once: reading into it and taking what was
     read is one step of the loop."""
@@ -106,6 +117,7 @@ class _Pending:
     size_bytes: int
     claim: RoomClaim | None
     reply: SentReply | None = None
+    reply_bytes: int = 0
     is_done: bool = False
     when_sent: Sequence[Callable[[], None]] = ()
 
@@ -120,12 +132,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_is_going_on",
         "_is_reading",
         "_muted",
+        "_part_bytes",
+        "_part_s",
         "_pending",
+        "_queued_bytes",
         "_reader",
         "_shared",
         "_tasks",
         "_transport",
         "_unsent",
+        "_unsent_bytes",
         "began_s",
         "last_s",
         "peer",
@@ -143,13 +159,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._muted: asyncio.TimerHandle | None = None
         self._unsent: list[Callable[[], None]] = []
         """To be called when everything written has left."""
+        self._queued_bytes = 0
+        """Of replies that wait for others before them."""
+        self._unsent_bytes = 0
+        """Of replies that are made and have not left."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_reading = True
         self._is_admitted = False
         self._is_going_on = False
         self._early_eof = False
         """Whether the client will send no more, and waits for replies."""
-        self.began_s = self.last_s = shared.monotonic_s()
+        self.began_s = self.last_s = self._part_s = shared.monotonic_s()
+        """When the part of a request began to come, or was read on."""
+        self._part_bytes = 0
 
     # Called by the transport
 
@@ -190,6 +212,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if pending.is_done:
                 _call(pending.when_sent)
         self._pending.clear()
+        self._count_unsent(0)
         self._all_sent()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -197,6 +220,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_s = self._shared.monotonic_s()
+        if self._reader.is_between:
+            self._begin_part()
+        self._part_bytes += nbytes
         self._reader.received(nbytes)
         self._go_on()
         self._reader.keep()
@@ -214,6 +240,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.last_s = self._shared.monotonic_s()
         self._all_sent()
+        if self._transport.is_closing():
+            self._count_unsent(0)
         self._go_on()
 
     # Requests
@@ -227,6 +255,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_in_request(self) -> bool:
         """Whether a part of a request has come, and the client is to send the rest."""
         return self._is_reading and not self._reader.is_between
+
+    def is_stalled(self, now_s: float) -> bool:
+        """Whether the client does not send the rest of a request, or hardly."""
+        stalled_s = self._shared.limits.stalled_s
+        slow_s = self._part_bytes / SLOW_BYTES_S
+        return self.is_in_request and (
+            now_s - self.last_s > stalled_s or now_s - self._part_s > stalled_s + slow_s
+        )
 
     @property
     def is_unread(self) -> bool:
@@ -244,25 +280,35 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Close the connection, whether or not everything has left."""
         self._transport.abort()
 
+    def _begin_part(self) -> None:
+        self._part_s, self._part_bytes = self.last_s, 0
+
     def _length_max(self) -> int:
-        is_known = self.session.is_authenticated
-        return self._shared.limits.request_bytes_max if is_known else EARLY_LENGTH_MAX
+        is_trusted = self.session.is_trusted
+        return self._shared.limits.request_bytes_max if is_trusted else EARLY_LENGTH_MAX
 
     def _grow(self, size_bytes: int, length: int) -> bool:
-        if length <= SMALL_BYTES_MAX:
+        if size_bytes <= SMALL_BYTES_MAX or not self.session.is_trusted:
             return True
         if self._claim is None:
             self._claim = self._shared.room.claim()
         return self._shared.room.grow(self._claim, size_bytes, self._go_on)
 
     def _may_begin(self) -> bool:
+        self._count_unsent(self._queued_bytes + self._transport.get_write_buffer_size())
         return (
             not self._barriers
             and self._muted is None
             and len(self._pending) < REQUESTS_MAX
             and self._bytes_under_way <= self._shared.limits.bytes_under_way_max
-            and self._transport.get_write_buffer_size() <= UNSENT_BYTES_MAX
+            and self._unsent_bytes <= self._unsent_max()
         )
+
+    def _unsent_max(self) -> int:
+        is_scarce = self._shared.unsent_bytes > UNSENT_BYTES_ALL_MAX
+        if is_scarce or not self.session.is_trusted:
+            return UNSENT_LITTLE_BYTES
+        return UNSENT_BYTES_MAX
 
     def _go_on(self) -> None:
         """Begin the requests that have come, as far as limits allow; read on if they do."""
@@ -280,6 +326,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if reads is not self._is_reading and not self._early_eof:
             self._is_reading = reads
             if reads:
+                self.last_s = self._shared.monotonic_s()
+                self._begin_part()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -295,6 +343,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._begin(frame, claim)
 
     def _begin(self, frame: memoryview, claim: RoomClaim | None) -> None:
+        self._begin_part()
         pending = _Pending(len(frame), claim)
         self._pending.append(pending)
         self._bytes_under_way += len(frame)
@@ -395,8 +444,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             _call(pending.when_sent)
             return
-        if reply is not None and reply.throttle_ms > 0:
-            self._mute(reply.throttle_ms)
+        if reply is not None:
+            pending.reply_bytes = sum(map(len, reply.pieces))
+            self._queued_bytes += pending.reply_bytes
+            if reply.throttle_ms > 0:
+                self._mute(reply.throttle_ms)
         while self._pending and self._pending[0].is_done:
             self._send(self._pending.popleft())
         if self._early_eof and not self._pending:
@@ -406,6 +458,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _send(self, pending: _Pending) -> None:
         self._bytes_under_way -= pending.size_bytes
+        self._queued_bytes -= pending.reply_bytes
         if pending.reply is not None:
             self._unsent.extend(pending.when_sent)
             self._transport.writelines(pending.reply.pieces)
@@ -418,6 +471,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _all_sent(self) -> None:
         unsent, self._unsent = self._unsent, []
         _call(unsent)
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        self._shared.unsent_bytes += size_bytes - self._unsent_bytes
+        self._unsent_bytes = size_bytes
 
     def _mute(self, throttle_ms: int) -> None:
         """Begin no request for a while; the client knows, but need not obey."""

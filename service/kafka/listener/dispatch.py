@@ -5,6 +5,7 @@ of version 0, with the versions that are known. Another unknown key or version, 
 cannot be read, end the connection, as in Kafka.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -31,6 +32,10 @@ OF_ADMINS: Final = frozenset(range(Api.DESCRIBE_ACLS, Api.LIST_CONFIG_RESOURCES 
     Api.CONSUMER_GROUP_HEARTBEAT,
     Api.CONSUMER_GROUP_DESCRIBE,
 } | {Api.CREATE_TOPICS, Api.DELETE_TOPICS, Api.DELETE_RECORDS}
+
+
+DECODED_AT_ONCE_BYTES: Final = 64 * 1024
+"""Longer bodies may hold many thousands of elements, each of which takes a microsecond."""
 
 
 class BadRequest(Exception):
@@ -85,6 +90,7 @@ class Dispatch:
         self._served = frozenset(int(key) for key in served)
         self._counts = counts
         self._monotonic_s = monotonic_s
+        self._decoding = asyncio.Semaphore(1)
 
     def request(self, frame: memoryview) -> Request:
         """Return what the header says; raises `BadRequest`."""
@@ -110,6 +116,17 @@ class Dispatch:
             name = request.api.key.name
             raise BadRequest(f"the body of {name} cannot be read: {error}") from None
 
+    async def _decoded_soon(self, request: Request) -> Any:
+        """Return the message, decoded in a thread if that may take long.
+
+        Not those of Produce: they are long because of records, which are not looked at here, and
+        are handled in the order of arrival.
+        """
+        if len(request.header.body) <= DECODED_AT_ONCE_BYTES or request.key == Api.PRODUCE:
+            return self.decoded(request)
+        async with self._decoding:
+            return await asyncio.to_thread(self.decoded, request)
+
     def encoded(self, request: Request, response: Any, version: int | None = None) -> SentReply:
         version = request.version if version is None else version
         pieces = encode_response(request.key, version, request.header.correlation_id, response)
@@ -123,7 +140,7 @@ class Dispatch:
         if not request.is_known:
             return self.encoded(request, unsupported_version(), version=0)
         began_s = self._monotonic_s()
-        message = self.decoded(request)
+        message = await self._decoded_soon(request)
         try:
             response = await self._handlers[request.key](call, message)
         except RiachoError as error:

@@ -5,7 +5,7 @@ request that is there as a whole is copied out of it, once. A longer one gets a 
 into which the rest is read directly.
 
 A long request takes room a step at a time, as its bytes come: a client that announces a hundred
-megabytes and sends nothing holds one step.
+megabytes and sends nothing holds a small first step.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,9 @@ LENGTH_BYTES: Final = 4
 HEADER_BYTES_MIN: Final = 8
 """Key, version and correlation id: no request is shorter."""
 
+FIRST_STEP_BYTES: Final = 16 * 1024
 STEP_BYTES: Final = 1024 * 1024
-"""How much room a long request takes ahead of its bytes."""
+"""How much room a long request takes at most ahead of its bytes, and never more than have come."""
 
 
 class BadFrame(Exception):
@@ -116,7 +117,8 @@ class FrameReader:
     def _has_room(self, length: int) -> bool:
         if self._filled < self._granted:
             return True
-        wanted = min(length, self._granted + STEP_BYTES)
+        step = min(STEP_BYTES, max(FIRST_STEP_BYTES, self._granted))
+        wanted = min(length, self._granted + step)
         if not self._grow(wanted, length):
             self.is_blocked = True
             return False

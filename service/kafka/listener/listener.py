@@ -13,7 +13,11 @@ from service.kafka.listener.address import (
     bound,
     own_port_after,
 )
-from service.kafka.listener.connection import KafkaConnection, Shared
+from service.kafka.listener.connection import (
+    UNSENT_BYTES_ALL_MAX,
+    KafkaConnection,
+    Shared,
+)
 
 log = logging.getLogger("riacho.kafka")
 
@@ -22,6 +26,9 @@ LOOK_S: Final = 5.0
 
 HANDSHAKE_S_MAX: Final = 20.0
 """Maximum duration of the handshake of TLS."""
+
+UNREAD_S_MAX: Final = 15.0
+"""How long a client may read nothing of its replies while all of them leave too much unread."""
 
 DRAIN_STEP_S: Final = 0.02
 
@@ -80,6 +87,8 @@ class Listener:
         """Close connections that are idle for too long: one timer for all of them."""
         shared = self._shared
         now_s, limits = shared.monotonic_s(), shared.limits
+        is_scarce = shared.unsent_bytes > UNSENT_BYTES_ALL_MAX
+        unread_s = min(limits.idle_s, UNREAD_S_MAX) if is_scarce else limits.idle_s
         for connection in list(shared.connections):
             silent_s = now_s - connection.last_s
             if (
@@ -87,12 +96,12 @@ class Listener:
                 and now_s - connection.began_s > limits.login_s
             ):
                 connection.abort()
-            elif connection.is_in_request and silent_s > limits.stalled_s:
+            elif connection.is_stalled(now_s):
                 log.info("kafka: %s does not send the rest of a request", connection.peer.host)
                 connection.abort()
             elif connection.is_quiet and silent_s > limits.idle_s:
                 connection.close()
-            elif connection.is_unread and silent_s > limits.idle_s:
+            elif connection.is_unread and silent_s > unread_s:
                 log.info("kafka: %s does not read its replies", connection.peer.host)
                 connection.abort()
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)

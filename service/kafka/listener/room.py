@@ -12,7 +12,8 @@ from typing import Final
 from service.process.limits.admission import Admission, Hold
 
 SMALL_BYTES_MAX: Final = 16 * 1024
-"""Requests up to this size need no room; the number of connections bounds them."""
+"""Requests up to this size, and the beginning of longer ones, need no room: the number of
+connections bounds them."""
 
 LOOK_S: Final = 0.01
 """How often to look for room that requests of HTTP have left, while a connection waits."""

@@ -56,6 +56,10 @@ class PeerSession(Protocol):
     def is_authenticated(self) -> bool:
         """Whether the client has said who it is, or need not."""
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it has, or has shown a certificate of which that may be learnt."""
+
     def caller(self, client_id: str) -> Caller | None:
         """Return who makes a request; None: that must be looked up."""
 
@@ -72,7 +76,7 @@ class PeerSession(Protocol):
 class OpenSession:
     """Without security."""
 
-    is_authenticated = True
+    is_authenticated = is_trusted = True
 
     def caller(self, client_id: str) -> Caller | None:
         return ANYONE
@@ -145,6 +149,7 @@ class SecureSession:
     __slots__ = (
         "_caller",
         "_exchange",
+        "_has_certificate",
         "_keeper",
         "_login",
         "_mechanism",
@@ -157,6 +162,7 @@ class SecureSession:
         self._keeper = keeper
         self._peer = peer
         self._tls = connection
+        self._has_certificate = connection is not None and bool(connection.getpeercert(True))
         self._login: Login | None = None
         self._rules: Rules | None = None
         """By which the login was looked at."""
@@ -168,6 +174,12 @@ class SecureSession:
     @property
     def is_authenticated(self) -> bool:
         return self._login is not None
+
+    @property
+    def is_trusted(self) -> bool:
+        # TLS has verified the certificate, but only the first request that needs it asks whose it
+        # is: and that may be a long one.
+        return self._login is not None or self._has_certificate
 
     # Requests
 

@@ -17,7 +17,13 @@ from service.kafka.protocol.apis import APIS, Api, ApiDefinition
 from service.kafka.protocol.notation import Message
 from service.kafka.protocol.reading import reader
 from service.kafka.protocol.source import Source
-from service.kafka.protocol.wire import Buffer, MalformedFrame, number, skip_tags
+from service.kafka.protocol.wire import (
+    HEADER_TAGS_MAX,
+    Buffer,
+    MalformedFrame,
+    number,
+    skip_tags,
+)
 from service.kafka.protocol.writing import writer
 
 M = TypeVar("M", bound=Message)
@@ -77,6 +83,8 @@ def _client_id(view: memoryview, p: int, end: int) -> tuple[str | None, int]:
 
 def _without_tags(view: Buffer, p: int, end: int) -> int:
     count, p = number(view, p)
+    if count > HEADER_TAGS_MAX:
+        raise MalformedFrame(f"{count} tagged fields before the body")
     return skip_tags(view, p, end, count)
 
 

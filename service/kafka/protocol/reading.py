@@ -167,8 +167,7 @@ class _Reader:
         s = self.source
         least = max(1, least_size(element, self.version, self.is_flexible))
         s.line(f"if n < 0 or n > (end - p) // {least}: raise too_long(n, end - p)")
-        s.line("left -= n")
-        s.line("if left < 0: raise too_many(n)")
+        self._counted()
         if isinstance(element, Wire) and element in FORMATS and element is not Wire.UUID:
             unpack = s.constant("unpack", _unpack_many(FORMATS[element]))
             s.line(f"{target} = {unpack}(b, p, n); p += n * {least}")
@@ -186,15 +185,23 @@ class _Reader:
                 self._text(item) if element is Wire.STRING else self._bytes(item)
             s.line(f"{into}.append({item})")
 
+    def _counted(self) -> None:
+        """Take the `n` elements off those that are left."""
+        self.source.line("left -= n")
+        self.source.line("if left < 0: raise too_many(n)")
+
     def _tags(self, tagged: list[Field], target: str) -> None:
         """Read the tagged fields that are known, and skip the others."""
         s = self.source
         self._varint("n")
         if not tagged:
-            s.line("if n: p = skip_tags(b, p, end, n)")
+            with s.block("if n:"):
+                self._counted()
+                s.line("p = skip_tags(b, p, end, n)")
             return
         with s.block("if n:"):
             s.line("if n > (end - p) // 2: raise too_long(n, end - p)")
+            self._counted()
             stop = s.fresh("e")
             with s.block("for _ in range(n):"):
                 tag = s.fresh("t")

@@ -9,8 +9,12 @@ from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-ELEMENTS_MAX: Final = 500_000
-"""Elements of all arrays of one frame: an element of three bytes is an object of a hundred."""
+ELEMENTS_MAX: Final = 200_000
+"""Elements of all arrays of one frame, and its tagged fields: an element of three bytes is an
+object of a hundred, and takes a microsecond."""
+
+HEADER_TAGS_MAX: Final = 1_000
+"""Tagged fields in front of a body; nobody knows any."""
 
 STRING_BYTES_MAX: Final = 32_767
 """Of every string, as in Kafka, also where the layout could hold more."""
