@@ -17,6 +17,7 @@ from collections.abc import (
     Hashable,
     Iterable,
     Iterator,
+    Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar, copy_context
@@ -24,6 +25,11 @@ from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+S = TypeVar("S")
+
+ITEMS_A_TURN: Final = 32
+GATHERED_MAX: Final = 128
+"""How many tasks of one caller begin in the same turn of the loop."""
 
 _OWNER: Final[ContextVar["TaskOwner | None"]] = ContextVar("riacho.task_owner", default=None)
 
@@ -167,3 +173,20 @@ class Arrival(Generic[K]):
             self._left.set_result(None)
         if self._last.get(self._key) is self._left:
             del self._last[self._key]
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield `items`, and let other tasks run now and then: there may be very many."""
+    for count, item in enumerate(items):
+        if count % ITEMS_A_TURN == ITEMS_A_TURN - 1:
+            await asyncio.sleep(0)
+        yield item
+
+
+async def gathered(items: Sequence[S], work: Callable[[S], Awaitable[T]]) -> list[T]:
+    """Return what `work` returns for each item; some of them are worked on at once."""
+    found: list[T] = []
+    for start in range(0, len(items), GATHERED_MAX):
+        found += await asyncio.gather(*map(work, items[start : start + GATHERED_MAX]))
+        await asyncio.sleep(0)
+    return found

@@ -34,7 +34,7 @@ OF_ADMINS: Final = frozenset(range(Api.DESCRIBE_ACLS, Api.LIST_CONFIG_RESOURCES 
 } | {Api.CREATE_TOPICS, Api.DELETE_TOPICS, Api.DELETE_RECORDS}
 
 
-DECODED_AT_ONCE_BYTES: Final = 64 * 1024
+AT_ONCE_BYTES: Final = 64 * 1024
 """Longer bodies may hold many thousands of elements, each of which takes a microsecond."""
 
 
@@ -90,7 +90,7 @@ class Dispatch:
         self._served = frozenset(int(key) for key in served)
         self._counts = counts
         self._monotonic_s = monotonic_s
-        self._decoding = asyncio.Semaphore(1)
+        self._converting = asyncio.Semaphore(1)
 
     def request(self, frame: memoryview) -> Request:
         """Return what the header says; raises `BadRequest`."""
@@ -122,10 +122,17 @@ class Dispatch:
         Not those of Produce: they are long because of records, which are not looked at here, and
         are handled in the order of arrival.
         """
-        if len(request.header.body) <= DECODED_AT_ONCE_BYTES or request.key == Api.PRODUCE:
+        if len(request.header.body) <= AT_ONCE_BYTES or request.key == Api.PRODUCE:
             return self.decoded(request)
-        async with self._decoding:
+        async with self._converting:
             return await asyncio.to_thread(self.decoded, request)
+
+    async def _encoded_soon(self, request: Request, response: Any) -> SentReply:
+        """Return the reply, encoded in a thread if so much was asked for that it may take long."""
+        if len(request.header.body) <= AT_ONCE_BYTES or request.key == Api.PRODUCE:
+            return self.encoded(request, response)
+        async with self._converting:
+            return await asyncio.to_thread(self.encoded, request, response)
 
     def encoded(self, request: Request, response: Any, version: int | None = None) -> SentReply:
         version = request.version if version is None else version
@@ -151,7 +158,7 @@ class Dispatch:
             response.error_code = code_of(error, _asked(request.key))
             if hasattr(response, "error_message"):
                 response.error_message = str(error)
-        reply = None if response is None else self.encoded(request, response)
+        reply = None if response is None else await self._encoded_soon(request, response)
         self._counts.kafka(request.api.key.name, self._monotonic_s() - began_s)
         return reply
 

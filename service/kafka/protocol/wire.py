@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-ELEMENTS_MAX: Final = 200_000
+ELEMENTS_MAX: Final = 100_000
 """Elements of all arrays of one frame, and its tagged fields: an element of three bytes is an
 object of a hundred, and takes a microsecond."""
 

@@ -39,6 +39,7 @@ from service.security.acls import (
     described,
 )
 from service.security.caller import Caller
+from storage.tasks import in_turns
 
 
 class AclAdmin:
@@ -57,7 +58,9 @@ class AclAdmin:
         response = CreateAclsResponse()
         with Judged(call.caller) as judged:
             self._check(call.caller, Operation.ALTER)
-            response.results = [await self._create(call.caller, new) for new in request.creations]
+            response.results = [
+                await self._create(call.caller, new) async for new in in_turns(request.creations)
+            ]
         if not judged.is_done:
             response.results = [
                 AclCreationResult(error_code=judged.code, error_message=judged.text)
@@ -77,7 +80,7 @@ class AclAdmin:
         with Judged(call.caller) as judged:
             self._check(call.caller, Operation.ALTER)
             response.filter_results = [
-                await self._delete(call.caller, each) for each in request.filters
+                await self._delete(call.caller, each) async for each in in_turns(request.filters)
             ]
         if not judged.is_done:
             response.filter_results = [

@@ -43,6 +43,7 @@ from service.security.acls import Operation, ResourceType
 from service.security.administering import alter_topic
 from service.security.caller import Caller
 from storage.errors import RiachoError
+from storage.tasks import in_turns
 from storage.topics.items import parse_topic_name
 from storage.topics.topics import Topic
 
@@ -68,7 +69,7 @@ class ConfigAdmin:
     ) -> DescribeConfigsResponse:
         response = DescribeConfigsResponse()
         topics = await self._listed(request)
-        for resource in request.resources:
+        async for resource in in_turns(request.resources):
             entries: Sequence[ConfigEntry] = ()
             with Judged(call.caller) as judged:
                 entries = await self._entries(call.caller, resource, topics)
@@ -139,7 +140,7 @@ class ConfigAdmin:
     async def alter(self, call: KafkaCall, request: AlterConfigsRequest) -> AlterConfigsResponse:
         twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
         response = AlterConfigsResponse()
-        for resource in request.resources:
+        async for resource in in_turns(request.resources):
             with Judged(call.caller) as judged:
                 _check_once(resource, twice)
                 _require_alter(call.caller, resource)
@@ -160,7 +161,7 @@ class ConfigAdmin:
     ) -> IncrementalAlterConfigsResponse:
         twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
         response = IncrementalAlterConfigsResponse()
-        for resource in request.resources:
+        async for resource in in_turns(request.resources):
             with Judged(call.caller) as judged:
                 _check_once(resource, twice)
                 _require_alter(call.caller, resource)

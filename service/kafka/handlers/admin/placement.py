@@ -31,6 +31,7 @@ from service.security.caller import Caller
 from storage import keys
 from storage.errors import RiachoError, UnknownTopicOrPartition
 from storage.head import head as heads
+from storage.tasks import in_turns
 from storage.topics.topics import Topic
 
 LOG_DIR: Final = "riacho"
@@ -96,7 +97,7 @@ class PlacementAdmin:
         if request.topics is None:
             return [(topic, None) for topic in await self._gateway.topics.all()]
         found: list[tuple[Topic, frozenset[int] | None]] = []
-        for each in request.topics:
+        async for each in in_turns(request.topics):
             try:
                 topic = await self._gateway.topics.get(caller.inner_name(each.topic))
             except RiachoError as error:
@@ -115,7 +116,7 @@ class PlacementAdmin:
             # Without names, Kafka reports only the partitions that need an election.
             response.replica_election_results = [
                 await self._not_elected(call.caller, each)
-                for each in request.topic_partitions or ()
+                async for each in in_turns(request.topic_partitions or ())
             ]
         response.error_code = judged.code
         return response
@@ -124,7 +125,7 @@ class PlacementAdmin:
         self, caller: Caller, wanted: ElectLeadersTopicPartitions
     ) -> ReplicaElectionResult:
         results = []
-        for partition in wanted.partitions:
+        async for partition in in_turns(wanted.partitions):
             code, text = ErrorCode.ELECTION_NOT_NEEDED, "any broker leads any partition"
             with Judged(caller) as judged:
                 topic = await self._gateway.topics.get(caller.inner_name(wanted.topic))

@@ -33,6 +33,7 @@ from service.transactions.state import Outcome, Transaction
 from storage.errors import InvalidRequest
 from storage.formats.partitions import PartitionNumber
 from storage.head.producers import SEQUENCES, Window
+from storage.tasks import in_turns
 from storage.topics.items import parse_topic_name
 
 MINUTE_MS: Final = 60_000
@@ -62,10 +63,10 @@ class ProducerAdmin:
                     name=topic.name,
                     partitions=[
                         await self._partition(call.caller, topic, partition)
-                        for partition in topic.partition_indexes
+                        async for partition in in_turns(topic.partition_indexes)
                     ],
                 )
-                for topic in request.topics
+                async for topic in in_turns(request.topics)
             ]
         )
 
@@ -94,7 +95,8 @@ class ProducerAdmin:
     ) -> DescribeTransactionsResponse:
         return DescribeTransactionsResponse(
             transaction_states=[
-                await self._transaction(call.caller, name) for name in request.transactional_ids
+                await self._transaction(call.caller, name)
+                async for name in in_turns(request.transactional_ids)
             ]
         )
 

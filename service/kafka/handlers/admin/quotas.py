@@ -26,6 +26,7 @@ from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
 from service.security.quotas.items import QuotaItems, parse_entity
 from service.security.quotas.limits import DEFAULT, QuotaEntity, QuotaKind, QuotaLimits
+from storage.tasks import in_turns
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -64,7 +65,7 @@ class QuotaAdmin:
         self, call: KafkaCall, request: AlterClientQuotasRequest
     ) -> AlterClientQuotasResponse:
         response = AlterClientQuotasResponse()
-        for entry in request.entries:
+        async for entry in in_turns(request.entries):
             with Judged(call.caller) as judged:
                 call.caller.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
                 await self._alter(call.caller, entry, dry_run=request.validate_only)

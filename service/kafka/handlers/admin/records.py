@@ -17,6 +17,7 @@ from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
 from storage.errors import RiachoError
 from storage.formats.partitions import PartitionNumber
+from storage.tasks import in_turns
 from storage.topics.items import parse_topic_name
 
 LATEST = -1
@@ -35,7 +36,7 @@ class RecordAdmin:
                 DeleteRecordsTopicResult(
                     name=topic.name, partitions=await self._of_topic(call.caller, topic)
                 )
-                for topic in request.topics
+                async for topic in in_turns(request.topics)
             ]
         )
 

@@ -32,6 +32,7 @@ from service.kafka.protocol.notation import NO_UUID
 from service.security.acls import Operation, ResourceType
 from service.security.administering import alter_topic, create_topic, delete_topic
 from service.security.caller import Caller
+from storage.tasks import in_turns
 from storage.topics.items import parse_topic_name
 from storage.topics.topics import Topic
 
@@ -50,7 +51,7 @@ class TopicAdmin:
         for name in sorted(twice):
             text = "the request names this topic twice"
             response.topics.append(_not_created(name, ErrorCode.INVALID_REQUEST, text))
-        for new in request.topics:
+        async for new in in_turns(request.topics):
             if new.name in twice:
                 continue
             with Judged(call.caller) as judged:
@@ -121,7 +122,7 @@ class TopicAdmin:
             by_id = {topic.topic_id: topic for topic in await self._gateway.topics.all()}
         response = DeleteTopicsResponse()
         done = set[tuple[str | None, bytes]]()
-        for each in wanted:
+        async for each in in_turns(wanted):
             key = each.name, bytes(each.topic_id)
             if key in done:
                 continue
@@ -171,8 +172,7 @@ class TopicAdmin:
     ) -> CreatePartitionsResponse:
         twice = repeated(topic.name for topic in request.topics)
         response = CreatePartitionsResponse()
-        for name in dict.fromkeys(topic.name for topic in request.topics):
-            more = next(topic for topic in request.topics if topic.name == name)
+        async for name, more in in_turns({each.name: each for each in request.topics}.items()):
             with Judged(call.caller) as judged:
                 if name in twice:
                     raise KafkaRefusal(

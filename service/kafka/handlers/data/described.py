@@ -4,9 +4,9 @@ A topic that may not be described is named with TOPIC_AUTHORIZATION_FAILED if it
 name, whether it exists or not, and left out of "all topics".
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from service.kafka.call import KafkaCall
 from service.kafka.failures import code_of
@@ -17,6 +17,7 @@ from service.security.acls import Operation, ResourceType
 from service.security.administering import create_topic
 from service.security.caller import Caller
 from storage.errors import RiachoError, TopicExists, UnknownTopicOrPartition
+from storage.tasks import gathered
 from storage.topics.topics import Topic, parse_topic_name
 
 
@@ -51,7 +52,7 @@ class TopicLookup:
         self, call: KafkaCall, names: Sequence[str], *, may_create: bool = False
     ) -> list[Described]:
         """Return what each name stands for, in order; create what is missing if `may_create`."""
-        return await asyncio.gather(*(self._named(call, name, may_create) for name in names))
+        return await gathered(names, partial(self._named, call, may_create=may_create))
 
     async def by_id(self, call: KafkaCall, topic_id: bytes) -> Described:
         """Return the topic with this id, if the caller may know that there is one."""

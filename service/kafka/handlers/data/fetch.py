@@ -25,6 +25,7 @@ from service.security.acls import Operation, ResourceType
 from storage.errors import OffsetOutOfRange, QuotaExceeded, RiachoError
 from storage.formats.partitions import PartitionNumber
 from storage.reading.reader import Budget
+from storage.tasks import in_turns
 from storage.topics.topics import Topic
 
 FETCHES_AT_ONCE: Final = 16
@@ -120,12 +121,12 @@ class KafkaFetch:
         """Return the partitions that were asked for, with the codes of those that are refused."""
         answers = Answers(is_committed_only=request.isolation_level == READ_COMMITTED)
         is_draining = self._gateway.draining.is_set()
-        for wanted in request.topics:
+        async for wanted in in_turns(request.topics):
             parts = answers.add(wanted)
             topic, code = await self._topic(call, wanted)
             if is_draining and not code:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            for part in parts:
+            async for part in in_turns(parts):
                 part.topic = topic
                 part.answer.error_code = code or await self._problem(part)
         return answers

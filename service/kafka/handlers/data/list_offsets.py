@@ -1,6 +1,6 @@
 """ListOffsets and OffsetForLeaderEpoch: where partitions begin, end, and were at a moment."""
 
-import asyncio
+from functools import partial
 from typing import Final
 
 from service.kafka.brokers.brokers import LEADER_EPOCH
@@ -23,6 +23,7 @@ from service.log.gateway import Gateway
 from service.security.acls import Operation
 from storage.errors import RiachoError
 from storage.formats.partitions import PartitionNumber
+from storage.tasks import gathered, in_turns
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -57,11 +58,11 @@ class OffsetLookup:
         answers = [
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=await asyncio.gather(
-                    *(self._offset(call, topic.name, each) for each in topic.partitions)
+                partitions=await gathered(
+                    topic.partitions, partial(self._offset, call, topic.name)
                 ),
             )
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
         return ListOffsetsResponse(topics=answers)
 
@@ -146,11 +147,11 @@ class OffsetLookup:
             topics=[
                 OffsetForLeaderTopicResult(
                     topic=topic.topic,
-                    partitions=await asyncio.gather(
-                        *(self._epoch_end(call, topic.topic, each) for each in topic.partitions)
+                    partitions=await gathered(
+                        topic.partitions, partial(self._epoch_end, call, topic.topic)
                     ),
                 )
-                for topic in request.topics
+                async for topic in in_turns(request.topics)
             ]
         )
 

@@ -50,7 +50,7 @@ from storage.errors import (
 )
 from storage.formats.kafka.batches import LIGHT_BYTES, Batches, check, claimed_by, is_light
 from storage.formats.partitions import PartitionNumber
-from storage.tasks import Arrivals
+from storage.tasks import Arrivals, in_turns
 from storage.topics.topics import Topic
 
 ACKS: Final = {-1, 0, 1}
@@ -144,7 +144,7 @@ class Produce:
         """Return all parts, those that can be appended as checked batches."""
         refused = self._refused(call, request)
         parts: list[_Part] = []
-        for wanted in request.topic_data:
+        async for wanted in in_turns(request.topic_data):
             answer = TopicProduceResponse(name=wanted.name, topic_id=wanted.topic_id)
             response.responses.append(answer)
             of_topic = [
@@ -159,7 +159,7 @@ class Produce:
                 for part in of_topic:
                     part.answer.error_code = code
         checked = [part for part in parts if not part.answer.error_code]
-        for part in checked:
+        async for part in in_turns(checked):
             await self._check(call, part)
         await self._admit(call, request, parts, response)
         return parts

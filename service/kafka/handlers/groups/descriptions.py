@@ -49,6 +49,7 @@ from service.security.acls import Operation
 from service.security.caller import Caller
 from storage import keys
 from storage.errors import RiachoError
+from storage.tasks import in_turns
 
 MEMBER_TYPES: Final = {"http": 1, "consumer": 1, "classic": 0}
 """Kafka's numbers: 0 for members of the classic protocol, 1 for others."""
@@ -77,7 +78,7 @@ class Descriptions:
     ) -> ConsumerGroupDescribeResponse:
         """Describe native groups."""
         groups = []
-        for called in request.group_ids:
+        async for called in in_turns(request.group_ids):
             code, message, known = await self._known(call, called)
             if known is not None and known.group.classic is not None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -155,7 +156,7 @@ class Descriptions:
     ) -> DescribeGroupsResponse:
         """Describe groups of any kind as classic ones."""
         groups = []
-        for called in request.groups:
+        async for called in in_turns(request.groups):
             code, message, known = await self._known(call, called)
             if known is not None:
                 is_asked = request.include_authorized_operations

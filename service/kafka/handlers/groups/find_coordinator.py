@@ -18,6 +18,7 @@ from service.kafka.protocol.messages.classic_groups import (
 )
 from service.security.acls import Operation, ResourceType
 from storage.errors import InvalidRequest, RiachoError
+from storage.tasks import in_turns
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -38,7 +39,7 @@ class CoordinatorLookup:
             return FindCoordinatorResponse(
                 coordinators=[
                     await self._find(call, request.key_type, key)
-                    for key in request.coordinator_keys
+                    async for key in in_turns(request.coordinator_keys)
                 ]
             )
         found = await self._find(call, request.key_type, request.key)

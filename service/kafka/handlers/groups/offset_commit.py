@@ -26,6 +26,7 @@ from service.security.acls import Operation
 from storage.errors import GroupNotEmpty, RiachoError, UnknownGroup, UnknownTopicOrPartition
 from storage.formats.partitions import PartitionNumber
 from storage.stores.metadata import TRANSACT_OPS_MAX
+from storage.tasks import in_turns
 
 BY_ID: Final = 10
 """The version from which OffsetCommit and OffsetFetch name topics by id."""
@@ -55,7 +56,7 @@ class OffsetCommits:
             group_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         for number, topic in enumerate(request.topics):
             code = group_code or self._topic_code(call, names[number])
-            for each in topic.partitions:
+            async for each in in_turns(topic.partitions):
                 place = number, each.partition_index
                 codes[place] = code or await self._code(names[number], each)
                 if codes[place] is ErrorCode.NONE:
@@ -127,7 +128,10 @@ class OffsetCommits:
             classic = known.group.classic
             if known.group.members and classic and classic.protocol_type != "consumer":
                 return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
-            topics = [await self._deleted(call, group_id, topic) for topic in request.topics]
+            topics = [
+                await self._deleted(call, group_id, topic)
+                async for topic in in_turns(request.topics)
+            ]
         except RiachoError as error:
             return OffsetDeleteResponse(error_code=code_of(error, Asked.COORDINATOR))
         return OffsetDeleteResponse(topics=topics)
@@ -137,7 +141,7 @@ class OffsetCommits:
     ) -> OffsetDeleteResponseTopic:
         name = call.caller.inner_name(topic.name)
         codes: dict[int, ErrorCode] = {}
-        for each in topic.partitions:
+        async for each in in_turns(topic.partitions):
             place = name, PartitionNumber(each.partition_index)
             code = self._topic_code(call, name)
             try:

@@ -26,6 +26,7 @@ from service.security.acls import Operation
 from service.security.caller import Caller
 from storage.errors import RiachoError
 from storage.formats.partitions import PartitionNumber
+from storage.tasks import in_turns
 
 SEVERAL: Final = 8
 """The version from which a request asks for several groups."""
@@ -73,7 +74,7 @@ class OffsetFetches:
 
     async def answer(self, call: KafkaCall, request: OffsetFetchRequest) -> OffsetFetchResponse:
         if call.version >= SEVERAL:
-            groups = [await self._several(call, group) for group in request.groups]
+            groups = [await self._several(call, group) async for group in in_turns(request.groups)]
             return OffsetFetchResponse(groups=groups)
         asked: list[Asking] | None = None
         if request.topics is not None:
