@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from storage.tasks import Arrivals, SingleFlight
+from storage.tasks import Arrivals, SingleFlight, gathered, in_turns
 from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
@@ -115,3 +115,24 @@ async def test_who_is_cancelled_while_waiting_leaves() -> None:
 
     first.leave()
     await following
+
+
+async def test_other_tasks_run_while_very_many_items_are_worked_on() -> None:
+    seen = 0
+
+    async def other() -> None:
+        nonlocal seen
+        while True:
+            seen += 1
+            await asyncio.sleep(0)
+
+    async def double(number: int) -> int:
+        return 2 * number
+
+    beside = asyncio.create_task(other())
+    assert [number async for number in in_turns(range(1000))] == list(range(1000))
+    assert seen > 20
+    seen = 0
+    assert await gathered(range(1000), double) == [2 * number for number in range(1000)]
+    assert seen > 5
+    beside.cancel()

@@ -4,7 +4,7 @@ Clients send the salted password, never the password. A user can be made before 
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from service.kafka.call import KafkaCall
 from service.kafka.handlers.admin.answers import Judged, KafkaRefusal, repeated
@@ -32,8 +32,11 @@ from service.security.api_keys.scram import (
 from service.security.api_keys.users import ScramUser, Users, parse_user_name
 from service.security.caller import Caller
 from storage.errors import ClusterUnauthorized, InvalidRequest
+from storage.tasks import in_turns
 
 MECHANISMS: Final = {1: ScramMechanism.SHA_256, 2: ScramMechanism.SHA_512}
+_Changes: TypeAlias = tuple[list[ScramCredentialDeletion], list[ScramCredentialUpsertion]]
+"""What is deleted and what is set of one user."""
 
 
 class ScramAdmin:
@@ -53,7 +56,7 @@ class ScramAdmin:
                 twice = repeated(names)
                 response.results = [
                     await self._described(call.caller, name, is_repeated=name in twice)
-                    for name in dict.fromkeys(names)
+                    async for name in in_turns(dict.fromkeys(names))
                 ]
             else:
                 response.results = [_info(user) for user in await self._users.all()]
@@ -80,11 +83,12 @@ class ScramAdmin:
         self, call: KafkaCall, request: AlterUserScramCredentialsRequest
     ) -> AlterUserScramCredentialsResponse:
         response = AlterUserScramCredentialsResponse()
-        deleted, set_now = request.deletions, request.upsertions
-        names = [*(each.name for each in deleted), *(each.name for each in set_now)]
-        for name in dict.fromkeys(names):
-            deletions = [each for each in deleted if each.name == name]
-            upsertions = [each for each in set_now if each.name == name]
+        wanted: dict[str, _Changes] = {}
+        for deleted in request.deletions:
+            wanted.setdefault(deleted.name, ([], []))[0].append(deleted)
+        for set_now in request.upsertions:
+            wanted.setdefault(set_now.name, ([], []))[1].append(set_now)
+        async for name, (deletions, upsertions) in in_turns(wanted.items()):
             with Judged(call.caller) as judged:
                 await self._alter(call.caller, name, deletions, upsertions)
             response.results.append(

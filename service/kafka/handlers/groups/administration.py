@@ -18,6 +18,7 @@ from service.kafka.protocol.messages.group_admin import (
 )
 from service.security.acls import Operation, ResourceType
 from storage.errors import RiachoError
+from storage.tasks import in_turns
 
 
 class GroupAdministration:
@@ -50,7 +51,7 @@ class GroupAdministration:
     async def delete(self, call: KafkaCall, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
         """Delete groups without members, with all they have committed."""
         results = []
-        for called in dict.fromkeys(request.groups_names):
+        async for called in in_turns(dict.fromkeys(request.groups_names)):
             code = await self._deleted(call, call.caller.inner_name(called))
             results.append(DeletableGroupResult(group_id=called, error_code=code))
         return DeleteGroupsResponse(results=results)

@@ -54,7 +54,7 @@ class OffsetCommits:
         group_code = ErrorCode.NONE
         if not may(caller, Operation.READ, group_id):
             group_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        for number, topic in enumerate(request.topics):
+        async for number, topic in in_turns(enumerate(request.topics)):
             code = group_code or self._topic_code(call, names[number])
             async for each in in_turns(topic.partitions):
                 place = number, each.partition_index

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from service.kafka.call import KafkaCall
-from service.kafka.listener.connection import REQUESTS_MAX
+from service.kafka.listener.connection import (
+    REQUESTS_MAX,
+    UNSENT_BYTES_ALL_MAX,
+    UNSENT_LITTLE_BYTES,
+    KafkaConnection,
+)
 from service.kafka.protocol.apis import Api
 from service.kafka.protocol.codec import decode_response, encode_request
 from service.kafka.protocol.error_codes import ErrorCode
@@ -24,7 +29,7 @@ from service.kafka.protocol.messages.handshake import (
 )
 from service.kafka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from storage.errors import StoreUnavailable
-from tests.service.kafka.listener.served import PATIENCE_S, served
+from tests.service.kafka.listener.served import PATIENCE_S, Served, served
 
 pytestmark = pytest.mark.anyio
 
@@ -367,3 +372,80 @@ async def test_any_chunks_any_order_of_arrival() -> None:
                 await client.writer.drain()
             for number in range(0, 3000, 37):
                 assert decode_response(Api.HEARTBEAT, 4, await client.frame())[0] == number
+
+
+async def test_a_request_that_comes_too_slowly_is_not_waited_for() -> None:
+    async with served({Api.HEARTBEAT: ok}, stalled_s=0.3) as at:
+        client, other = await at.client(), await at.client()
+        client.writer.write((1000).to_bytes(4, "big"))
+        [connection] = await connections(at, lambda each: each.is_in_request)
+        async with asyncio.timeout(PATIENCE_S):
+            while not connection.peer.is_gone:
+                client.writer.write(b"x")
+                await asyncio.sleep(0.05)
+                at.listener._look()
+        assert (await other.ask(4, HeartbeatRequest())).error_code == 0
+
+
+async def connections(
+    at: Served, is_wanted: Callable[[KafkaConnection], bool]
+) -> list[KafkaConnection]:
+    """Wait for connections of this kind."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := [each for each in at.shared.connections if is_wanted(each)]):
+            await asyncio.sleep(0.002)
+    return found
+
+
+async def test_parts_of_requests_take_room_only_for_what_has_come() -> None:
+    async with served({Api.PRODUCE: produced, Api.HEARTBEAT: ok}, held_bytes_max=1 << 20) as at:
+        for _ in range(50):
+            client = await at.client()
+            client.writer.write((50 * 1024 * 1024).to_bytes(4, "big") + b"part")
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(each.is_in_request for each in at.shared.connections) < 50:
+                await asyncio.sleep(0.002)
+        assert at.shared.room._admission.held_bytes == 0
+        other = await at.client()
+        await other.ask(9, ProduceRequest(transactional_id="x" * 30_000, acks=1))
+
+
+async def produced(call: KafkaCall, request: Any) -> ProduceResponse:
+    return ProduceResponse()
+
+
+async def test_clients_that_do_not_read_leave_a_bounded_amount_unread() -> None:
+    async def much(call: KafkaCall, request: Any) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(error_message="m" * (2**15 - 1), host="h" * 2**14)
+
+    count, size = 60, 2**15 + 2**14
+    async with served({Api.FIND_COORDINATOR: much, Api.HEARTBEAT: ok}) as at:
+        lazy = [await at.client() for _ in range(count)]
+        for client in lazy:
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _ in range(400):
+                client.send(2, FindCoordinatorRequest(key="k"))
+        other = await at.client()
+        seen = -1
+        while seen != at.shared.unsent_bytes:
+            seen = at.shared.unsent_bytes
+            for _ in range(20):
+                await other.ask(4, HeartbeatRequest())
+            await asyncio.sleep(0.2)
+        little = UNSENT_LITTLE_BYTES + REQUESTS_MAX * size
+        assert UNSENT_BYTES_ALL_MAX < seen < UNSENT_BYTES_ALL_MAX + count * little
+        assert seen < count * 400 * size / 4
+        for client in lazy:
+            client.writer.transport.abort()
+        await at.quiet(1)
+        assert at.shared.unsent_bytes == 0
+
+
+async def test_a_long_request_is_decoded_in_a_thread_and_answered_in_turn() -> None:
+    async with served({Api.FIND_COORDINATOR: found, Api.HEARTBEAT: ok}) as at:
+        client = await at.client()
+        keys = [f"group-{number}" for number in range(20_000)]
+        first = client.send(4, FindCoordinatorRequest(coordinator_keys=keys))
+        second = client.send(4, HeartbeatRequest())
+        assert decode_response(Api.FIND_COORDINATOR, 4, await client.frame())[0] == first
+        assert decode_response(Api.HEARTBEAT, 4, await client.frame())[0] == second

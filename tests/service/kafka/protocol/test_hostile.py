@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from service.kafka.protocol.apis import APIS, Api
-from service.kafka.protocol.codec import MalformedFrame, decode, encode
+from service.kafka.protocol.codec import (
+    MalformedFrame,
+    decode,
+    encode,
+    encode_request,
+    read_header,
+)
 from service.kafka.protocol.messages.configs import AlterConfigsRequest
 from service.kafka.protocol.messages.metadata import MetadataRequest
 from service.kafka.protocol.messages.produce import ProduceRequest
@@ -135,3 +141,13 @@ def test_records_are_not_copied() -> None:
     decode(ProduceRequest, 9, body)
 
     assert taken_bytes(ProduceRequest, 9, body) < SPARE_BYTES
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    """Nobody knows them, but each takes a step: a frame of 100 MiB would take half a minute."""
+    many = ELEMENTS_MAX + 1
+    with pytest.raises(MalformedFrame, match="of at most"):
+        decode(MetadataRequest, 13, b"\x01\x01\x00" + uvarint_bytes(many) + b"\x63\0" * many)
+    head = b"".join(encode_request(Api.METADATA, 13, 1, None, MetadataRequest()))[4:14]
+    with pytest.raises(MalformedFrame, match="tagged fields before the body"):
+        read_header(head + uvarint_bytes(many) + b"\x63\0" * many)
