@@ -1,0 +1,182 @@
+"""What a schema says, as the shapes that Confluent's registry compares.
+
+A schema is of one kind if it says one thing, and a combination if it says several: `type` with
+`enum` is both at once (`allOf`), a list of types is any of them (`anyOf`). Without `type`, the
+keywords tell the kind: `minLength` speaks of strings. So
+
+    {"type": "string", "enum": ["a"]}      allOf(string, enum)
+    {"type": ["string", "null"]}           anyOf(string, null)
+    {"properties": {"a": true}}            object
+    {"title": "whatever"}                  anything
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from service.registry.formats.form import InvalidSchema
+from service.registry.formats.json_schema.documents import Documents, Place
+from service.registry.formats.json_schema.drafts import Draft
+
+
+class Kind(StrEnum):
+    ANYTHING = "anything"
+    NOTHING = "nothing"
+    NULL = "null"
+    BOOLEAN = "boolean"
+    STRING = "string"
+    NUMBER = "number"
+    OBJECT = "object"
+    ARRAY = "array"
+    ENUM = "enum"
+    CONST = "const"
+    NOT = "not"
+    CONDITION = "if"
+    COMBINATION = "combination"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a schema, or a part of one, says.
+
+    `integer` is set for numbers without a fraction. Only combinations have a `criterion`, which
+    is `allOf`, `anyOf` or `oneOf`, and `parts`: other shapes of this schema, or places of others.
+    """
+
+    kind: Kind
+    place: Place
+    integer: bool = False
+    criterion: str = ""
+    parts: "tuple[Shape | Place, ...]" = ()
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return self.place.schema if isinstance(self.place.schema, dict) else {}
+
+
+_KINDS: Final = {
+    "null": Kind.NULL,
+    "boolean": Kind.BOOLEAN,
+    "string": Kind.STRING,
+    "number": Kind.NUMBER,
+    "integer": Kind.NUMBER,
+    "object": Kind.OBJECT,
+    "array": Kind.ARRAY,
+}
+
+_SPOKEN_OF: Final = {
+    Kind.STRING: ("maxLength", "minLength", "pattern", "format"),
+    Kind.NUMBER: ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    Kind.OBJECT: (
+        "properties",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "patternProperties",
+        "additionalProperties",
+        "unevaluatedProperties",
+        "propertyNames",
+    ),
+    Kind.ARRAY: (
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "unevaluatedItems",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "contains",
+    ),
+}
+_SINCE: Final = {
+    "const": Draft.DRAFT_6,
+    "if": Draft.DRAFT_7,
+    "unevaluatedItems": Draft.DRAFT_2019_09,
+    "unevaluatedProperties": Draft.DRAFT_2019_09,
+    "dependentRequired": Draft.DRAFT_2019_09,
+    "dependentSchemas": Draft.DRAFT_2019_09,
+    "prefixItems": Draft.DRAFT_2020_12,
+}
+_ALIASES_MAX: Final = 10_000
+
+
+class Shapes:
+    """The shapes of one schema and its references; each is made once, and is itself for ever."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._known: dict[int, Shape] = {}
+
+    def of(self, thing: Shape | Place) -> Shape:
+        """Return the shape of `thing`, with `$ref`s followed."""
+        if isinstance(thing, Shape):
+            return thing
+        key = id(thing.schema)
+        if key not in self._known:
+            self._known[key] = self._make(self._followed(thing))
+        return self._known[key]
+
+    def _followed(self, place: Place) -> Place:
+        for _ in range(_ALIASES_MAX):
+            schema = place.schema
+            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+                return place
+            if not place.draft.ref_stands_alone and any(_said(schema, place.draft)):
+                return place
+            place = self._documents.resolve(schema["$ref"], place)
+        raise InvalidSchema(f"a chain of `$ref`s is longer than {_ALIASES_MAX:,}")
+
+    def _make(self, place: Place) -> Shape:
+        if isinstance(place.schema, bool):
+            return Shape(Kind.ANYTHING if place.schema else Kind.NOTHING, place)
+        parts: list[Shape | Place] = list(_parts(place))
+        if not place.draft.ref_stands_alone:
+            parts += self._documents.targets(place)
+        if not parts:
+            return Shape(Kind.ANYTHING, place)
+        if len(parts) == 1:
+            return self.of(parts[0])
+        return Shape(Kind.COMBINATION, place, criterion="allOf", parts=tuple(parts))
+
+
+def _parts(place: Place) -> Iterator[Shape]:
+    """Yield what the schema in `place` says itself."""
+    for keyword in _said(place.schema, place.draft):
+        yield from _part(keyword, place)
+
+
+def _part(keyword: str, place: Place) -> Iterator[Shape]:
+    assert isinstance(place.schema, dict)
+    value = place.schema.get(keyword)
+    match keyword:
+        case "type" if isinstance(value, list):
+            alternatives = tuple(_of_type(name, place) for name in value)
+            yield Shape(Kind.COMBINATION, place, criterion="anyOf", parts=alternatives)
+        case "type":
+            yield _of_type(str(value), place)
+        case "allOf" | "anyOf" | "oneOf" if isinstance(value, list):
+            members = tuple(place.at(member) for member in value)
+            yield Shape(Kind.COMBINATION, place, criterion=keyword, parts=members)
+        case _:
+            yield Shape(Kind(keyword), place)
+
+
+def _said(schema: Any, draft: Draft) -> Iterator[str]:
+    """Yield the keywords that make a part each; the name of a kind if there is no `type`."""
+    if "type" in schema:
+        yield "type"
+    else:
+        for kind, keywords in _SPOKEN_OF.items():
+            if any(name in schema and draft >= _SINCE.get(name, draft) for name in keywords):
+                yield kind.value
+    for keyword in ("enum", "const", "not", "allOf", "anyOf", "oneOf", "if"):
+        if keyword in schema and draft >= _SINCE.get(keyword, draft):
+            yield keyword
+
+
+def _of_type(name: str, place: Place) -> Shape:
+    return Shape(_KINDS[name], place, integer=name == "integer")
