@@ -8,19 +8,19 @@ from service.registry.formats.json_schema.content import (
     rest_of,
     unevaluated,
 )
-from service.registry.formats.json_schema.documents import Place
-from service.registry.formats.json_schema.drafts import Draft
+from service.registry.formats.json_schema.documents import SchemaPlace
+from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.scalars import lower, upper
 from service.registry.formats.json_schema.shapes import Kind, Shape
 
 
 class _Items(NamedTuple):
-    every: Place | None
+    every: SchemaPlace | None
     """What each item has to fit; None if anything does."""
 
-    first: list[Place]
-    rest: Place | bool
+    first: list[SchemaPlace]
+    rest: SchemaPlace | bool
     """What is allowed after the first ones."""
 
 
@@ -55,29 +55,29 @@ def _compare_tuples(pair: Pair, old: _Items, new: _Items) -> None:
             pair.between(old.first[number], new.first[number], path)
 
 
-def _removed(pair: Pair, old: Place, new: _Items, path: str) -> None:
+def _removed(pair: Pair, old: SchemaPlace, new: _Items, path: str) -> None:
     rest = _rest(pair.new, new)
     if rest is False and pair.kind_of_old(old) is not Kind.NOTHING:
         pair.broken("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)
-    elif isinstance(rest, Place) and not pair.between(old, rest, path):
+    elif isinstance(rest, SchemaPlace) and not pair.between(old, rest, path):
         pair.broken("ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)
 
 
-def _added(pair: Pair, new: Place, old: _Items, path: str) -> None:
+def _added(pair: Pair, new: SchemaPlace, old: _Items, path: str) -> None:
     rest = _rest(pair.old, old)
     if rest is True and pair.kind_of_new(new) is not Kind.ANYTHING:
         pair.broken("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", path)
-    elif isinstance(rest, Place) and not pair.between(rest, new, path):
+    elif isinstance(rest, SchemaPlace) and not pair.between(rest, new, path):
         pair.broken("ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)
 
 
 def _items(shape: Shape) -> _Items:
     """Return what a shape says of items; what tuples are called depends on the draft."""
     at, items = shape.place.at, shape.keywords.get("items")
-    if shape.place.draft >= Draft.DRAFT_2020_12:
+    if shape.place.draft >= Dialect.DRAFT_2020_12:
         first: list[Any] = shape.keywords.get("prefixItems") or []
         rest = rest_of(shape, "items")
-        if isinstance(rest, Place) and not first:
+        if isinstance(rest, SchemaPlace) and not first:
             return _Items(rest, [], True)
         return _Items(None, [at(item) for item in first], rest)
     rest = rest_of(shape, "additionalItems")
@@ -86,7 +86,7 @@ def _items(shape: Shape) -> _Items:
     return _Items(None if items is None else at(items), [], rest)
 
 
-def _rest(shape: Shape, items: _Items) -> Place | bool:
+def _rest(shape: Shape, items: _Items) -> SchemaPlace | bool:
     """Return what is allowed after the first items, if only `unevaluatedItems` says so, too."""
     if items.rest is not True:
         return items.rest
@@ -96,6 +96,6 @@ def _rest(shape: Shape, items: _Items) -> Place | bool:
 
 def _contains(shape: Shape) -> tuple[Any, Any]:
     """Return how many items have to fit `contains`, and how many may."""
-    if shape.place.draft < Draft.DRAFT_2019_09 or "contains" not in shape.keywords:
+    if shape.place.draft < Dialect.DRAFT_2019_09 or "contains" not in shape.keywords:
         return None, None
     return shape.keywords.get("minContains", 1), shape.keywords.get("maxContains")

@@ -8,7 +8,7 @@ schemas of which little has changed are compared in time that grows with their l
 
 from typing import Final
 
-from service.registry.formats.json_schema.documents import Place
+from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.pairs import Pair, Thing
 from service.registry.formats.json_schema.reading import write
 
@@ -43,7 +43,7 @@ def _distinct(pair: Pair, parts: tuple[Thing, ...]) -> dict[str, Thing]:
     """Return the parts by what they say, each once."""
     distinct: dict[str, Thing] = {}
     for number, part in enumerate(parts):
-        if isinstance(part, Place):
+        if isinstance(part, SchemaPlace):
             text = f"{part.base} {write(part.schema, in_order=True)}"
             pair.spend(len(text) // 1_000)
         else:

@@ -5,13 +5,13 @@ Open: anything. Closed: nothing. Partially open: what fits some schema.
 
 from typing import Any
 
-from service.registry.formats.json_schema.documents import Place
-from service.registry.formats.json_schema.drafts import Draft
+from service.registry.formats.json_schema.documents import SchemaPlace
+from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.shapes import Shape
 
 
-def rest_of(shape: Shape, keyword: str) -> Place | bool:
+def rest_of(shape: Shape, keyword: str) -> SchemaPlace | bool:
     """Return what `keyword` says of the rest: a schema, or whether it is allowed."""
     value = shape.keywords.get(keyword)
     if isinstance(value, dict) and value:
@@ -19,14 +19,16 @@ def rest_of(shape: Shape, keyword: str) -> Place | bool:
     return value is not False
 
 
-def unevaluated(shape: Shape, keyword: str) -> Place | bool | None:
+def unevaluated(shape: Shape, keyword: str) -> SchemaPlace | bool | None:
     """Return what `keyword` says of what no other one looks at; None if it says nothing."""
-    if keyword not in shape.keywords or shape.place.draft < Draft.DRAFT_2019_09:
+    if keyword not in shape.keywords or shape.place.draft < Dialect.DRAFT_2019_09:
         return None
     return rest_of(shape, keyword)
 
 
-def compare_rest(pair: Pair, old: Place | bool, new: Place | bool, path: str, rule: str) -> None:
+def compare_rest(
+    pair: Pair, old: SchemaPlace | bool, new: SchemaPlace | bool, path: str, rule: str
+) -> None:
     """Report if the new schema allows less of the rest than the old one."""
     if old is False or new is True:
         return
@@ -34,7 +36,7 @@ def compare_rest(pair: Pair, old: Place | bool, new: Place | bool, path: str, ru
         pair.broken(f"{rule}_REMOVED", path)
     elif old is True:
         pair.broken(f"{rule}_NARROWED", path)
-    elif isinstance(old, Place):
+    elif isinstance(old, SchemaPlace):
         pair.between(old, new, path)
 
 

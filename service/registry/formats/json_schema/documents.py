@@ -12,7 +12,7 @@ from urllib.parse import unquote, urljoin
 from service.registry.formats.form import InvalidSchema, Named
 from service.registry.formats.json_schema.drafts import (
     REFERRING,
-    Draft,
+    Dialect,
     draft_of,
     is_meta_schema,
     schemas_within,
@@ -24,30 +24,30 @@ BASE: Final = "json-schema:///"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class SchemaPlace:
     """A schema where it stands: `base` is the URI against which its `$ref`s are resolved."""
 
     schema: dict[str, Any] | bool
     base: str
-    draft: Draft
+    draft: Dialect
 
-    def at(self, schema: Any) -> "Place":
+    def at(self, schema: Any) -> "SchemaPlace":
         """Return `schema`, which stands in this one."""
         return place_of(schema, self.base, self.draft)
 
 
-def place_of(schema: Any, base: str, draft: Draft) -> Place:
+def place_of(schema: Any, base: str, draft: Dialect) -> SchemaPlace:
     """Return `schema`, which stands where URIs are relative to `base`."""
     identifier = own_id(schema, draft)
     if identifier is None or identifier.startswith("#"):
-        return Place(schema, base, draft)
-    return Place(schema, split(join(base, identifier))[0], draft)
+        return SchemaPlace(schema, base, draft)
+    return SchemaPlace(schema, split(join(base, identifier))[0], draft)
 
 
-def own_id(schema: Value, draft: Draft) -> str | None:
+def own_id(schema: Value, draft: Dialect) -> str | None:
     if not isinstance(schema, dict) or ("$ref" in schema and draft.ref_stands_alone):
         return None
-    identifier = schema.get("id" if draft is Draft.DRAFT_4 else "$id")
+    identifier = schema.get("id" if draft is Dialect.DRAFT_4 else "$id")
     return identifier if isinstance(identifier, str) else None
 
 
@@ -76,11 +76,11 @@ class Documents:
         """Raise `InvalidSchema` if a `$ref` leads nowhere."""
         draft = draft_of(schema)
         self.root: Final = place_of(schema, BASE, draft)
-        self.references: dict[str, Place] = {}
+        self.references: dict[str, SchemaPlace] = {}
         """What other schemas are called, by full URI."""
-        self._resources: dict[str, Place] = {}
-        self._anchors: dict[tuple[str, str], Place] = {}
-        self._referenced: dict[str, Place] = {}
+        self._resources: dict[str, SchemaPlace] = {}
+        self._anchors: dict[tuple[str, str], SchemaPlace] = {}
+        self._referenced: dict[str, SchemaPlace] = {}
         for reference in references:
             value = read(reference.text)
             self._referenced[reference.name] = place_of(value, BASE, draft_of(value, draft))
@@ -95,13 +95,13 @@ class Documents:
         self._name_references()
         self._check_references()
 
-    def resolve(self, reference: str, place: Place) -> Place:
+    def resolve(self, reference: str, place: SchemaPlace) -> SchemaPlace:
         """Return the schema to which `reference`, which stands in `place`, leads."""
         uri, fragment = split(join(place.base, reference))
         resource = self._resources.get(uri) or self._referenced.get(split(reference)[0])
         if resource is None:
             if is_meta_schema(uri):
-                return Place(True, uri, place.draft)
+                return SchemaPlace(True, uri, place.draft)
             raise InvalidSchema(
                 f"`$ref` {reference!r} is not in this schema, and not one of its references: add "
                 "a reference with this name; nothing is fetched"
@@ -115,14 +115,14 @@ class Documents:
             return anchored
         return _follow(resource, fragment, reference)
 
-    def targets(self, place: Place) -> Iterator[Place]:
+    def targets(self, place: SchemaPlace) -> Iterator[SchemaPlace]:
         """Yield what the schema in `place` refers to."""
         if isinstance(place.schema, dict):
             for keyword in REFERRING:
                 if isinstance(reference := place.schema.get(keyword), str):
                     yield self.resolve(reference, place)
 
-    def _index(self, place: Place) -> None:
+    def _index(self, place: SchemaPlace) -> None:
         schema = place.schema
         identifier = own_id(schema, place.draft)
         if identifier is not None and not identifier.startswith("#"):
@@ -154,7 +154,7 @@ class Documents:
                 raise InvalidSchema(f"{error} (at {path})") from None
 
 
-def places_within(place: Place) -> Iterator[tuple[str, Place]]:
+def places_within(place: SchemaPlace) -> Iterator[tuple[str, SchemaPlace]]:
     """Yield `place` and all schemas that stand in it, each with its path."""
     waiting = [("#", place)]
     while waiting:
@@ -164,7 +164,7 @@ def places_within(place: Place) -> Iterator[tuple[str, Place]]:
             waiting += ((f"{path}/{name}", here.at(s)) for name, s in schemas_within(here.schema))
 
 
-def _follow(place: Place, pointer: str, reference: str) -> Place:
+def _follow(place: SchemaPlace, pointer: str, reference: str) -> SchemaPlace:
     value: Any = place.schema
     base = place.base
     for part in pointer[1:].split("/"):
@@ -178,4 +178,4 @@ def _follow(place: Place, pointer: str, reference: str) -> Place:
         base = place_of(value, base, place.draft).base
     if not isinstance(value, dict | bool):
         raise InvalidSchema(f"`$ref` {reference!r} leads to something that is not a schema")
-    return Place(value, base, place.draft)
+    return SchemaPlace(value, base, place.draft)

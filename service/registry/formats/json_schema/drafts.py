@@ -7,7 +7,7 @@ from typing import Any, Final
 from service.registry.formats.json_schema.reading import Value
 
 
-class Draft(IntEnum):
+class Dialect(IntEnum):
     DRAFT_4 = 4
     DRAFT_6 = 6
     DRAFT_7 = 7
@@ -21,16 +21,16 @@ class Draft(IntEnum):
     @property
     def ref_stands_alone(self) -> bool:
         """Whether keywords beside a `$ref` mean nothing."""
-        return self <= Draft.DRAFT_7
+        return self <= Dialect.DRAFT_7
 
 
 _BY_NAME: Final = {
-    "json-schema.org/schema": Draft.DRAFT_4,
-    "json-schema.org/draft-04/schema": Draft.DRAFT_4,
-    "json-schema.org/draft-06/schema": Draft.DRAFT_6,
-    "json-schema.org/draft-07/schema": Draft.DRAFT_7,
-    "json-schema.org/draft/2019-09/schema": Draft.DRAFT_2019_09,
-    "json-schema.org/draft/2020-12/schema": Draft.DRAFT_2020_12,
+    "json-schema.org/schema": Dialect.DRAFT_4,
+    "json-schema.org/draft-04/schema": Dialect.DRAFT_4,
+    "json-schema.org/draft-06/schema": Dialect.DRAFT_6,
+    "json-schema.org/draft-07/schema": Dialect.DRAFT_7,
+    "json-schema.org/draft/2019-09/schema": Dialect.DRAFT_2019_09,
+    "json-schema.org/draft/2020-12/schema": Dialect.DRAFT_2020_12,
 }
 _META_PREFIXES: Final = (
     "json-schema.org/draft/2019-09/meta/",
@@ -65,12 +65,12 @@ REFERRING: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 target that it has when nothing else was entered."""
 
 
-def draft_of(value: Value, otherwise: Draft = Draft.DRAFT_7) -> Draft:
+def draft_of(value: Value, otherwise: Dialect = Dialect.DRAFT_7) -> Dialect:
     """Return the draft that `$schema` names; one that nobody knows is draft 7, as without it."""
     named = value.get("$schema") if isinstance(value, dict) else None
     if not isinstance(named, str):
         return otherwise
-    return _BY_NAME.get(_without_scheme(named), Draft.DRAFT_7)
+    return _BY_NAME.get(_without_scheme(named), Dialect.DRAFT_7)
 
 
 def is_meta_schema(uri: str) -> bool:

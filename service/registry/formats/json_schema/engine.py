@@ -12,12 +12,19 @@ from jsonschema_rs import FancyRegexOptions, Validator
 
 from service.registry.formats.form import InvalidSchema
 from service.registry.formats.json_schema.documents import BASE, Documents
-from service.registry.formats.json_schema.drafts import Draft
+from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.reading import write
 
 BACKTRACKS_MAX: Final = 10_000
 _PATTERN_BYTES_MAX: Final = 1024 * 1024
 _MESSAGE_LENGTH_MAX: Final = 300
+_DRAFTS: Final[dict[Dialect, tuple[type[Validator], int]]] = {
+    Dialect.DRAFT_4: (jsonschema_rs.Draft4Validator, jsonschema_rs.Draft4),
+    Dialect.DRAFT_6: (jsonschema_rs.Draft6Validator, jsonschema_rs.Draft6),
+    Dialect.DRAFT_7: (jsonschema_rs.Draft7Validator, jsonschema_rs.Draft7),
+    Dialect.DRAFT_2019_09: (jsonschema_rs.Draft201909Validator, jsonschema_rs.Draft201909),
+    Dialect.DRAFT_2020_12: (jsonschema_rs.Draft202012Validator, jsonschema_rs.Draft202012),
+}
 
 
 def compiled(documents: Documents) -> Validator:
@@ -27,19 +34,13 @@ def compiled(documents: Documents) -> Validator:
     if isinstance(schema, dict):
         # What it names, we have understood; the library refuses drafts that it does not know.
         schema = {key: value for key, value in schema.items() if key != "$schema"}
-    kind = {
-        Draft.DRAFT_4: jsonschema_rs.Draft4Validator,
-        Draft.DRAFT_6: jsonschema_rs.Draft6Validator,
-        Draft.DRAFT_7: jsonschema_rs.Draft7Validator,
-        Draft.DRAFT_2019_09: jsonschema_rs.Draft201909Validator,
-        Draft.DRAFT_2020_12: jsonschema_rs.Draft202012Validator,
-    }[root.draft]
+    kind, number = _DRAFTS[root.draft]
     try:
         return kind(
             write(schema),
             base_uri=BASE,
             registry=jsonschema_rs.Registry(
-                [(uri, place.schema) for uri, place in documents.references.items()]
+                [(uri, place.schema) for uri, place in documents.references.items()], draft=number
             ),
             pattern_options=_pattern_options(),
             offline=True,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from service.registry.formats.form import InvalidSchema
-from service.registry.formats.json_schema.documents import Documents, Place
+from service.registry.formats.json_schema.documents import Documents, SchemaPlace
 
 REFERENCES_MAX: Final = 5_000
 """`$ref`s of a schema; the time to compile grows with their square."""
@@ -64,8 +64,8 @@ def check(documents: Documents) -> int:
 
 @dataclass(slots=True)
 class _Frame:
-    place: Place
-    below: Iterator[Place]
+    place: SchemaPlace
+    below: Iterator[SchemaPlace]
     checks: int = 1
 
 
@@ -101,7 +101,7 @@ def _checks_in_place(documents: Documents) -> int:
     return max(known.values(), default=1)
 
 
-def _in_place(documents: Documents, place: Place) -> Iterator[Place]:
+def _in_place(documents: Documents, place: SchemaPlace) -> Iterator[SchemaPlace]:
     """Yield the schemas that look at the same value as the one in `place`."""
     schema = place.schema
     if isinstance(schema, bool):

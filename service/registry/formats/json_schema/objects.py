@@ -9,7 +9,7 @@ from service.registry.formats.json_schema.content import (
     schemas_by_name,
     unevaluated,
 )
-from service.registry.formats.json_schema.documents import Place
+from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.engine import finds
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.scalars import lower, upper
@@ -49,7 +49,7 @@ def _compare_properties(pair: Pair) -> None:
             pair.between(old, new, path)
 
 
-def _removed(pair: Pair, name: str, old: Place, path: str) -> None:
+def _removed(pair: Pair, name: str, old: SchemaPlace, path: str) -> None:
     if _is_open(pair.new):
         return
     rest = _rest_for(pair, pair.new, name)
@@ -60,7 +60,7 @@ def _removed(pair: Pair, name: str, old: Place, path: str) -> None:
         pair.broken("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)
 
 
-def _added(pair: Pair, name: str, new: Place, path: str, required: bool) -> None:
+def _added(pair: Pair, name: str, new: SchemaPlace, path: str, required: bool) -> None:
     default = _has_default(new.schema)
     if _is_open(pair.old):
         if pair.kind_of_new(new) is Kind.ANYTHING:
@@ -118,7 +118,7 @@ def _is_open(shape: Shape) -> bool:
     )
 
 
-def _rest_for(pair: Pair, shape: Shape, name: str) -> Place | None:
+def _rest_for(pair: Pair, shape: Shape, name: str) -> SchemaPlace | None:
     """Return what a shape that is not open demands of a property it does not name.
 
     None if it allows no such property.
@@ -131,7 +131,7 @@ def _rest_for(pair: Pair, shape: Shape, name: str) -> Place | None:
     rest = rest_of(shape, "additionalProperties")
     if rest is True:
         rest = unevaluated(shape, "unevaluatedProperties") or False
-    return rest if isinstance(rest, Place) else None
+    return rest if isinstance(rest, SchemaPlace) else None
 
 
 def _has_default(schema: Any) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from service.registry.formats.form import InvalidSchema
-from service.registry.formats.json_schema.documents import Place
+from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.rules import MEANINGS
 from service.registry.formats.json_schema.shapes import Kind, Shape, Shapes
 
@@ -22,7 +22,7 @@ STEPS_MAX: Final = 20_000
 FOUND_MAX: Final = 100
 _REPORTED_DEPTH_MAX: Final = 60
 
-Thing: TypeAlias = Shape | Place
+Thing: TypeAlias = Shape | SchemaPlace
 Found: TypeAlias = list[tuple[str, str]]
 """Rules that are broken, each with its path relative to the pair."""
 
@@ -57,7 +57,7 @@ class Comparison:
         self._queue: deque[_Known] = deque()
         self._steps = 0
 
-    def differences(self, olds: Shapes, old: Place, news: Shapes, new: Place) -> Found:
+    def differences(self, olds: Shapes, old: SchemaPlace, news: Shapes, new: SchemaPlace) -> Found:
         """Return which rules are broken between `old` and `new`."""
         root = self.known(_Side(olds, news), old, new)
         while self._queue:
@@ -118,10 +118,14 @@ class Pair:
         self.old: Final = known.old
         self.new: Final = known.new
         self.found: Final[Found] = []
-        self.spend: Final = comparison.spend
         self._known = known
         self._comparison = comparison
         self._depth = reported_depth
+
+    def spend(self, steps: int) -> None:
+        """Account for work in proportion to what is compared; a pair itself is one step."""
+        if self._depth is None:
+            self._comparison.spend(steps)
 
     def keyword(self, name: str) -> tuple[Any, Any]:
         """Return the values of a keyword in both."""

@@ -4,7 +4,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from service.registry.formats.json_schema.drafts import Draft
+from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.reading import Number, key_of
 from service.registry.formats.json_schema.shapes import Shape
@@ -72,7 +72,7 @@ def compare_constants(pair: Pair) -> None:
 def _exclusive(shape: Shape, keyword: str) -> Number | None:
     """Return an exclusive limit; in draft 4 it is the other one, and this a switch."""
     limit = shape.keywords.get(keyword)
-    if shape.place.draft is Draft.DRAFT_4:
+    if shape.place.draft is Dialect.DRAFT_4:
         limit = shape.keywords.get(keyword.removeprefix("exclusive").lower()) if limit else None
     return limit if isinstance(limit, Number) else None
 

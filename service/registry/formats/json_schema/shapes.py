@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from service.registry.formats.form import InvalidSchema
-from service.registry.formats.json_schema.documents import Documents, Place
-from service.registry.formats.json_schema.drafts import Draft
+from service.registry.formats.json_schema.documents import Documents, SchemaPlace
+from service.registry.formats.json_schema.drafts import Dialect
 
 
 class Kind(StrEnum):
@@ -45,10 +45,10 @@ class Shape:
     """
 
     kind: Kind
-    place: Place
+    place: SchemaPlace
     integer: bool = False
     criterion: str = ""
-    parts: "tuple[Shape | Place, ...]" = ()
+    parts: "tuple[Shape | SchemaPlace, ...]" = ()
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -93,13 +93,13 @@ _SPOKEN_OF: Final = {
     ),
 }
 _SINCE: Final = {
-    "const": Draft.DRAFT_6,
-    "if": Draft.DRAFT_7,
-    "unevaluatedItems": Draft.DRAFT_2019_09,
-    "unevaluatedProperties": Draft.DRAFT_2019_09,
-    "dependentRequired": Draft.DRAFT_2019_09,
-    "dependentSchemas": Draft.DRAFT_2019_09,
-    "prefixItems": Draft.DRAFT_2020_12,
+    "const": Dialect.DRAFT_6,
+    "if": Dialect.DRAFT_7,
+    "unevaluatedItems": Dialect.DRAFT_2019_09,
+    "unevaluatedProperties": Dialect.DRAFT_2019_09,
+    "dependentRequired": Dialect.DRAFT_2019_09,
+    "dependentSchemas": Dialect.DRAFT_2019_09,
+    "prefixItems": Dialect.DRAFT_2020_12,
 }
 _ALIASES_MAX: Final = 10_000
 
@@ -111,16 +111,17 @@ class Shapes:
         self._documents = documents
         self._known: dict[int, Shape] = {}
 
-    def of(self, thing: Shape | Place) -> Shape:
+    def of(self, thing: Shape | SchemaPlace) -> Shape:
         """Return the shape of `thing`, with `$ref`s followed."""
         if isinstance(thing, Shape):
             return thing
-        key = id(thing.schema)
+        place = self._followed(thing)
+        key = id(place.schema)
         if key not in self._known:
-            self._known[key] = self._make(self._followed(thing))
+            self._known[key] = self._make(place)
         return self._known[key]
 
-    def _followed(self, place: Place) -> Place:
+    def _followed(self, place: SchemaPlace) -> SchemaPlace:
         for _ in range(_ALIASES_MAX):
             schema = place.schema
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
@@ -130,10 +131,10 @@ class Shapes:
             place = self._documents.resolve(schema["$ref"], place)
         raise InvalidSchema(f"a chain of `$ref`s is longer than {_ALIASES_MAX:,}")
 
-    def _make(self, place: Place) -> Shape:
+    def _make(self, place: SchemaPlace) -> Shape:
         if isinstance(place.schema, bool):
             return Shape(Kind.ANYTHING if place.schema else Kind.NOTHING, place)
-        parts: list[Shape | Place] = list(_parts(place))
+        parts: list[Shape | SchemaPlace] = list(_parts(place))
         if not place.draft.ref_stands_alone:
             parts += self._documents.targets(place)
         if not parts:
@@ -143,13 +144,13 @@ class Shapes:
         return Shape(Kind.COMBINATION, place, criterion="allOf", parts=tuple(parts))
 
 
-def _parts(place: Place) -> Iterator[Shape]:
+def _parts(place: SchemaPlace) -> Iterator[Shape]:
     """Yield what the schema in `place` says itself."""
     for keyword in _said(place.schema, place.draft):
         yield from _part(keyword, place)
 
 
-def _part(keyword: str, place: Place) -> Iterator[Shape]:
+def _part(keyword: str, place: SchemaPlace) -> Iterator[Shape]:
     assert isinstance(place.schema, dict)
     value = place.schema.get(keyword)
     match keyword:
@@ -165,7 +166,7 @@ def _part(keyword: str, place: Place) -> Iterator[Shape]:
             yield Shape(Kind(keyword), place)
 
 
-def _said(schema: Any, draft: Draft) -> Iterator[str]:
+def _said(schema: Any, draft: Dialect) -> Iterator[str]:
     """Yield the keywords that make a part each; the name of a kind if there is no `type`."""
     if "type" in schema:
         yield "type"
@@ -178,5 +179,5 @@ def _said(schema: Any, draft: Draft) -> Iterator[str]:
             yield keyword
 
 
-def _of_type(name: str, place: Place) -> Shape:
+def _of_type(name: str, place: SchemaPlace) -> Shape:
     return Shape(_KINDS[name], place, integer=name == "integer")
