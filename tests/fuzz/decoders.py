@@ -1,6 +1,6 @@
 """A list of all decoders, and the functions that look like one but are not tried, with reasons."""
 
-from tests.fuzz import batches, kafka, received, replies, security, stored, tasks
+from tests.fuzz import batches, kafka, received, replies, schemas, security, stored, tasks
 
 ALL = [
     *stored.ALL,
@@ -10,6 +10,7 @@ ALL = [
     *security.ALL,
     *batches.ALL,
     *kafka.ALL,
+    *schemas.ALL,
 ]
 
 OURS = "takes what this process has made, not bytes of others"
@@ -49,5 +50,6 @@ NOT_TRIED = {
     "storage.formats.frames.unpack": "what all decoders of msgpack in frames call",
     "storage.stores.opening._s3_options": "a URL that the operator wrote, refused at the start",
     "storage.reading.table_batches._old": "a key that this table has, by which it was listed",
+    "service.registry.formats.form.SchemaForm.parse": "a protocol, which each form keeps",
     "storage.topics.config._parse_one": "the part of parse_config for one setting",
 }

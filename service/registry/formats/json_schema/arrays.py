@@ -12,7 +12,7 @@ from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.scalars import lower, upper
-from service.registry.formats.json_schema.shapes import Kind, Shape
+from service.registry.formats.json_schema.shapes import Shape, ShapeKind
 
 
 class _Items(NamedTuple):
@@ -29,7 +29,7 @@ def compare_arrays(pair: Pair) -> None:
     if new.every is not None:
         if old.every is not None:
             pair.between(old.every, new.every, "items")
-        elif pair.kind_of_new(new.every) is not Kind.ANYTHING:
+        elif pair.kind_of_new(new.every) is not ShapeKind.ANYTHING:
             pair.broken("SCHEMA_ADDED", "items")
     _compare_tuples(pair, old, new)
     compare_rest(pair, old.rest, new.rest, "additionalItems", "ADDITIONAL_ITEMS")
@@ -57,7 +57,7 @@ def _compare_tuples(pair: Pair, old: _Items, new: _Items) -> None:
 
 def _removed(pair: Pair, old: SchemaPlace, new: _Items, path: str) -> None:
     rest = _rest(pair.new, new)
-    if rest is False and pair.kind_of_old(old) is not Kind.NOTHING:
+    if rest is False and pair.kind_of_old(old) is not ShapeKind.NOTHING:
         pair.broken("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)
     elif isinstance(rest, SchemaPlace) and not pair.between(old, rest, path):
         pair.broken("ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)
@@ -65,7 +65,7 @@ def _removed(pair: Pair, old: SchemaPlace, new: _Items, path: str) -> None:
 
 def _added(pair: Pair, new: SchemaPlace, old: _Items, path: str) -> None:
     rest = _rest(pair.old, old)
-    if rest is True and pair.kind_of_new(new) is not Kind.ANYTHING:
+    if rest is True and pair.kind_of_new(new) is not ShapeKind.ANYTHING:
         pair.broken("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", path)
     elif isinstance(rest, SchemaPlace) and not pair.between(rest, new, path):
         pair.broken("ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)

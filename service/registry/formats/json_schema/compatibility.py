@@ -16,7 +16,7 @@ from service.registry.formats.json_schema.scalars import (
     compare_numbers,
     compare_strings,
 )
-from service.registry.formats.json_schema.shapes import Kind, Shapes
+from service.registry.formats.json_schema.shapes import ShapeKind, Shapes
 
 
 def unreadable(old: Documents, new: Documents) -> list[Incompatibility]:
@@ -35,9 +35,13 @@ def compare(pair: Pair) -> None:
     """Report to `pair` which rules are broken between its shapes."""
     old, new = pair.old, pair.new
     if old.kind is not new.kind:
-        if Kind.COMBINATION in (old.kind, new.kind) and _one_part_fits(pair):
+        if ShapeKind.COMBINATION in (old.kind, new.kind) and _one_part_fits(pair):
             return
-        if old.kind is not Kind.NOTHING and new.kind is not Kind.ANYTHING and not _bytes(pair):
+        if (
+            old.kind is not ShapeKind.NOTHING
+            and new.kind is not ShapeKind.ANYTHING
+            and not _bytes(pair)
+        ):
             pair.broken("TYPE_CHANGED")
         return
     if old.kind in _RULES:
@@ -47,7 +51,7 @@ def compare(pair: Pair) -> None:
 def _one_part_fits(pair: Pair) -> bool:
     """Whether one part is enough: of `allOf` if that writes, of the others if they read."""
     old, new = pair.old, pair.new
-    if new.kind is Kind.COMBINATION:
+    if new.kind is ShapeKind.COMBINATION:
         enough = len(new.parts) == 1 or new.criterion != "allOf"
         return enough and any(pair.fits(old, part) for part in new.parts)
     enough = len(old.parts) == 1 or old.criterion == "allOf"
@@ -65,13 +69,13 @@ def _compare_not(pair: Pair) -> None:
         pair.broken("NOT_TYPE_EXTENDED", "not")
 
 
-_RULES: Final[dict[Kind, Callable[[Pair], None]]] = {
-    Kind.STRING: compare_strings,
-    Kind.NUMBER: compare_numbers,
-    Kind.ENUM: compare_enums,
-    Kind.CONST: compare_constants,
-    Kind.OBJECT: compare_objects,
-    Kind.ARRAY: compare_arrays,
-    Kind.COMBINATION: compare_combinations,
-    Kind.NOT: _compare_not,
+_RULES: Final[dict[ShapeKind, Callable[[Pair], None]]] = {
+    ShapeKind.STRING: compare_strings,
+    ShapeKind.NUMBER: compare_numbers,
+    ShapeKind.ENUM: compare_enums,
+    ShapeKind.CONST: compare_constants,
+    ShapeKind.OBJECT: compare_objects,
+    ShapeKind.ARRAY: compare_arrays,
+    ShapeKind.COMBINATION: compare_combinations,
+    ShapeKind.NOT: _compare_not,
 }

@@ -13,7 +13,7 @@ from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.engine import finds
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.scalars import lower, upper
-from service.registry.formats.json_schema.shapes import Kind, Shape
+from service.registry.formats.json_schema.shapes import Shape, ShapeKind
 
 
 def compare_objects(pair: Pair) -> None:
@@ -54,7 +54,7 @@ def _removed(pair: Pair, name: str, old: SchemaPlace, path: str) -> None:
         return
     rest = _rest_for(pair, pair.new, name)
     if rest is None:
-        if pair.kind_of_old(old) is not Kind.NOTHING:
+        if pair.kind_of_old(old) is not ShapeKind.NOTHING:
             pair.broken("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)
     elif not pair.between(old, rest, path):
         pair.broken("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)
@@ -63,7 +63,7 @@ def _removed(pair: Pair, name: str, old: SchemaPlace, path: str) -> None:
 def _added(pair: Pair, name: str, new: SchemaPlace, path: str, required: bool) -> None:
     default = _has_default(new.schema)
     if _is_open(pair.old):
-        if pair.kind_of_new(new) is Kind.ANYTHING:
+        if pair.kind_of_new(new) is ShapeKind.ANYTHING:
             return
         rule = "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"
         if required:

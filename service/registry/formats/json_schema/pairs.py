@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from service.registry.formats.form import InvalidSchema
 from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.rules import MEANINGS
-from service.registry.formats.json_schema.shapes import Kind, Shape, Shapes
+from service.registry.formats.json_schema.shapes import Shape, ShapeKind, Shapes
 
 STEPS_MAX: Final = 20_000
 """Pairs, and properties, values and items of pairs; some 20 µs each."""
@@ -158,10 +158,10 @@ class Pair:
         side = self._known.side
         return not self._part(_Side(side.news, side.olds), new, old).unfit
 
-    def kind_of_old(self, old: Thing) -> Kind:
+    def kind_of_old(self, old: Thing) -> ShapeKind:
         return self._known.side.olds.of(old).kind
 
-    def kind_of_new(self, new: Thing) -> Kind:
+    def kind_of_new(self, new: Thing) -> ShapeKind:
         return self._known.side.news.of(new).kind
 
     def _part(self, side: _Side, old: Thing, new: Thing) -> _Known:

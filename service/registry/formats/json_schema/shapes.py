@@ -20,7 +20,7 @@ from service.registry.formats.json_schema.documents import Documents, SchemaPlac
 from service.registry.formats.json_schema.drafts import Dialect
 
 
-class Kind(StrEnum):
+class ShapeKind(StrEnum):
     ANYTHING = "anything"
     NOTHING = "nothing"
     NULL = "null"
@@ -44,7 +44,7 @@ class Shape:
     is `allOf`, `anyOf` or `oneOf`, and `parts`: other shapes of this schema, or places of others.
     """
 
-    kind: Kind
+    kind: ShapeKind
     place: SchemaPlace
     integer: bool = False
     criterion: str = ""
@@ -56,19 +56,19 @@ class Shape:
 
 
 _KINDS: Final = {
-    "null": Kind.NULL,
-    "boolean": Kind.BOOLEAN,
-    "string": Kind.STRING,
-    "number": Kind.NUMBER,
-    "integer": Kind.NUMBER,
-    "object": Kind.OBJECT,
-    "array": Kind.ARRAY,
+    "null": ShapeKind.NULL,
+    "boolean": ShapeKind.BOOLEAN,
+    "string": ShapeKind.STRING,
+    "number": ShapeKind.NUMBER,
+    "integer": ShapeKind.NUMBER,
+    "object": ShapeKind.OBJECT,
+    "array": ShapeKind.ARRAY,
 }
 
 _SPOKEN_OF: Final = {
-    Kind.STRING: ("maxLength", "minLength", "pattern", "format"),
-    Kind.NUMBER: ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    Kind.OBJECT: (
+    ShapeKind.STRING: ("maxLength", "minLength", "pattern", "format"),
+    ShapeKind.NUMBER: ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    ShapeKind.OBJECT: (
         "properties",
         "required",
         "minProperties",
@@ -81,7 +81,7 @@ _SPOKEN_OF: Final = {
         "unevaluatedProperties",
         "propertyNames",
     ),
-    Kind.ARRAY: (
+    ShapeKind.ARRAY: (
         "items",
         "prefixItems",
         "additionalItems",
@@ -133,15 +133,15 @@ class Shapes:
 
     def _make(self, place: SchemaPlace) -> Shape:
         if isinstance(place.schema, bool):
-            return Shape(Kind.ANYTHING if place.schema else Kind.NOTHING, place)
+            return Shape(ShapeKind.ANYTHING if place.schema else ShapeKind.NOTHING, place)
         parts: list[Shape | SchemaPlace] = list(_parts(place))
         if not place.draft.ref_stands_alone:
             parts += self._documents.targets(place)
         if not parts:
-            return Shape(Kind.ANYTHING, place)
+            return Shape(ShapeKind.ANYTHING, place)
         if len(parts) == 1:
             return self.of(parts[0])
-        return Shape(Kind.COMBINATION, place, criterion="allOf", parts=tuple(parts))
+        return Shape(ShapeKind.COMBINATION, place, criterion="allOf", parts=tuple(parts))
 
 
 def _parts(place: SchemaPlace) -> Iterator[Shape]:
@@ -156,14 +156,14 @@ def _part(keyword: str, place: SchemaPlace) -> Iterator[Shape]:
     match keyword:
         case "type" if isinstance(value, list):
             alternatives = tuple(_of_type(name, place) for name in value)
-            yield Shape(Kind.COMBINATION, place, criterion="anyOf", parts=alternatives)
+            yield Shape(ShapeKind.COMBINATION, place, criterion="anyOf", parts=alternatives)
         case "type":
             yield _of_type(str(value), place)
         case "allOf" | "anyOf" | "oneOf" if isinstance(value, list):
             members = tuple(place.at(member) for member in value)
-            yield Shape(Kind.COMBINATION, place, criterion=keyword, parts=members)
+            yield Shape(ShapeKind.COMBINATION, place, criterion=keyword, parts=members)
         case _:
-            yield Shape(Kind(keyword), place)
+            yield Shape(ShapeKind(keyword), place)
 
 
 def _said(schema: Any, draft: Dialect) -> Iterator[str]:

@@ -170,7 +170,7 @@ NAMES = st.sampled_from(["A", "B", "C"])
 SIMPLE = st.sampled_from(["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
 
 
-def _types(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def compound(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     fields = st.lists(
         st.builds(
             lambda name, kind, optional: (
@@ -207,7 +207,7 @@ def _types(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @some
-@given(st.recursive(SIMPLE, _types, max_leaves=6), st.recursive(SIMPLE, _types, max_leaves=6))
+@given(st.recursive(SIMPLE, compound, max_leaves=6), st.recursive(SIMPLE, compound, max_leaves=6))
 def test_the_verdict_is_that_of_avro(one: Any, other: Any) -> None:
     texts = json.dumps(one), json.dumps(other)
     try:
