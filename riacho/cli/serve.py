@@ -65,12 +65,13 @@ def serve(
         str,
         typer.Option(
             envvar="RIACHO_KAFKA",
-            help="HOST:PORT where Kafka's clients connect, port 0 for a free one."
-            " Default: 127.0.0.1:9092 if it is free.",
+            help="HOST:PORT where Kafka's clients connect, their bootstrap.servers; port 0: a free"
+            " one. Default: 127.0.0.1:9092 if it is free. RIACHO_KAFKA_ADVERTISED is what they"
+            " are told to connect to, if that differs: behind a forwarded port, in a container.",
         ),
     ] = "",
     no_kafka: Annotated[
-        bool, typer.Option("--no-kafka", help="Do not listen for Kafka's clients.")
+        bool, typer.Option("--no-kafka", help="Serve HTTP alone, and no Kafka clients.")
     ] = False,
     log_level: Annotated[
         str, typer.Option(envvar="RIACHO_LOG_LEVEL", help="debug, info, warning or error.")
@@ -127,6 +128,7 @@ def serve(
     riacho serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem \\
                  --zones a=s3://bucket-a,b=s3://bucket-b --metadata dynamodb://riacho --workers 4
 
+    Kafka's clients connect to 127.0.0.1:9092 (--kafka); security and TLS are those of HTTP.
     Beyond loopback callers need a credential: `riacho keys create --super` makes the first one.
     """
     from service.kafka.listener.address import OFF, chosen

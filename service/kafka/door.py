@@ -171,6 +171,7 @@ def _shared(parts: Parts) -> Shared:
         monotonic_s=gateway.world.monotonic_s,
         new_session=_sessions(parts),
         protocol=parts.address.protocol,
+        http_url="" if parts.security is not None else settings.advertised_url,
     )
 
 

@@ -1,1 +1,1 @@
-"""Process concerns of a gateway: the stores it opens and watches, logs, memory, version."""
+"""Process concerns of a gateway: the stores it opens and watches, logs, memory, lost clients."""

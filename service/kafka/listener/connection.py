@@ -26,6 +26,7 @@ from service.kafka.listener.framing import BadFrame, FrameReader
 from service.kafka.listener.room import SMALL_BYTES_MAX, Room, RoomClaim
 from service.kafka.listener.session import PeerSession, Refused
 from service.kafka.protocol.apis import Api
+from service.process.wrong_protocol import MISTAKES, Spoken, http_answer, spoken
 from service.security.caller import ANYONE, Caller
 from storage.errors import RiachoError
 from storage.tasks import begin
@@ -50,6 +51,17 @@ SLOW_BYTES_S: Final = 4 * 1024
 SASL_KEYS: Final = frozenset({Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 
 THROTTLE_MS_MAX: Final = 60_000
+
+MISTAKEN: Final = {
+    Spoken.HTTP: (
+        "speaks HTTP to the port of Kafka's clients: HTTP is served at that of --port, by default"
+        " 8080"
+    ),
+    Spoken.TLS: (
+        "speaks TLS to a port without it: its security.protocol should be PLAINTEXT, or"
+        " SASL_PLAINTEXT if security is on; --tls-cert turns TLS on"
+    ),
+}
 
 EARLY_LENGTH_MAX: Final = 32 * 1024
 """Of a request before the client has said who it is. It takes no room from others."""
@@ -84,6 +96,8 @@ class Shared:
     new_session: Callable[[Peer, Any], PeerSession]
     """For a peer, and the TLS connection to it, if there is one."""
     protocol: str = "PLAINTEXT"
+    http_url: str = ""
+    """What a client is told that speaks HTTP; empty: it has to know by itself."""
     connections: set["KafkaConnection"] = field(default_factory=set)
     by_address: dict[str, int] = field(default_factory=dict)
     unsent_bytes: int = 0
@@ -317,7 +331,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_going_on = True
         try:
             self._begin_all()
-        except (BadFrame, BadRequest) as error:
+        except BadFrame as error:
+            self._misread(error)
+            return
+        except BadRequest as error:
             self.close(str(error), logging.INFO)
             return
         finally:
@@ -331,6 +348,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _misread(self, error: BadFrame) -> None:
+        """Close the connection of a client that speaks something else, and say what."""
+        kind = spoken(error.head)
+        if kind is None or kind not in MISTAKEN:
+            self.close(str(error), logging.INFO)
+            return
+        MISTAKES.note(self.peer.host, MISTAKEN[kind])
+        if kind is Spoken.HTTP:
+            where = self._shared.http_url or "another port"
+            self._transport.write(
+                http_answer(f"this port is for Kafka's clients; HTTP is served at {where}")
+            )
+        self.close()
 
     def _begin_all(self) -> None:
         while self._may_begin():

@@ -13,6 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from service.process.wrong_protocol import HEAD_BYTES
+
 LENGTH_BYTES: Final = 4
 HEADER_BYTES_MIN: Final = 8
 """Key, version and correlation id: no request is shorter."""
@@ -24,6 +26,11 @@ STEP_BYTES: Final = 1024 * 1024
 
 class BadFrame(Exception):
     """The length of a request is none, or too large."""
+
+    def __init__(self, text: str, head: bytes) -> None:
+        super().__init__(text)
+        self.head = head
+        """Where it should begin, as far as it is here."""
 
 
 class FrameReader:
@@ -96,7 +103,10 @@ class FrameReader:
                 return None
             length = int.from_bytes(self._waiting[:LENGTH_BYTES], "big", signed=True)
             if not HEADER_BYTES_MIN <= length <= self.length_max:
-                raise BadFrame(f"a request of {length} bytes, at most {self.length_max}")
+                raise BadFrame(
+                    f"a request of {length} bytes, at most {self.length_max}",
+                    bytes(self._waiting[:HEAD_BYTES]),
+                )
             self._waiting = self._waiting[LENGTH_BYTES:]
             # Not zeroed, so that memory is used only as bytes come.
             self._frame = np.empty(length, np.uint8).data

@@ -16,12 +16,25 @@ from typing import Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.process.wrong_protocol import HEAD_BYTES, MISTAKES, Spoken, spoken
+
 HEAD_BYTES_MAX: Final = 128 * 1024
 HEAD_S_MAX: Final = 60.0
 
 LINGER_S: Final = 1.0
 """How long what still comes is read and dropped after a refusal: closing at once would reset the
 connection, and the client would not see the answer."""
+
+MISTAKEN: Final = {
+    Spoken.KAFKA: (
+        "speaks Kafka's protocol to the port of HTTP: its bootstrap.servers should name that of"
+        " --kafka, by default 9092"
+    ),
+    Spoken.TLS: (
+        "speaks TLS to a port without it: its URL should begin with http://, or --tls-cert turn"
+        " TLS on"
+    ),
+}
 
 _FIELD_BYTES: Final = 4
 """Of a header besides its name and value: colon, space, end of line."""
@@ -34,6 +47,8 @@ class _Refused(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
+    _is_new = True
+    """Whether nothing has come yet."""
     _is_open = False
     """Whether a request has begun and not ended."""
     _is_in_head = False
@@ -57,6 +72,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
+        if self._is_new:
+            self._is_new = False
+            kind = spoken(data[:HEAD_BYTES])
+            if kind is not None and kind in MISTAKEN:
+                MISTAKES.note(self.client[0] if self.client else "", MISTAKEN[kind])
+                self._is_refused = True
+                self.transport.close()
+                return
         self._fed_bytes = len(data)
         self._has_advanced = False
         super().data_received(data)

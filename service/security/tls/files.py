@@ -80,11 +80,11 @@ def tls_files(
     )
 
 
-def context_of(files: TlsFiles) -> ssl.SSLContext:
+def context_of(files: TlsFiles, kind: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
     """Return a context that serves with `files`, or raise `InvalidConfig`."""
     certificate_of(files)
     _check_key(files)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = kind(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
     context.set_alpn_protocols(["http/1.1"])

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from service.security.tls.files import TlsFiles, certificate_of, complaint, context_of
+from service.security.tls.handshakes import WatchingContext
 from service.world.clock import real_world
 from storage.errors import InvalidConfig, Unavailable
 
@@ -33,7 +34,7 @@ class LiveContext:
         self._now_ms = now_ms
         self._seen = _stamps(files)
         self._newest = context_of(files)
-        self.serving: Final = context_of(files)
+        self.serving: Final = context_of(files, WatchingContext)
         """What a server listens with."""
         self.serving.sni_callback = self._choose
         self._wake = threading.Event()
