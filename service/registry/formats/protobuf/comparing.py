@@ -96,7 +96,9 @@ class _Comparison:
             else:
                 name = ".".join(inner)
                 self._report(
-                    "MESSAGE_REMOVED", inner, f"the reader's schema has no message {name!r}"
+                    "MESSAGE_REMOVED",
+                    inner,
+                    f"the reader's schema has no message {name!r}, the writer's has",
                 )
 
     def _compare_message(self, old: DescriptorProto, new: DescriptorProto, path: Path) -> None:
@@ -148,7 +150,8 @@ class _Comparison:
             self._report(
                 "ONEOF_FIELD_REMOVED",
                 inner,
-                f"the reader's schema has no field {number} ({field.name!r}) of oneof {oneof!r}",
+                f"the reader's schema has no field {number} ({field.name!r}) of oneof {oneof!r},"
+                " which the writer's has",
             )
 
     def _report_added(self, field: FieldDescriptorProto, path: Path) -> None:

@@ -10,12 +10,13 @@ COMPLAINT_CHARS_MAX: Final = 500
 
 _PLACED: Final = re.compile(r"(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?P<what>.+)")
 _FILED: Final = re.compile(r"(?P<file>[^:\n]+): (?P<what>.+)")
+_ABSENT: Final = re.compile(r"(?P<file>.+): (?:File not found\.|.* are not allowed in .*)")
 _MISSING: Final = re.compile(r'Import "(?P<name>.+)" was not found or had errors\.')
 
 
 def plain(said: str, main: str, code: int) -> str:
     """Return why protoc, which ended with `code`, refused the file `main`."""
-    absent = {match["file"] for match in _FILED.finditer(said) if "not found" in match["what"]}
+    absent = {match["file"] for line in said.splitlines() if (match := _ABSENT.fullmatch(line))}
     lines = (line for line in said.splitlines() if ": warning: " not in line)
     found = [sentence for line in lines if (sentence := _sentence(line, main, absent))]
     if found:

@@ -33,7 +33,7 @@ from service.registry.formats.protobuf.normal_order import normal_order
 from service.registry.formats.protobuf.understanding import Understood, understood
 from service.registry.formats.protobuf.writing import text_of
 
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]++[=\s]*+")
 _FILE_NAME: Final = "default"
 """What Confluent's registry and clients call a file of which they know only the content."""
 
