@@ -29,7 +29,7 @@ from service.registry.formats.protobuf.field_kinds import (
     label_of,
     map_entry,
 )
-from service.registry.formats.protobuf.membership import Membership
+from service.registry.formats.protobuf.numbered_fields import NumberedFields
 
 Path = tuple[str, ...]
 
@@ -102,7 +102,7 @@ class _Comparison:
                 )
 
     def _compare_message(self, old: DescriptorProto, new: DescriptorProto, path: Path) -> None:
-        old_fields, new_fields = Membership(old), Membership(new)
+        old_fields, new_fields = NumberedFields(old), NumberedFields(new)
         self._compare_oneofs(old_fields, new_fields, path)
         for number in sorted(old_fields.fields.keys() | new_fields.fields.keys()):
             before, after = old_fields.fields.get(number), new_fields.fields.get(number)
@@ -114,7 +114,7 @@ class _Comparison:
                 self._compare_fields(before, after, new_fields.path(number, path))
         self._compare_messages(old.nested_type, new.nested_type, path)
 
-    def _compare_oneofs(self, old: Membership, new: Membership, path: Path) -> None:
+    def _compare_oneofs(self, old: NumberedFields, new: NumberedFields, path: Path) -> None:
         """Report fields of which data may have several, and the reader keeps one."""
         for name, numbers in new.oneofs.items():
             known = [number for number in numbers if number in old.fields]
@@ -131,7 +131,9 @@ class _Comparison:
             kind = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if is_many else "FIELD_MOVED_TO_EXISTING_ONEOF"
             self._report(kind, (*path, name), message)
 
-    def _report_removed(self, old: Membership, new: Membership, number: int, path: Path) -> None:
+    def _report_removed(
+        self, old: NumberedFields, new: NumberedFields, number: int, path: Path
+    ) -> None:
         field, oneof = old.fields[number], old.oneof_of.get(number)
         inner = old.path(number, path)
         if oneof is None:

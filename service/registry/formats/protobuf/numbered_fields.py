@@ -3,7 +3,7 @@
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 
-class Membership:
+class NumberedFields:
     """What a message says of each of its fields but for the types.
 
     The oneof that a descriptor makes of `optional` in proto3 is none here.
