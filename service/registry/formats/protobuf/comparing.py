@@ -41,9 +41,7 @@ def differences(
     writer: Sequence[FileDescriptorProto], reader: Sequence[FileDescriptorProto]
 ) -> list[Incompatibility]:
     """Return what keeps a reader with the last of `reader` from data of the last of `writer`."""
-    comparison = _Comparison(writer, reader)
-    comparison.compare_files()
-    return comparison.found
+    return _Comparison(writer, reader).compare_files()
 
 
 @dataclass(frozen=True)
@@ -57,30 +55,79 @@ class _Side:
         return kind_of(field, self.types, self.file)
 
 
+Pair = tuple[DeclaredType, DeclaredType]
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A field whose type is a pair of messages of imported files."""
+
+    field: Incompatibility
+    """What is said of the field if the pair is not compatible."""
+    inside: str
+    """The pair of messages that has the field, or an empty string: it is in the schemas."""
+
+
 class _Comparison:
+    """Compares the schemas, then the imported messages that they use, one after the other.
+
+    Messages that hold each other may be many, in any shape, so that none waits for another: that
+    a field has a message that changed is said at the end.
+    """
+
     def __init__(
         self, writer: Sequence[FileDescriptorProto], reader: Sequence[FileDescriptorProto]
     ) -> None:
-        self.found: list[Incompatibility] = []
+        self._found: list[Incompatibility] = []
         self._main = writer[-1], reader[-1]
         self._old = _Side(DeclaredTypes(writer), writer[-1])
         self._new = _Side(DeclaredTypes(reader), reader[-1])
-        self._compared: dict[tuple[str, str], bool] = {}
-        """Pairs of types of imported files, and whether they are compatible."""
+        self._inside = ""
+        self._changed: dict[str, None] = {}
+        """Pairs of which something was reported."""
+        self._imported: dict[str, Pair] = {}
+        self._uses: dict[str, list[_Use]] = {}
 
-    def compare_files(self) -> None:
+    def compare_files(self) -> list[Incompatibility]:
         old, new = self._main
         if old.package != new.package:
             self._report(
                 "PACKAGE_CHANGED",
                 (),
-                f"the package was {old.package!r} in the writer's"
-                f" schema and is {new.package!r} in the reader's",
+                f"the package was {old.package!r} in the writer's schema and is {new.package!r} in"
+                " the reader's",
             )
         self._compare_messages(old.message_type, new.message_type, ())
+        compared = 0
+        while compared < len(self._imported):  # They bring others.
+            for name in list(self._imported)[compared:]:
+                self._compare_imported(name, *self._imported[name])
+                compared += 1
+        self._report_uses()
+        return self._found
+
+    def _compare_imported(self, name: str, old: DeclaredType, new: DeclaredType) -> None:
+        assert isinstance(old.declaration, DescriptorProto), old.local_name
+        assert isinstance(new.declaration, DescriptorProto), new.local_name
+        self._inside = name
+        self._old = replace(self._old, file=old.file)
+        self._new = replace(self._new, file=new.file)
+        path = tuple(old.local_name.split("."))
+        self._compare_message(old.declaration, new.declaration, path)
+
+    def _report_uses(self) -> None:
+        changed = list(self._changed)
+        for name in changed:  # It grows while messages are found to hold one that changed.
+            for use in self._uses.get(name, []):
+                self._found.append(use.field)
+                if use.inside and use.inside not in self._changed:
+                    self._changed[use.inside] = None
+                    changed.append(use.inside)
 
     def _report(self, kind: str, path: Path, message: str) -> None:
-        self.found.append(Incompatibility(kind, f"#/{'/'.join(path)}", message))
+        self._found.append(_incompatibility(kind, path, message))
+        if self._inside:
+            self._changed[self._inside] = None
 
     def _compare_messages(
         self, old: Iterable[DescriptorProto], new: Iterable[DescriptorProto], path: Path
@@ -209,35 +256,23 @@ class _Comparison:
     ) -> None:
         before = self._old.types.find(old.type_name)
         after = self._new.types.find(new.type_name)
+        are_own = before.file is self._main[0] and after.file is self._main[1]
         if before.local_name != after.local_name:
-            reason = f"{before.local_name!r} in the writer's schema and {after.local_name!r}"
-        elif not self._are_compatible(before, after):
-            reason = f"an imported {before.local_name!r} in the writer's schema and another"
-        else:
-            return
-        self._report(
-            "FIELD_NAMED_TYPE_CHANGED",
-            path,
-            f"field {_called(old, new)} is {reason} in the reader's",
-        )
+            types = f"{before.local_name!r} in the writer's schema and {after.local_name!r}"
+            message = f"field {_called(old, new)} is {types} in the reader's"
+            self._report("FIELD_NAMED_TYPE_CHANGED", path, message)
+        elif not are_own:  # Those of the schemas are compared anyway.
+            types = f"{before.local_name!r} in the writer's schema and another"
+            message = f"field {_called(old, new)} is an imported {types} in the reader's"
+            said = _incompatibility("FIELD_NAMED_TYPE_CHANGED", path, message)
+            name = f"{before.file.name}:{before.local_name}:{after.file.name}"
+            self._imported.setdefault(name, (before, after))
+            if name != self._inside:
+                self._uses.setdefault(name, []).append(_Use(said, self._inside))
 
-    def _are_compatible(self, old: DeclaredType, new: DeclaredType) -> bool:
-        """Compare two messages, unless both are of the schemas: these are compared anyway."""
-        if old.file is self._main[0] and new.file is self._main[1]:
-            return True
-        assert isinstance(old.declaration, DescriptorProto), old.local_name
-        assert isinstance(new.declaration, DescriptorProto), new.local_name
-        pair = (f"{old.file.name}:{old.local_name}", f"{new.file.name}:{new.local_name}")
-        if pair not in self._compared:
-            self._compared[pair] = True  # Until it is known; a message can hold itself.
-            outer, count = (self._old, self._new), len(self.found)
-            self._old = replace(self._old, file=old.file)
-            self._new = replace(self._new, file=new.file)
-            path = tuple(old.local_name.split("."))
-            self._compare_message(old.declaration, new.declaration, path)
-            self._old, self._new = outer
-            self._compared[pair] = len(self.found) == count
-        return self._compared[pair]
+
+def _incompatibility(kind: str, path: Path, message: str) -> Incompatibility:
+    return Incompatibility(kind, f"#/{'/'.join(path)}", message)
 
 
 def _called(old: FieldDescriptorProto, new: FieldDescriptorProto) -> str:

@@ -137,11 +137,11 @@ def test_a_million_fields_in_references_are_refused() -> None:
 
 def doubling(kind: Callable[[int], str]) -> str:
     """Return messages each of which holds the next one twice."""
-    return "".join(f"message M{at}{{{kind(at + 1)} a=1;{kind(at + 1)} b=2;}}" for at in range(200))
+    return "".join(f"message M{at}{{{kind(at + 1)} a=1;{kind(at + 1)} b=2;}}" for at in range(5000))
 
 
 def test_messages_that_hold_each_other_many_times_are_compared_once() -> None:
-    body = f"{HEAD}package p;{doubling(lambda at: f'M{at}')}message M200{{%s a=1;}}"
+    body = f"{HEAD}package p;{doubling(lambda at: f'M{at}')}message M5000{{%s a=1;}}"
     text = f'{HEAD}import "x.proto";message M{{p.M0 a=1;}}'
     old = FORM.parse(text, [Named("x.proto", body % "int32")])
     new = FORM.parse(text, [Named("x.proto", body % "string")])
