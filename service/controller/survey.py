@@ -50,7 +50,7 @@ class Counts:
         alive = zone_sets.without(EVERYWHERE, replication.zones_named(head, away))
         self.partitions += count
         self.under_replicated += count * replication.is_under_replicated(head, factor)
-        self.under_min_isr += count * (zone_sets.count(head.isr) < topic.config.in_sync_min)
+        self.under_min_isr += count * (zone_sets.count(head.isr) < topic.in_sync_min)
         self.offline += count * replication.is_offline(head, alive)
         self.reassigning += count * replication.is_reassigning(head, factor)
         for number in head.replicas:

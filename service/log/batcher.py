@@ -264,7 +264,7 @@ class Batcher:
 
         Raises `NotEnoughReplicas` before anything is written if too few zones are in sync.
         """
-        in_sync_min = topic.config.in_sync_min if waits_for_all else 1
+        in_sync_min = topic.in_sync_min if waits_for_all else 1
         widths: dict[int, int] = {}
         for partition in partitions:
             number, local = topic.lane_of(partition)

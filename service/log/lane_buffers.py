@@ -170,7 +170,7 @@ class LaneBuffer:
 
     @property
     def in_sync_min(self) -> int:
-        return self.topic.config.in_sync_min if self.waits_for_all else 0
+        return self.topic.in_sync_min if self.waits_for_all else 0
 
     @property
     def is_empty(self) -> bool:

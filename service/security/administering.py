@@ -29,6 +29,7 @@ async def create_topic(
     replication_factor: int = 1,
     config: Mapping[str, object] | None = None,
     dry_run: bool = False,
+    caps_in_sync_min: bool = False,
 ) -> Topic:
     """Create a topic if the caller may; with `dry_run`, only check that it could be."""
     require_create(caller, name)
@@ -40,6 +41,7 @@ async def create_topic(
         replication_factor=replication_factor,
         config=config,
         dry_run=dry_run,
+        caps_in_sync_min=caps_in_sync_min,
     )
     if not dry_run:
         caller.changed(Operation.CREATE, ResourceType.TOPIC, name)
@@ -56,6 +58,7 @@ async def alter_topic(
     replication_factor: int | None = None,
     replicas: Sequence[str] | None = None,
     dry_run: bool = False,
+    caps_in_sync_min: bool = False,
 ) -> Topic:
     """Add partitions, change settings, move replicas; with `dry_run`, only check."""
     if not dry_run:
@@ -67,6 +70,7 @@ async def alter_topic(
         replication_factor=replication_factor,
         replicas=replicas,
         dry_run=dry_run,
+        caps_in_sync_min=caps_in_sync_min,
     )
     if not dry_run:
         caller.changed(Operation.ALTER, ResourceType.TOPIC, name)

@@ -117,7 +117,7 @@ class TransactionCommit:
         topics = [await self._gateway.topics.get(each.topic) for each in chosen]
         is_old = not 0 <= self._gateway.world.now_ms() - opened.started_ms <= TRUSTED_S * 1000
         return [
-            LaneRuns(each.topic_id, each.lane, each.runs, topic.config.in_sync_min, is_old)
+            LaneRuns(each.topic_id, each.lane, each.runs, topic.in_sync_min, is_old)
             for each, topic in zip(chosen, topics, strict=True)
         ]
 

@@ -63,6 +63,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     lane_partitions: int
 
+    @property
+    def in_sync_min(self) -> int:
+        """How many zones must be in sync for acks=all: all replicas, if more are demanded."""
+        return min(self.config.in_sync_min, self.replication_factor)
+
     def lane_of(self, partition: PartitionNumber) -> tuple[int, LanePartition]:
         """Return the lane of the partition and its number within the lane."""
         self.check_partition(partition)

@@ -61,6 +61,8 @@ __all__ = ["NAME_CHARS_MAX", "PARTITIONS_MAX", "Topic", "Topics", "parse_topic_n
 
 log = logging.getLogger("riacho")
 
+IN_SYNC_MIN: Final = "min.insync.replicas"
+
 PARTITIONS_MAX: Final = 10_000
 TOPIC_ATTEMPTS_MAX: Final = 10
 HEAD_DELETION_ATTEMPTS_MAX: Final = 10
@@ -149,14 +151,18 @@ class Topics:
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
         dry_run: bool = False,
+        caps_in_sync_min: bool = False,
     ) -> Topic:
         """Create a topic. Raises `TopicExists`, or a `Rejected` that says what is wrong.
 
-        With `dry_run` nothing is stored: it returns the topic as it would be.
+        With `dry_run` nothing is stored: it returns the topic as it would be. With
+        `caps_in_sync_min`, `min.insync.replicas` may exceed the factor, and then means all.
         """
         parse_topic_name(name)
         settings = TopicConfig(parse_config(config or {}))
         self._check_shape(partitions, replication_factor, settings)
+        if not caps_in_sync_min:
+            _check_in_sync_min(replication_factor, settings)
         stored = StoredTopic(
             self._new_id(), partitions, replication_factor, dict(settings.given), self._now_ms()
         )
@@ -188,6 +194,7 @@ class Topics:
         replication_factor: int | None = None,
         replicas: Sequence[str] | None = None,
         dry_run: bool = False,
+        caps_in_sync_min: bool = False,
     ) -> Topic:
         """Add partitions and change settings; a setting given as None returns to its default.
 
@@ -196,7 +203,8 @@ class Topics:
 
         `replicas` names the zones to hold the topic, `replication_factor` only their number.
         The controller copies existing data to new zones, then removes the old ones. With `dry_run`
-        nothing is stored: it returns the topic as it would be.
+        nothing is stored: it returns the topic as it would be. `caps_in_sync_min` is as in
+        `create`; without it, a factor may not be lowered below `min.insync.replicas`, either.
         """
         if replicas is not None:
             self._check_replicas(replicas, replication_factor)
@@ -208,6 +216,9 @@ class Topics:
             factor = replication_factor or topic.replication_factor
             changes = config(topic.config) if callable(config) else config or {}
             count, settings = self._altered(topic, partitions, factor, changes)
+            is_lowered = factor < topic.replication_factor
+            if not caps_in_sync_min and (is_lowered or IN_SYNC_MIN in changes):
+                _check_in_sync_min(factor, TopicConfig(settings))
             stored = StoredTopic(topic.topic_id, count, factor, settings, topic.created_ms)
             if dry_run:
                 return decode(name, Versioned(encode(stored), topic.version))
@@ -317,11 +328,6 @@ class Topics:
                 f" zones, not {replication_factor}"
             )
         settings.check_encryption()
-        if int(settings["min.insync.replicas"]) > replication_factor:
-            raise InvalidConfig(
-                "config: min.insync.replicas cannot exceed the replication_factor"
-                f" {replication_factor}"
-            )
 
     def _altered(
         self,
@@ -420,3 +426,10 @@ class Topics:
     async def _head_deletions(self, topic: Topic, lanes: range) -> list[Op]:
         items = await self._metadata.get_many([keys.head(topic.topic_id, n) for n in lanes])
         return [Delete(key, item.version) for key, item in items.items()]
+
+
+def _check_in_sync_min(replication_factor: int, settings: TopicConfig) -> None:
+    if settings.in_sync_min > replication_factor:
+        raise InvalidConfig(
+            f"config: {IN_SYNC_MIN} cannot exceed the replication_factor {replication_factor}"
+        )

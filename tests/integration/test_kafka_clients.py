@@ -12,6 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as Place
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.commands import riacho
 from tests.gateway import GatewayProcess, free_port, start_gateway
@@ -132,6 +133,20 @@ def test_the_cluster_shows_where_kafkas_clients_connect(door: Door) -> None:
 
     assert shown["kafka"] == {"node_id": 1, "host": "127.0.0.1", "port": door.port}
     assert f"  {door.address}" in printed
+
+
+def test_what_is_made_for_three_brokers_works_on_a_laptop(door: Door) -> None:
+    config = {"min.insync.replicas": "2"}
+    admin = AdminClient({"bootstrap.servers": door.address})
+    [made] = admin.create_topics([NewTopic("safe", 1, 3, config=config)]).values()
+    made.result(PATIENCE_S)
+    sent = Sent(door.address, acks="all")
+    sent.send("safe", 0, b"x")
+    sent.flush()
+
+    shown = httpx.get(f"{door.process.url}/v1/topics/safe").json()
+    assert shown["replication_factor"] == 1
+    assert shown["config"]["min.insync.replicas"] == "2"
 
 
 def test_records_are_the_same_through_both_doors(door: Door) -> None:

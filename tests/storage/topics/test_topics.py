@@ -323,6 +323,20 @@ async def test_settings_change_and_return_to_their_defaults() -> None:
         await topics.alter("other", partitions=3)
 
 
+async def test_more_zones_may_be_demanded_than_there_are_and_that_means_all() -> None:
+    topics, more = new_topics(new_metadata()), {"min.insync.replicas": 3}
+    topic = await topics.create("t", replication_factor=2, config=more, caps_in_sync_min=True)
+    assert (topic.config["min.insync.replicas"], topic.in_sync_min) == ("3", 2)
+
+    # What does not touch either of them is as ever, and so is what brings them closer.
+    assert (await topics.alter("t", partitions=2, config={"segment.ms": 7})).in_sync_min == 2
+    assert (await topics.alter("t", replication_factor=3)).in_sync_min == 3
+    with pytest.raises(InvalidConfig, match="replication_factor 2"):
+        await topics.alter("t", replication_factor=2)
+    topic = await topics.alter("t", config={"min.insync.replicas": 9}, caps_in_sync_min=True)
+    assert (topic.config["min.insync.replicas"], topic.in_sync_min) == ("9", 3)
+
+
 async def test_concurrent_changes_of_several_processes_are_all_applied() -> None:
     metadata = new_metadata()
     names = ["retention.ms", "segment.ms", "delete.retention.ms", "max.message.bytes"]

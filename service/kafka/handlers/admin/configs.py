@@ -191,7 +191,9 @@ class ConfigAdmin:
             raise KafkaRefusal(ErrorCode.INVALID_REQUEST, _unchangeable(resource.resource_type))
         parse_topic_name(resource.resource_name)
         full = caller.inner_name(resource.resource_name)
-        await alter_topic(self._gateway, caller, full, config=change, dry_run=dry_run)
+        await alter_topic(
+            self._gateway, caller, full, config=change, dry_run=dry_run, caps_in_sync_min=True
+        )
 
     async def list_resources(
         self, call: KafkaCall, request: ListConfigResourcesRequest

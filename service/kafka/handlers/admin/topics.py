@@ -1,9 +1,9 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
-A replication factor beyond the number of zones becomes that number, and `min.insync.replicas` then
-follows: scripts ask for 3 as they would of any cluster, and here one zone is durable by itself. The
-response says what was used. Assignments of replicas to brokers are checked for sense; which zones
-hold a topic is not theirs to say.
+A replication factor beyond the number of zones becomes that number: scripts ask for 3 as they would
+of any cluster, and here one zone is durable by itself. The response says what was used.
+`min.insync.replicas` stays as it was given, and means all replicas if there are fewer. Assignments
+of replicas to brokers are checked for sense; which zones hold a topic is not theirs to say.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,8 +36,6 @@ from storage.tasks import in_turns
 from storage.topics.items import parse_topic_name
 from storage.topics.topics import Topic
 
-IN_SYNC_MIN = "min.insync.replicas"
-
 
 class TopicAdmin:
     def __init__(self, parts: Parts) -> None:
@@ -68,17 +66,15 @@ class TopicAdmin:
         parse_topic_name(new.name)
         partitions, wanted = self._shape(new)
         factor = min(wanted, len(self._gateway.zones.names))
-        config = _config(new)
-        if factor < wanted:
-            _lower_in_sync_min(config, factor, wanted)
         return await create_topic(
             self._gateway,
             caller,
             caller.inner_name(new.name),
             partitions=partitions,
             replication_factor=factor,
-            config=config,
+            config=_config(new),
             dry_run=dry_run,
+            caps_in_sync_min=True,
         )
 
     def _shape(self, new: CreatableTopic) -> tuple[int, int]:
@@ -229,13 +225,6 @@ def _config(new: CreatableTopic) -> dict[str, object]:
             raise KafkaRefusal(ErrorCode.INVALID_CONFIG, f"config: {each.name} has no value")
         config[each.name] = each.value
     return config
-
-
-def _lower_in_sync_min(config: dict[str, object], factor: int, wanted: int) -> None:
-    """Demand no more replicas in sync than there are, if it was consistent before."""
-    text = str(config.get(IN_SYNC_MIN, ""))
-    if text.isdecimal() and factor < int(text) <= wanted:
-        config[IN_SYNC_MIN] = str(factor)
 
 
 def _created(caller: Caller, name: str, topic: Topic, *, dry_run: bool) -> CreatableTopicResult:

@@ -100,7 +100,7 @@ async def test_the_admin_client_of_librdkafka(gateway_and_address: tuple[Gateway
 
     assert seen == {
         "policy": "compact,delete",
-        "in sync": "1",
+        "in sync": "2",
         "topics": {"t": 3},
         "low": 0,
         "acls": ["User:bob"],

@@ -85,15 +85,18 @@ async def test_defaults_are_those_of_the_settings() -> None:
 async def test_more_replicas_than_zones_become_as_many_as_there_are() -> None:
     broker = await Place().broker()
 
-    [result, inconsistent] = await created(
+    [result, more] = await created(
         broker,
         new("t", 1, 3, min_insync_replicas="2"),
         new("u", 1, 3, min_insync_replicas="4"),
     )
 
     assert (result.error_code, result.replication_factor) == (0, 1)
-    assert (await broker.gateway.topics.read("t")).config.in_sync_min == 1
-    assert inconsistent.error_code == ErrorCode.INVALID_CONFIG
+    assert (more.error_code, more.replication_factor) == (0, 1)
+    assert {c.name: c.value for c in more.configs or ()}["min.insync.replicas"] == "4"
+    for name, given in (("t", 2), ("u", 4)):
+        topic = await broker.gateway.topics.read(name)
+        assert (topic.config.in_sync_min, topic.in_sync_min) == (given, 1)
 
 
 async def test_validation_creates_nothing() -> None:
