@@ -10,6 +10,7 @@ NAMES = (
     "kafka_batches",
     "codec",
     "kafka_codec",
+    "schemas",
     "http",
     "cpu",
     "fan_out",
