@@ -18,14 +18,18 @@ class Artifact:
     group: str
     name: str
     version: str
+    is_alone: bool = False
+    """Whether to leave out what it needs: it is there already, or named beside it."""
 
     def __str__(self) -> str:
         return f"{self.group}:{self.name}:{self.version}"
 
     def xml(self) -> str:
+        nothing = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
         return (
             f"<dependency><groupId>{self.group}</groupId><artifactId>{self.name}</artifactId>"
-            f"<version>{self.version}</version></dependency>"
+            f"<version>{self.version}</version>"
+            f"{f'<exclusions>{nothing}</exclusions>' if self.is_alone else ''}</dependency>"
         )
 
 

@@ -17,6 +17,7 @@ KAFKA: Final = [
     *(Artifact("org.apache.kafka", f"connect-{name}", VERSION) for name in ("runtime", "file")),
     LOGGING,
 ]
+STREAMS: Final = [Artifact("org.apache.kafka", "kafka-streams", VERSION), LOGGING]
 KAFKAJS: Final = "kafkajs@2.2.4"
 
 INSTALL_S_MAX: Final = 180.0
@@ -37,6 +38,17 @@ def kafka_jars() -> Path:
     try:
         java()
         return installed(BENCH / "kafka-programs" / "libs", KAFKA, INSTALL_S_MAX)
+    except NotHere as why:
+        pytest.skip(str(why))
+
+
+def streams_jars() -> Path:
+    """Return the folder of the jars of Kafka Streams, or skip the test."""
+    if shutil.which("javac") is None:
+        pytest.skip("there is no `javac` on the PATH: install a JDK")
+    try:
+        java()
+        return installed(BENCH / "kafka-streams" / "libs", STREAMS, INSTALL_S_MAX)
     except NotHere as why:
         pytest.skip(str(why))
 
