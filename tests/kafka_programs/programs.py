@@ -18,6 +18,15 @@ KAFKA: Final = [
     LOGGING,
 ]
 STREAMS: Final = [Artifact("org.apache.kafka", "kafka-streams", VERSION), LOGGING]
+SPARK_KAFKA: Final = [
+    *(
+        Artifact("org.apache.spark", f"spark-{name}-0-10_2.13", version, is_alone=True)
+        # Their versions need not be Spark's, and not every registry has every one.
+        for name, version in (("sql-kafka", "4.2.0"), ("token-provider-kafka", "4.0.0"))
+    ),
+    Artifact("org.apache.kafka", "kafka-clients", "3.9.2", is_alone=True),
+    Artifact("org.apache.commons", "commons-pool2", "2.12.1", is_alone=True),
+]
 KAFKAJS: Final = "kafkajs@2.2.4"
 
 INSTALL_S_MAX: Final = 180.0
@@ -49,6 +58,15 @@ def streams_jars() -> Path:
     try:
         java()
         return installed(BENCH / "kafka-streams" / "libs", STREAMS, INSTALL_S_MAX)
+    except NotHere as why:
+        pytest.skip(str(why))
+
+
+def spark_jars() -> Path:
+    """Return the folder of the jars of Spark's Kafka source, or skip the test."""
+    try:
+        java()
+        return installed(BENCH / "spark-kafka" / "libs", SPARK_KAFKA, INSTALL_S_MAX)
     except NotHere as why:
         pytest.skip(str(why))
 

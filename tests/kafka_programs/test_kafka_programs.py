@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.gateway import GatewayProcess
+from tests.integration.test_kafka_clients import Sent
 from tests.kafka_programs.connect import connecting
 from tests.kafka_programs.programs import Tools, kafkajs, run
 
@@ -53,6 +54,61 @@ def test_kafkas_tools_administer(tools: Tools, gateway: GatewayProcess) -> None:
     assert '"partition":"set-0"' in tools("LogDirsCommand", "--describe", "--topic-list", "set")
 
 
+SHOWN = {
+    "nodes": "1",
+    "controller": "true",
+    "operations": "true",
+    "broker": "1",
+    "log dirs": "1",
+    "features": "true",
+    "quorum": "UnsupportedVersionException",
+    "acls": "SecurityDisabledException",
+    "quotas": "0",
+    "users": "0",
+    "reassignments": "0",
+    "transactions": "0",
+    "metrics": "0",
+    "topics": "true",
+    "topic": "2",
+    "config": "delete",
+    "start": "0",
+    "end": "2",
+    "newest": "1",
+    "by time": "0",
+    "producers": "1",
+    "groups": "true",
+    "group": "Empty",
+    "committed": "2",
+    "share groups": "0",
+    "streams groups": "0",
+    "alter config": "null",
+    "add partitions": "null",
+    "delete records": "1",
+    "reset": "null",
+    "delete group": "null",
+    "copy": "null",
+    "delete": "null",
+}
+"""What user interfaces in Java see; the two exceptions are those that they expect."""
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="there is no `javac` on the PATH")
+def test_calls_of_user_interfaces(tools: Tools, gateway: GatewayProcess) -> None:
+    httpx.post(f"{gateway.url}/v1/topics", json={"name": "shown", "partitions": 2})
+    sent = Sent(tools.bootstrap)
+    sent.send("shown", 0, b"1")
+    sent.flush()
+    sent.send("shown", 0, b"2")
+    sent.flush()
+    committed = {"offsets": [{"topic": "shown", "partition": 0, "offset": 2}]}
+    httpx.post(f"{gateway.url}/v1/groups/shown/offsets", json=committed).raise_for_status()
+    program = str(Path(__file__).with_name("Interface.java"))
+
+    printed = run(tools.command(program, tools.bootstrap, "shown"))
+
+    assert dict(line.split("\t") for line in printed.splitlines()) == SHOWN
+
+
 def test_connect_copies_a_file_to_a_topic_and_the_topic_to_a_file(
     tools: Tools, gateway: GatewayProcess, tmp_path: Path
 ) -> None:
@@ -91,10 +147,22 @@ def test_kafkajs_writes_and_reads_in_a_group(
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-def test_kcat_writes_and_reads(bootstrap: str, gateway: GatewayProcess) -> None:
-    at = ["kcat", "-q", "-b", bootstrap, "-t", "from-kcat"]
+def test_kcat_writes_reads_and_asks(bootstrap: str, gateway: GatewayProcess) -> None:
+    at, topic = ["kcat", "-q", "-b", bootstrap], ["-t", "from-kcat"]
 
-    run([*at, "-P", "-K:", "-z", "lz4", "-H", "a=1"], told="k:one\nk:two\n")
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        run([*at, *topic, "-P", "-K:", "-z", codec, "-H", "a=1"], told=f"k:{codec}\nk:two\n")
 
-    read = run([*at, "-C", "-e", "-o", "beginning", "-f", "%o %k %s %h\n"])
-    assert read == "0 k one a=1\n1 k two a=1\n"
+    values = ["none", "two", "gzip", "two", "snappy", "two", "lz4", "two", "zstd", "two"]
+    lines = [f"{offset} k {value} a=1" for offset, value in enumerate(values)]
+    shown = ["-e", "-f", "%o %k %s %h\n"]
+    assert run([*at, *topic, "-C", "-o", "beginning", *shown]).splitlines() == lines
+    assert run([*at, *topic, "-C", "-o", "-2", *shown]).splitlines() == lines[-2:]
+    by_group = ["-X", "auto.offset.reset=earliest", "-G", "kcat", *shown, "from-kcat"]
+    assert run([*at, *by_group]).splitlines() == lines
+    asked = {"-1": 10, "-2": 0, "1": 0}
+    for when, offset in asked.items():
+        found = run([*at, "-Q", "-t", f"from-kcat:0:{when}"])
+        assert found.split() == ["from-kcat", "[0]", "offset", str(offset)]
+    [described] = json.loads(run([*at, *topic, "-L", "-J"]))["topics"]
+    assert [each["partition"] for each in described["partitions"]] == [0]

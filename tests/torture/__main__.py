@@ -38,6 +38,9 @@ SPARK: Final = (
 )
 """Where tests start Spark."""
 
+KAFKA: Final = ("tests/kafka_programs", "tests/integration/test_kafka_deaths.py")
+"""Programs made for Kafka, all of them; the suite runs some."""
+
 ROUGH: Final = (
     *("trials", "replication", "controllers", "crashes", "overload"),
     *("cheating_network", "duplicates", "exactly_once", "groups"),
@@ -98,6 +101,7 @@ def parts(minutes: int, rest: Sequence[str], figures: Path) -> list[Part]:
             [*pytest, "tests/integration/test_tidying.py"],
             {**LONG, sizes.VARIABLE: "1"},
         ),
+        Part("kafka", [*pytest, *KAFKA], {**LONG, sizes.VARIABLE: "1"}),
         Part(
             "fuzz",
             [*pytest, *two, "tests/fuzz"],
