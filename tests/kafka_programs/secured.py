@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 from typing import Any, Final, Self
 
+import httpx
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
@@ -52,6 +53,15 @@ class Secured:
             "sasl.username": self.key.split("_")[1],
             "sasl.password": self.key,
         }
+
+    @property
+    def root(self) -> httpx.Client:
+        """A client of HTTP that may do everything."""
+        headers = {"authorization": f"Bearer {self.key}"}
+        assert self.gateway.tls is not None
+        return httpx.Client(
+            base_url=self.gateway.url, headers=headers, verify=self.gateway.tls, timeout=60
+        )
 
     def _add_user(self) -> None:
         users = [
