@@ -54,9 +54,8 @@ class Secured:
             "sasl.password": self.key,
         }
 
-    @property
-    def root(self) -> httpx.Client:
-        """A client of HTTP that may do everything."""
+    def as_root(self) -> httpx.Client:
+        """Return a client of HTTP that may do everything; close it."""
         headers = {"authorization": f"Bearer {self.key}"}
         assert self.gateway.tls is not None
         return httpx.Client(

@@ -142,8 +142,9 @@ def folder(jars: Path, secured: Secured, tmp_path_factory: pytest.TempPathFactor
     for name, more in (("delete", {"offset": 2}), ("move", {"replicas": [1]})):
         text = json.dumps({"version": 1, "partitions": [{**place, **more}]})
         (folder / f"{name}.json").write_text(text)
-    for principal in ("User:ann", "User:cid"):
-        allow(secured.root, principal, "READ", "t")
+    with secured.as_root() as root:
+        for principal in ("User:ann", "User:cid"):
+            allow(root, principal, "READ", "t")
     sent = Sent(**{"address": secured.bootstrap, **secured.config})
     sent.send("t", 0, *(b"%d" % number for number in range(4)))
     sent.flush()
@@ -174,6 +175,7 @@ def test_only_the_acl_that_was_named_is_removed(jars: Path, secured: Secured, fo
 
     run(asked(jars, secured, folder, PACKAGE + "AclCommand", "--remove", "--force", *of_ann))
 
-    left = {each["principal"] for each in secured.root.get("/v1/acls").json()["acls"]}
+    with secured.as_root() as root:
+        left = {each["principal"] for each in root.get("/v1/acls").json()["acls"]}
     assert "User:cid" in left
     assert "User:ann" not in left
