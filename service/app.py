@@ -23,7 +23,7 @@ from service.http.hosting import hosting
 from service.http.json_requests import check_json
 from service.http.metrics import Metrics
 from service.http.records_response import OwnedShares
-from service.http.routing import Router, Served, direct
+from service.http.routing import Endpoint, Router, Served, direct
 from service.log.gateway import Gateway
 from service.process.freed_memory import keep_freed_memory
 from service.process.logs import AccessLines, configure_audit_log, configure_logging
@@ -37,13 +37,14 @@ from service.process.stores import (
 )
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
+from service.registry import served as registry
 from service.routes.access.quotas import QuotaRoutes
 from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
 from service.routes.groups import GroupRoutes
 from service.routes.multi_fetch import MultiFetch
 from service.routes.produce import ProduceRoutes
-from service.routes.route import Handlers
+from service.routes.route import Handlers, Route
 from service.routes.segments import SegmentRoutes
 from service.routes.table import PAGES, PAGES_NEED, ROUTES
 from service.routes.transactions import TransactionRoutes
@@ -163,9 +164,27 @@ class App:
                 route.needs,
             )
             for route in ROUTES
+            if not route.by_registry
+        ]
+        served += [
+            Served(
+                route.method,
+                path,
+                registry.served(self._when_called(route)),
+                route.query,
+                route.needs,
+                registry.failed,
+            )
+            for route in ROUTES
+            if route.by_registry
+            for path in registry.paths_of(route.path)
         ]
         door = None if self._security is None else self._security.door
         return Router([*served, *pages], self._administer, door)
+
+    def _when_called(self, route: Route) -> Endpoint:
+        """Return the handler of a route, whose modules are imported by its first call."""
+        return lambda request: route.handler(self._handlers)(request)
 
     @cached_property
     def fastapi(self) -> "FastAPI":

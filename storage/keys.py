@@ -14,6 +14,7 @@ bucket splits them further by itself), and a directory is made only 16 times:
     f/zone/<id>.marker|.probe                    by which a zone is known, and probed
 """
 
+import hashlib
 import re
 from typing import Final, Literal, NamedTuple, cast, get_args
 from urllib.parse import quote, unquote
@@ -40,6 +41,8 @@ API_KEYS: Final = "key/"
 QUOTAS: Final = "quota/"
 QUOTA_USES: Final = "quota-use/"
 USERS: Final = "user/"
+SUBJECTS: Final = "subject/"
+SCHEMA_CONTEXTS: Final = "schema-context/"
 """The first parts of the keys of items that are listed together."""
 
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -268,3 +271,73 @@ def data_keys_of(topic_id: bytes) -> str:
 
 def data_key(topic_id: bytes, number: int) -> str:
     return f"{data_keys_of(topic_id)}{number:08d}"
+
+
+_SHORT_CHARS_MAX: Final = 400
+"""Of two names in one key: the sort key of an item of DynamoDB has at most 1,024 bytes."""
+
+
+def short_part(name: str) -> str:
+    """Return a name as one part of a key, or its digest if that would be too long.
+
+    The item has the name itself: it cannot be read from the key.
+    """
+    text = part(name)
+    if len(text) <= _SHORT_CHARS_MAX:
+        return text
+    return f"~{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def schema_context(context: str) -> str:
+    return f"{SCHEMA_CONTEXTS}{short_part(context)}"
+
+
+def schema(context: str, schema_id: int) -> str:
+    return f"schema/{short_part(context)}/{schema_id:010d}"
+
+
+def schema_text(context: str, schema_id: int, number: int) -> str:
+    """Return the key of a part of a text that is too long for the item of its schema."""
+    return f"schema-text/{short_part(context)}/{schema_id:010d}.{number}"
+
+
+def schema_digest(context: str, digest: str) -> str:
+    return f"schema-digest/{short_part(context)}/{digest}"
+
+
+def schema_guids(guid: str) -> str:
+    """Return what the keys of all schemas with a GUID begin with, one of each context."""
+    return f"schema-guid/{guid}/"
+
+
+def schema_guid(guid: str, context: str) -> str:
+    return f"{schema_guids(guid)}{short_part(context)}"
+
+
+def schema_uses(context: str, schema_id: int) -> str:
+    """Return what the keys of all subjects begin with that have a schema."""
+    return f"schema-use/{short_part(context)}.{schema_id:010d}/"
+
+
+def schema_use(context: str, schema_id: int, subject_name: str) -> str:
+    return f"{schema_uses(context, schema_id)}{short_part(subject_name)}"
+
+
+def subjects_of(context: str) -> str:
+    """Return what the keys of all subjects of a context begin with."""
+    return f"{SUBJECTS}{short_part(context)}/"
+
+
+def subject(context: str, name: str) -> str:
+    return f"{subjects_of(context)}{short_part(name)}"
+
+
+def schema_referrers(context: str, name: str, version: int) -> str:
+    """Return what the keys of all versions begin with that refer to this one."""
+    return f"schema-ref/{short_part(f':{context}:{name}')}/{version:010d}."
+
+
+def schema_referrer(context: str, name: str, version: int, by: str, by_version: int) -> str:
+    """`by` is the qualified name of the subject that refers."""
+    digest = hashlib.sha256(by.encode()).hexdigest()[:32]
+    return f"{schema_referrers(context, name, version)}{digest}.{by_version:010d}"

@@ -20,11 +20,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.methods import as_get, other_method
 from service.http.requests import QUERY
+from service.security.caller import Caller, caller_of
 from service.security.door import Door
 from service.security.needs import ANY_CALLER, Needs
-from storage.errors import InvalidRequest
+from storage.errors import InvalidRequest, RiachoError
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+Failed = Callable[[Exception, Caller, Mapping[str, str]], Response | None]
 
 ROUTE: Final = "riacho.route"
 """In a scope: the path of the route, with the names of its parameters."""
@@ -39,6 +42,8 @@ class Served:
     app: ASGIApp
     query: Sequence[str] = ()
     needs: Needs = ANY_CALLER
+    failed: Failed | None = None
+    """Answers errors of the door in the form of this route; None: the usual one."""
 
 
 class _Node:
@@ -107,7 +112,12 @@ class Router:
             scope[ROUTE] = node.path
         if self._door is not None:
             needs = None if route is None else route.needs
-            parameters = await self._door.enter(scope, needs, parameters)
+            try:
+                parameters = await self._door.enter(scope, needs, parameters)
+            except RiachoError as error:
+                answer = _refusal(error, route, scope, parameters)
+                await answer(scope, receive, send)
+                return
         if not node.served:
             await self._elsewhere(scope, parts)(scope, receive, send)
             return
@@ -150,6 +160,18 @@ class Router:
 
 
 _NOTHING: Final = _Node()
+
+
+def _refusal(
+    error: RiachoError, route: Served | None, scope: Scope, parameters: Mapping[str, str]
+) -> Response:
+    """Return what a route answers to a caller whom the door refuses, or raise the error."""
+    answer = None
+    if route is not None and route.failed is not None:
+        answer = route.failed(error, caller_of(scope), parameters)
+    if answer is None:
+        raise error
+    return answer
 
 
 def parts_of(scope: Scope) -> list[str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from service.http import problems
 from service.http.problems import UNKNOWN, Problem, status_of
+from service.registry import bodies as schemas
 from service.routes.route import Answer, Errors, RequestBody, Route
 from service.routes.table import PATH_PARAMETERS, ROUTES
 from service.security.caller import UNAUTHORIZED
@@ -36,6 +37,19 @@ _ABOUT: Final = {
     501: "Not available here",
     503: "Nothing was written; send the same request after Retry-After",
     504: "The outcome is unknown; it may have been applied",
+}
+
+_OF_REGISTRY: Final = {
+    400: "The request cannot be read",
+    401: _ABOUT[401],
+    403: "With security on: the caller may not do this on the cluster",
+    404: "There is no such subject, version or schema, or the caller may not read it",
+    409: "The schema is not compatible with an earlier one",
+    413: "The body is too large",
+    415: "This encoding is not read here",
+    422: "The schema, version, level, mode or subject is not valid, or this is not permitted",
+    429: _ABOUT[429],
+    500: "The table cannot be used now (50001), or gave no answer (50002); send it again later",
 }
 
 _RETRY_AFTER: Final = {
@@ -106,7 +120,11 @@ class _Describer:
         operation["responses"] = {
             str(status): self._answer(answer, found.get(str(status), {}))
             for status, answer in route.answers.items()
-        } | self._errors((*route.errors, *_of_security(route.needs)))
+        } | (
+            self._registry_errors()
+            if route.by_registry
+            else self._errors((*route.errors, *_of_security(route.needs)))
+        )
         operation["security"] = [] if route.needs.is_open else _CREDENTIALS
         if needed := route.needs.described():
             operation["x-riacho-needs"] = needed
@@ -142,6 +160,15 @@ class _Describer:
         if answer.headers:
             described["headers"] = answer.headers
         return described
+
+    def _registry_errors(self) -> dict[str, dict[str, Any]]:
+        """Return the descriptions of what any call of the registry may answer."""
+        content = {schemas.MEDIA_TYPE: {"schema": self._schema(schemas.RegistryProblem)}}
+        return {
+            str(status): {"description": about, "content": content}
+            | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
+            for status, about in _OF_REGISTRY.items()
+        }
 
     def _errors(self, errors: Errors) -> dict[str, dict[str, Any]]:
         """Return the descriptions of errors by status: which codes come with it."""

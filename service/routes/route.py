@@ -20,6 +20,7 @@ from service.security.needs import Needs
 from storage.errors import RiachoError
 
 if TYPE_CHECKING:
+    from service.registry.assembly import Registry
     from service.routes.cluster import ClusterRoutes
     from service.routes.delete import DeleteRoutes
     from service.routes.topics import TopicRoutes
@@ -41,6 +42,13 @@ class Handlers:
     security: SecurityRoutes
     quotas: QuotaRoutes
     segments: SegmentRoutes
+
+    @cached_property
+    def schemas(self) -> "Registry":
+        # Most cold starts never need it.
+        from service.registry.assembly import Registry
+
+        return Registry(self.gateway)
 
     # These are served by FastAPI, so they are imported by the first call that needs it.
 
@@ -117,6 +125,8 @@ class Route:
     answers: Mapping[int, Answer] = field(default_factory=lambda: {200: Answer()})
     by_fastapi: bool = False
     """Served by FastAPI, which validates what the handler's annotations say; else directly."""
+    by_registry: bool = False
+    """A call of Confluent's registry: also served under /registry, with errors of its form."""
 
     @property
     def method(self) -> str:

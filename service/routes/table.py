@@ -8,7 +8,9 @@ and looks for others. An operation that lists any may also return an unexpected 
 (`UNKNOWN_SERVER_ERROR`).
 """
 
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
@@ -27,24 +29,26 @@ from service.http.bodies.fields import (
 from service.http.bodies.json import ProduceBody
 from service.http.bodies.json_fetch import ValueFormat
 from service.http.requests import ARROW, JSON, NDJSON, SSE
+from service.registry import bodies as schemas
 from service.routes.bodies import groups as group
 from service.routes.bodies import quotas, security
 from service.routes.bodies import transactions as transaction
 from service.routes.multi_fetch import FetchBody, FetchedPartitions, FetchedRecords
 from service.routes.produce import ProduceAnswer
-from service.routes.route import Answer, Parameter, RequestBody, Route
+from service.routes.route import Answer, Handlers, Parameter, RequestBody, Route
 from service.routes.segments import OCTETS, RANGES, RANGES_MAX, StoredRanges
 from service.routes.transactions import KEY_CHARS_MAX, REPLAYED
 from service.security.acls import Acl, Operation, Permission, ResourceType
-from service.security.needs import ANY_CALLER, OPEN, cluster, on, within
+from service.security.needs import ANY_CALLER, OPEN, Needs, cluster, on, within
 from storage import errors
 from storage.head.producers import SEQUENCES
 
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, SUBJECT = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
     ResourceType.CLUSTER,
     ResourceType.TRANSACTIONAL_ID,
+    ResourceType.SUBJECT,
 )
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
     Operation.READ,
@@ -99,6 +103,11 @@ PATH_PARAMETERS: Final = (
     Parameter("range", str, "as the answer of the path without it has it", place="path"),
     Parameter("transaction", str, "as POST /v1/transactions named it", place="path"),
     Parameter("key", str, "id of an API key", place="path"),
+    Parameter("subject", str, "such as orders-value, or :.context:orders-value", place="path"),
+    Parameter("version", str, "of a subject: a number from 1, or latest", place="path"),
+    Parameter("schema", str, "id of a schema", place="path"),
+    Parameter("guid", str, "of a schema", place="path"),
+    Parameter("context", str, "of schemas, such as .staging", place="path"),
 )
 """They mean the same in every path."""
 
@@ -201,6 +210,38 @@ _ACL_FILTER: Final = (
     Parameter("permission", _any_of(Permission)),
 )
 _NO_CONTENT: Final = {204: Answer()}
+
+_SCHEMA_BODY: Final = RequestBody(schemas.SchemaBody, (schemas.MEDIA_TYPE, JSON))
+_LEVEL_BODY: Final = RequestBody(schemas.LevelBody, (schemas.MEDIA_TYPE, JSON))
+_MODE_BODY: Final = RequestBody(schemas.ModeBody, (schemas.MEDIA_TYPE, JSON))
+
+
+def _schemas(
+    call: str,
+    handler: Callable[[Handlers], Callable[..., Awaitable[Any]]],
+    summary: str,
+    needs: Needs,
+    *,
+    query: str = "",
+    body: RequestBody | None = None,
+    status: int = 200,
+) -> Route:
+    """Return a call of the registry: what it takes and gives is Confluent's, and so are errors."""
+    answer = (
+        Answer() if status == HTTPStatus.NO_CONTENT else Answer(Any, "Done", (schemas.MEDIA_TYPE,))
+    )
+    return Route(
+        call,
+        handler,
+        summary,
+        needs=needs,
+        parameters=[Parameter(name, str) for name in query.split()],
+        body=body,
+        answers={status: answer},
+        errors=(),
+        by_registry=True,
+    )
+
 
 BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
     "records": (
@@ -709,6 +750,255 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             body=RequestBody(quotas.QuotaChange),
             answers={200: Answer(quotas.QuotaInfo, "All limits of this user and client")},
             errors=(*_HOT_BODY, *_WRITES),
+        ),
+    ),
+    "schemas": (
+        _schemas(
+            "GET /",
+            lambda to: to.schemas.schemas.about,
+            "Say what answers here",
+            ANY_CALLER,
+        ),
+        _schemas(
+            "GET /subjects",
+            lambda to: to.schemas.subjects.list_subjects,
+            "List subjects",
+            within(DESCRIBE, SUBJECT),
+            query="subjectPrefix deleted deletedOnly offset limit",
+        ),
+        _schemas(
+            "POST /subjects/{subject}",
+            lambda to: to.schemas.subjects.look_up,
+            "Find a schema under a subject",
+            on(READ, SUBJECT),
+            query="normalize format deleted",
+            body=_SCHEMA_BODY,
+        ),
+        _schemas(
+            "DELETE /subjects/{subject}",
+            lambda to: to.schemas.subjects.delete_subject,
+            "Delete all versions of a subject",
+            on(DELETE, SUBJECT),
+            query="permanent",
+        ),
+        _schemas(
+            "GET /subjects/{subject}/versions",
+            lambda to: to.schemas.subjects.list_versions,
+            "List the versions of a subject",
+            on(READ, SUBJECT),
+            query="deleted deletedOnly deletedAsNegative offset limit",
+        ),
+        _schemas(
+            "POST /subjects/{subject}/versions",
+            lambda to: to.schemas.subjects.register,
+            "Register a schema under a subject",
+            on(WRITE, SUBJECT) + within(READ, SUBJECT),
+            query="normalize format",
+            body=_SCHEMA_BODY,
+        ),
+        _schemas(
+            "GET /subjects/{subject}/versions/{version}",
+            lambda to: to.schemas.subjects.describe_version,
+            "Show a version of a subject",
+            on(READ, SUBJECT),
+            query="format deleted",
+        ),
+        _schemas(
+            "DELETE /subjects/{subject}/versions/{version}",
+            lambda to: to.schemas.subjects.delete_version,
+            "Delete a version of a subject",
+            on(DELETE, SUBJECT),
+            query="permanent",
+        ),
+        _schemas(
+            "GET /subjects/{subject}/versions/{version}/schema",
+            lambda to: to.schemas.subjects.show_schema,
+            "Show the schema of a version, and nothing else",
+            on(READ, SUBJECT),
+            query="format deleted",
+        ),
+        _schemas(
+            "GET /subjects/{subject}/versions/{version}/referencedby",
+            lambda to: to.schemas.subjects.list_referrers,
+            "List the ids of schemas that refer to a version",
+            on(READ, SUBJECT),
+            query="deleted offset limit",
+        ),
+        _schemas(
+            "GET /schemas",
+            lambda to: to.schemas.schemas.list_all,
+            "List schemas with their subjects and versions",
+            within(READ, SUBJECT),
+            query="subjectPrefix deleted latestOnly offset limit",
+        ),
+        _schemas(
+            "GET /schemas/types",
+            lambda to: to.schemas.schemas.list_types,
+            "List the types of schemas",
+            ANY_CALLER,
+        ),
+        _schemas(
+            "GET /schemas/ids/{schema}",
+            lambda to: to.schemas.schemas.show,
+            "Show a schema by its id",
+            within(READ, SUBJECT),
+            query="subject format fetchMaxId",
+        ),
+        _schemas(
+            "GET /schemas/ids/{schema}/schema",
+            lambda to: to.schemas.schemas.show_text,
+            "Show the text of a schema by its id",
+            within(READ, SUBJECT),
+            query="subject format",
+        ),
+        _schemas(
+            "GET /schemas/ids/{schema}/subjects",
+            lambda to: to.schemas.schemas.list_subjects,
+            "List the subjects that have a schema",
+            within(READ, SUBJECT),
+            query="subject deleted offset limit",
+        ),
+        _schemas(
+            "GET /schemas/ids/{schema}/versions",
+            lambda to: to.schemas.schemas.list_versions,
+            "List the versions that have a schema",
+            within(READ, SUBJECT),
+            query="subject deleted offset limit",
+        ),
+        _schemas(
+            "GET /schemas/guids/{guid}",
+            lambda to: to.schemas.schemas.show_by_guid,
+            "Show a schema by its GUID",
+            within(READ, SUBJECT),
+            query="format",
+        ),
+        _schemas(
+            "GET /schemas/guids/{guid}/ids",
+            lambda to: to.schemas.schemas.list_ids_of_guid,
+            "List the ids of the schema with a GUID",
+            within(READ, SUBJECT),
+        ),
+        _schemas(
+            "POST /compatibility/subjects/{subject}/versions",
+            lambda to: to.schemas.rules.compare,
+            "Is a schema compatible with a subject?",
+            on(READ, SUBJECT),
+            query="normalize verbose",
+            body=_SCHEMA_BODY,
+        ),
+        _schemas(
+            "POST /compatibility/subjects/{subject}/versions/{version}",
+            lambda to: to.schemas.rules.compare_with,
+            "Is a schema compatible with a version?",
+            on(READ, SUBJECT),
+            query="normalize verbose",
+            body=_SCHEMA_BODY,
+        ),
+        _schemas(
+            "GET /config",
+            lambda to: to.schemas.rules.show_default_level,
+            "Show the level of subjects that have none",
+            cluster(DESCRIBE_CONFIGS),
+        ),
+        _schemas(
+            "PUT /config",
+            lambda to: to.schemas.rules.set_default_level,
+            "Set the level of subjects that have none",
+            cluster(ALTER_CONFIGS),
+            body=_LEVEL_BODY,
+        ),
+        _schemas(
+            "DELETE /config",
+            lambda to: to.schemas.rules.delete_default_level,
+            "Reset the level of subjects that have none",
+            cluster(ALTER_CONFIGS),
+        ),
+        _schemas(
+            "GET /config/{subject}",
+            lambda to: to.schemas.rules.show_level,
+            "Show the level of a subject",
+            on(DESCRIBE_CONFIGS, SUBJECT),
+            query="defaultToGlobal",
+        ),
+        _schemas(
+            "PUT /config/{subject}",
+            lambda to: to.schemas.rules.set_level,
+            "Set the level of a subject",
+            on(ALTER_CONFIGS, SUBJECT),
+            body=_LEVEL_BODY,
+        ),
+        _schemas(
+            "DELETE /config/{subject}",
+            lambda to: to.schemas.rules.delete_level,
+            "Remove the level of a subject",
+            on(ALTER_CONFIGS, SUBJECT),
+        ),
+        _schemas(
+            "GET /mode",
+            lambda to: to.schemas.rules.show_default_mode,
+            "Show the mode of subjects that have none",
+            cluster(DESCRIBE_CONFIGS),
+        ),
+        _schemas(
+            "PUT /mode",
+            lambda to: to.schemas.rules.set_default_mode,
+            "Set the mode of subjects that have none",
+            cluster(ALTER_CONFIGS),
+            query="force",
+            body=_MODE_BODY,
+        ),
+        _schemas(
+            "DELETE /mode",
+            lambda to: to.schemas.rules.delete_default_mode,
+            "Reset the mode of subjects that have none",
+            cluster(ALTER_CONFIGS),
+        ),
+        _schemas(
+            "GET /mode/{subject}",
+            lambda to: to.schemas.rules.show_mode,
+            "Show the mode of a subject",
+            on(DESCRIBE_CONFIGS, SUBJECT),
+            query="defaultToGlobal",
+        ),
+        _schemas(
+            "PUT /mode/{subject}",
+            lambda to: to.schemas.rules.set_mode,
+            "Set the mode of a subject",
+            on(ALTER_CONFIGS, SUBJECT),
+            query="force",
+            body=_MODE_BODY,
+        ),
+        _schemas(
+            "DELETE /mode/{subject}",
+            lambda to: to.schemas.rules.delete_mode,
+            "Remove the mode of a subject",
+            on(ALTER_CONFIGS, SUBJECT),
+        ),
+        _schemas(
+            "GET /contexts",
+            lambda to: to.schemas.schemas.list_contexts,
+            "List contexts of schemas",
+            within(DESCRIBE, SUBJECT),
+            query="offset limit",
+        ),
+        _schemas(
+            "DELETE /contexts/{context}",
+            lambda to: to.schemas.schemas.delete_context,
+            "Delete a context without subjects",
+            cluster(ALTER_CONFIGS),
+            status=204,
+        ),
+        _schemas(
+            "GET /v1/metadata/id",
+            lambda to: to.schemas.schemas.about_id,
+            "Show the id of the registry",
+            ANY_CALLER,
+        ),
+        _schemas(
+            "GET /v1/metadata/version",
+            lambda to: to.schemas.schemas.about_version,
+            "Show the version of the registry",
+            ANY_CALLER,
         ),
     ),
     "cluster": (

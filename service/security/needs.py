@@ -18,8 +18,12 @@ _PARAMETERS: Final = {
     ResourceType.TOPIC: "topic",
     ResourceType.GROUP: "group",
     ResourceType.TRANSACTIONAL_ID: "transaction",
+    ResourceType.SUBJECT: "subject",
 }
 """The parameters of paths that name resources."""
+
+DEFAULT_CONTEXT: Final = ":.:"
+"""What a subject may begin with, and means the same without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,14 @@ class Needs:
 
 
 def _resource(need: Need, text: str) -> str:
-    """Return the name of the resource; a transaction begins with its transactional id."""
+    """Return the name of the resource; a transaction begins with its transactional id.
+
+    A subject of the default context has two names, and one of them counts.
+    """
     if need.kind is ResourceType.TRANSACTIONAL_ID:
         return text.rsplit(".", 2)[0]
+    if need.kind is ResourceType.SUBJECT:
+        return text.removeprefix(DEFAULT_CONTEXT)
     return text
 
 

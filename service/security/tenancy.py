@@ -14,12 +14,14 @@ import msgspec
 
 T = TypeVar("T")
 
-NAMES: Final = frozenset({"topic", "group", "group_id", "transactional_id", "transaction_id"})
+NAMES: Final = frozenset(
+    {"topic", "group", "group_id", "transactional_id", "transaction_id", "subject"}
+)
 """Fields that hold a name. That of a transaction begins with its transactional id."""
 
 LISTS_OF_NAMES: Final = frozenset({"topics"})
 
-IN_PATHS: Final = frozenset({"topic", "group", "transaction"})
+IN_PATHS: Final = frozenset({"topic", "group", "transaction", "subject"})
 """Parameters of paths that hold a name."""
 
 

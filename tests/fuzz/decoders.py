@@ -1,6 +1,16 @@
 """A list of all decoders, and the functions that look like one but are not tried, with reasons."""
 
-from tests.fuzz import batches, kafka, received, replies, schemas, security, stored, tasks
+from tests.fuzz import (
+    batches,
+    kafka,
+    received,
+    registry,
+    replies,
+    schemas,
+    security,
+    stored,
+    tasks,
+)
 
 ALL = [
     *stored.ALL,
@@ -11,6 +21,7 @@ ALL = [
     *batches.ALL,
     *kafka.ALL,
     *schemas.ALL,
+    *registry.ALL,
 ]
 
 OURS = "takes what this process has made, not bytes of others"
@@ -51,5 +62,7 @@ NOT_TRIED = {
     "storage.stores.opening._s3_options": "a URL that the operator wrote, refused at the start",
     "storage.reading.table_batches._old": "a key that this table has, by which it was listed",
     "service.registry.formats.form.SchemaForm.parse": "a protocol, which each form keeps",
+    "service.registry.reading.SchemaReader.parse": "calls the parser of a form, which is tried",
+    "service.registry.reading.SchemaReader.parsed": "parses a schema that is registered",
     "storage.topics.config._parse_one": "the part of parse_config for one setting",
 }

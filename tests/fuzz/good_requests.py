@@ -20,6 +20,11 @@ MEMBER = f"{GROUP}/members/{{member}}"
 DATA_KEY = f"{TOPIC}/data-keys/{{data_key}}"
 TRANSACTION = "/v1/transactions/{transaction}"
 KEY = "/v1/keys/{key}"
+SUBJECT = "/subjects/{subject}"
+VERSION = f"{SUBJECT}/versions/{{version}}"
+SCHEMA = "/schemas/ids/{schema}"
+COMPATIBILITY = "/compatibility/subjects/{subject}/versions"
+INT = {"schema": '"int"'}
 ACL = {
     "resource_type": "TOPIC",
     "resource_name": "t",
@@ -88,6 +93,42 @@ GOOD: dict[Operation, Request] = {
     ("GET", "/v1/acls/check"): Request(params=ACL),
     ("GET", "/v1/quotas"): Request(),
     ("PUT", "/v1/quotas"): Request(json={"user": "User:ana", "producer_byte_rate": 2}),
+    ("GET", "/"): Request(),
+    ("GET", "/subjects"): Request(),
+    ("POST", SUBJECT): Request(json=INT),
+    ("DELETE", SUBJECT): Request(),
+    ("GET", f"{SUBJECT}/versions"): Request(),
+    ("POST", f"{SUBJECT}/versions"): Request(json={"schema": '"long"'}),
+    ("GET", VERSION): Request(),
+    ("DELETE", VERSION): Request(),
+    ("GET", f"{VERSION}/schema"): Request(),
+    ("GET", f"{VERSION}/referencedby"): Request(),
+    ("GET", "/schemas"): Request(),
+    ("GET", "/schemas/types"): Request(),
+    ("GET", SCHEMA): Request(),
+    ("GET", f"{SCHEMA}/schema"): Request(),
+    ("GET", f"{SCHEMA}/subjects"): Request(),
+    ("GET", f"{SCHEMA}/versions"): Request(),
+    ("GET", "/schemas/guids/{guid}"): Request(),
+    ("GET", "/schemas/guids/{guid}/ids"): Request(),
+    ("POST", COMPATIBILITY): Request(json=INT),
+    ("POST", f"{COMPATIBILITY}/{{version}}"): Request(json=INT),
+    ("GET", "/config"): Request(),
+    ("PUT", "/config"): Request(json={"compatibility": "FULL"}),
+    ("DELETE", "/config"): Request(),
+    ("GET", "/config/{subject}"): Request(),
+    ("PUT", "/config/{subject}"): Request(json={"compatibility": "FULL"}),
+    ("DELETE", "/config/{subject}"): Request(),
+    ("GET", "/mode"): Request(),
+    ("PUT", "/mode"): Request(json={"mode": "READWRITE"}),
+    ("DELETE", "/mode"): Request(),
+    ("GET", "/mode/{subject}"): Request(),
+    ("PUT", "/mode/{subject}"): Request(json={"mode": "READWRITE"}),
+    ("DELETE", "/mode/{subject}"): Request(),
+    ("GET", "/contexts"): Request(),
+    ("DELETE", "/contexts/{context}"): Request(),
+    ("GET", "/v1/metadata/id"): Request(),
+    ("GET", "/v1/metadata/version"): Request(),
     ("GET", "/v1/cluster"): Request(),
     ("GET", "/healthy"): Request(),
     ("GET", "/ready"): Request(),
@@ -117,7 +158,15 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
     await deployed.done("POST", "/v1/acls", json=ACL)
     quota = {"user": "User:ana", "producer_byte_rate": 1}
     await deployed.done("PUT", "/v1/quotas", json=quota)
+    schema = await deployed.done("POST", "/subjects/s/versions", json=INT)
+    await deployed.done("PUT", "/config/s", json={"compatibility": "BACKWARD"})
+    await deployed.done("PUT", "/mode/s", json={"mode": "READWRITE"})
     return {
+        "subject": "s",
+        "version": 1,
+        "schema": schema["id"],
+        "guid": schema["guid"],
+        "context": ".c",
         "topic": "t",
         "range": f"{entry.end_offset - 1}-{entry.object_id.hex()}",
         "partition": 0,

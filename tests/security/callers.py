@@ -16,6 +16,14 @@ TYPES: Final = {
     ),
     "GROUP": ("READ", "DELETE", "DESCRIBE"),
     "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE"),
+    "SUBJECT": (
+        "READ",
+        "WRITE",
+        "DELETE",
+        "DESCRIBE",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+    ),
     "CLUSTER": (
         "CREATE",
         "ALTER",
@@ -64,6 +72,17 @@ GOOD: Final = {
     "describer": Holder(
         acls=("TOPIC DESCRIBE", "GROUP DESCRIBE", "TRANSACTIONAL_ID DESCRIBE"),
         holds=("TOPIC DESCRIBE", "GROUP DESCRIBE", "TRANSACTIONAL_ID DESCRIBE"),
+    ),
+    "reader of schemas": Holder(acls=("SUBJECT READ",), holds=("SUBJECT READ", "SUBJECT DESCRIBE")),
+    "writer of schemas": Holder(
+        acls=("SUBJECT WRITE", "SUBJECT DELETE", "SUBJECT ALTER_CONFIGS"),
+        holds=(
+            "SUBJECT WRITE",
+            "SUBJECT DELETE",
+            "SUBJECT ALTER_CONFIGS",
+            "SUBJECT DESCRIBE",
+            "SUBJECT DESCRIBE_CONFIGS",
+        ),
     ),
     "operator": Holder(
         acls=("TOPIC ALTER", "TOPIC DELETE"),

@@ -11,7 +11,18 @@ EACH                any credential: what may not be read is refused part by part
 from typing import Final
 
 from service.routes.table import PAGES
-from tests.fuzz.good_requests import GROUP, MEMBER, PARTITION, TOPIC, TRANSACTION, Operation
+from tests.fuzz.good_requests import (
+    COMPATIBILITY,
+    GROUP,
+    MEMBER,
+    PARTITION,
+    SCHEMA,
+    SUBJECT,
+    TOPIC,
+    TRANSACTION,
+    VERSION,
+    Operation,
+)
 
 OPEN: Final = "OPEN"
 ANY: Final = "ANY"
@@ -68,6 +79,40 @@ RIGHTS: Final[dict[Operation, str]] = {
     ("GET", "/v1/acls/check"): "CLUSTER DESCRIBE",
     ("GET", "/v1/quotas"): "CLUSTER DESCRIBE_CONFIGS",
     ("PUT", "/v1/quotas"): "CLUSTER ALTER_CONFIGS",
+    ("GET", "/"): ANY,
+    ("GET", "/subjects"): ANY,
+    ("POST", SUBJECT): "SUBJECT READ",
+    ("DELETE", SUBJECT): "SUBJECT DELETE",
+    ("GET", f"{SUBJECT}/versions"): "SUBJECT READ",
+    ("POST", f"{SUBJECT}/versions"): "SUBJECT WRITE",
+    ("GET", VERSION): "SUBJECT READ",
+    ("DELETE", VERSION): "SUBJECT DELETE",
+    ("GET", f"{VERSION}/schema"): "SUBJECT READ",
+    ("GET", f"{VERSION}/referencedby"): "SUBJECT READ",
+    ("GET", "/schemas"): ANY,
+    ("GET", "/schemas/types"): ANY,
+    ("GET", SCHEMA): EACH,
+    ("GET", f"{SCHEMA}/schema"): EACH,
+    ("GET", f"{SCHEMA}/subjects"): EACH,
+    ("GET", f"{SCHEMA}/versions"): EACH,
+    ("GET", "/schemas/guids/{guid}"): EACH,
+    ("GET", "/schemas/guids/{guid}/ids"): EACH,
+    ("POST", COMPATIBILITY): "SUBJECT READ",
+    ("POST", f"{COMPATIBILITY}/{{version}}"): "SUBJECT READ",
+    **{
+        (method, f"/{rule}"): f"CLUSTER {verb}_CONFIGS"
+        for rule in ("config", "mode")
+        for method, verb in (("GET", "DESCRIBE"), ("PUT", "ALTER"), ("DELETE", "ALTER"))
+    },
+    **{
+        (method, f"/{rule}/{{subject}}"): f"SUBJECT {verb}_CONFIGS"
+        for rule in ("config", "mode")
+        for method, verb in (("GET", "DESCRIBE"), ("PUT", "ALTER"), ("DELETE", "ALTER"))
+    },
+    ("GET", "/contexts"): ANY,
+    ("DELETE", "/contexts/{context}"): "CLUSTER ALTER_CONFIGS",
+    ("GET", "/v1/metadata/id"): ANY,
+    ("GET", "/v1/metadata/version"): ANY,
     ("GET", "/v1/cluster"): "CLUSTER DESCRIBE",
     ("GET", "/metrics"): "CLUSTER DESCRIBE",
     **{("GET", page): "CLUSTER DESCRIBE" for page in PAGES},

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from service.registry import bodies as schemas
 from service.routes.table import ROUTES
 from tests.fuzz.deployment import Deployment
 
@@ -42,6 +43,8 @@ def _facts(operation: dict[str, Any]) -> list[str]:
 
 def codes(answer: dict[str, Any]) -> list[str]:
     [(media_type, content)] = answer["content"].items()
+    if media_type == schemas.MEDIA_TYPE:
+        return ["as Confluent's"]
     assert media_type == "application/problem+json"
     found: list[str] = content["schema"]["allOf"][1]["properties"]["code"]["enum"]
     return found

@@ -1,0 +1,250 @@
+"""Reading the registry: schemas are cached for ever, subjects and contexts for a second."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from service.process.limits.heavy_work import HeavyWork
+from service.registry import items
+from service.registry.compatibility import Level
+from service.registry.errors import invalid_schema, no_schema_id
+from service.registry.formats.form import InvalidSchema, Named, Parsed, SchemaType, form_of
+from service.registry.items import Reference, SchemaContext, StoredSchema, SubjectHead
+from service.registry.names import DEFAULT, SubjectName, parse_subject
+from service.world.clock import World
+from storage import keys
+from storage.errors import Corrupt
+from storage.stores.metadata import MetadataStore, Versioned, pages
+
+T = TypeVar("T")
+
+FRESH_S: Final = 1.0
+"""For how long a gateway believes what it has read of a subject or a context."""
+
+HEADS_KEPT_MAX: Final = 1000
+SCHEMAS_KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+PARSED_KEPT_MAX: Final = 64
+PARSED_TEXT_MAX: Final = 64 * 1024
+"""Larger schemas are parsed whenever they are needed."""
+
+REFERENCED_MAX: Final = 500
+"""Maximum number of schemas that one refers to, over all that it refers to."""
+
+IN_THREAD_BYTES: Final = 1024 * 1024
+"""Said of schemas whose parser waits for another process: it must not wait on the event loop."""
+
+DEFAULT_LEVEL: Final = Level.BACKWARD
+DEFAULT_MODE: Final = "READWRITE"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A registered schema."""
+
+    context: str
+    schema_id: int
+    type: SchemaType
+    text: str
+    references: tuple[Reference, ...]
+    guid: str
+    metadata: bytes
+    rule_set: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[T]):
+    value: T
+    until_s: float
+
+
+class SchemaReader:
+    """What is registered, as this gateway knows it."""
+
+    def __init__(self, metadata: MetadataStore, world: World, heavy_work: HeavyWork) -> None:
+        self.metadata = metadata
+        self.world = world
+        self._heavy_work = heavy_work
+        self._heads: OrderedDict[str, _Kept[Versioned | None]] = OrderedDict()
+        self._schemas: OrderedDict[tuple[str, int], Schema] = OrderedDict()
+        self._schemas_bytes = 0
+        self._parsed: OrderedDict[object, Parsed] = OrderedDict()
+
+    async def _item(self, key: str) -> Versioned | None:
+        kept = self._heads.get(key)
+        now_s = self.world.monotonic_s()
+        if kept is not None and now_s < kept.until_s:
+            return kept.value
+        found = await self.metadata.get(key)
+        self._heads[key] = _Kept(found, now_s + FRESH_S)
+        self._heads.move_to_end(key)
+        if len(self._heads) > HEADS_KEPT_MAX:
+            self._heads.popitem(last=False)
+        return found
+
+    def forget(self, *subject_keys: str) -> None:
+        """Read these items again: this gateway has just changed them."""
+        for key in subject_keys:
+            self._heads.pop(key, None)
+
+    async def head(self, subject: SubjectName) -> SubjectHead | None:
+        """Return the subject, at most a second old."""
+        item = await self._item(keys.subject(subject.context, subject.name))
+        return None if item is None else items.decode_subject(item.value)
+
+    async def context(self, name: str) -> SchemaContext:
+        """Return the context, at most a second old; an empty one if it has never been used."""
+        item = await self._item(keys.schema_context(name))
+        return SchemaContext(name) if item is None else items.decode_context(item.value)
+
+    async def all_heads(self) -> AsyncIterator[SubjectHead]:
+        """Yield all subjects of all contexts, as they are now."""
+        for context in sorted(await self.contexts()):
+            async for page in pages(self.metadata, keys.subjects_of(context)):
+                for _, item in page:
+                    yield items.decode_subject(item.value)
+
+    async def contexts(self) -> list[str]:
+        return [
+            items.decode_context(item.value).name
+            async for page in pages(self.metadata, keys.SCHEMA_CONTEXTS)
+            for _, item in page
+        ]
+
+    async def schema(self, context: str, schema_id: int) -> Schema:
+        """Return the schema, from memory if it is there, or raise 40403."""
+        kept = self._schemas.get((context, schema_id))
+        if kept is not None:
+            self._schemas.move_to_end((context, schema_id))
+            return kept
+        item = await self.metadata.get(keys.schema(context, schema_id))
+        if item is None:
+            raise no_schema_id(schema_id)
+        stored = items.decode_schema(item.value)
+        text = items.inflated([stored.text, *await self._parts(context, schema_id, stored.parts)])
+        return self.keep(loaded(context, schema_id, stored, text))
+
+    async def _parts(self, context: str, schema_id: int, parts: int) -> list[bytes]:
+        wanted = [keys.schema_text(context, schema_id, number) for number in range(1, parts)]
+        found = await self.metadata.get_many(wanted) if wanted else {}
+        if len(found) != len(wanted):
+            raise Corrupt(f"schema {schema_id} lacks a part of its text")
+        return [found[key].value for key in wanted]
+
+    def keep(self, schema: Schema) -> Schema:
+        """Remember a schema, which never changes."""
+        key = (schema.context, schema.schema_id)
+        if key not in self._schemas:
+            self._schemas[key] = schema
+            self._schemas_bytes += len(schema.text)
+            while self._schemas_bytes > SCHEMAS_KEPT_BYTES_MAX and len(self._schemas) > 1:
+                _, gone = self._schemas.popitem(last=False)
+                self._schemas_bytes -= len(gone.text)
+        return schema
+
+    async def resolved(
+        self, inside: str, references: Sequence[Reference]
+    ) -> tuple[tuple[Reference, ...], list[Named]]:
+        """Return the references with their versions, and what they refer to, dependencies first.
+
+        Raises 42201 if there is no such version.
+        """
+        named: dict[str, Named] = {}
+        settled = tuple([await self._settled(inside, each, named, ()) for each in references])
+        return settled, list(named.values())
+
+    async def _settled(
+        self, inside: str, reference: Reference, named: dict[str, Named], path: tuple[str, ...]
+    ) -> Reference:
+        subject = parse_subject(reference.subject, inside=inside)
+        head = await self.head(subject)
+        found = _version_of(head, reference.version)
+        if found is None and head is not None:
+            # It may have been registered a moment ago, by another gateway.
+            self.forget(keys.subject(subject.context, subject.name))
+            found = _version_of(await self.head(subject), reference.version)
+        if found is None:
+            raise invalid_schema(
+                f"no schema reference found for subject '{subject}' and version {reference.version}"
+            )
+        if reference.name not in named:
+            schema = await self.schema(subject.context, found[1])
+            for each in schema.references:
+                await self._settled(subject.context, each, named, (*path, reference.name))
+            if len(named) >= REFERENCED_MAX:
+                raise invalid_schema(f"it refers to more than {REFERENCED_MAX} schemas")
+            named[reference.name] = Named(reference.name, schema.text)
+        return Reference(reference.name, reference.subject, found[0])
+
+    async def parse(self, kind: SchemaType, text: str, named: Sequence[Named]) -> Parsed:
+        """Return the parsed schema, or raise 42201."""
+        key = (kind, text, tuple(named))
+        if (kept := self._parsed.get(key)) is not None:
+            return kept
+        size_bytes = len(text) if kind is SchemaType.AVRO else IN_THREAD_BYTES
+
+        def parsed() -> Parsed:
+            return form_of(kind).parse(text, named)
+
+        try:
+            found = await self._heavy_work.convert(size_bytes, parsed)
+        except InvalidSchema as error:
+            raise invalid_schema(str(error)) from None
+        if len(text) <= PARSED_TEXT_MAX:
+            self._parsed[key] = found
+            if len(self._parsed) > PARSED_KEPT_MAX:
+                self._parsed.popitem(last=False)
+        return found
+
+    async def parsed(self, schema: Schema) -> Parsed:
+        """Return a registered schema, parsed."""
+        _, named = await self.resolved(schema.context, schema.references)
+        return await self.parse(schema.type, schema.text, named)
+
+    async def convert(self, size_bytes: int, work: Callable[[], T]) -> T:
+        """Return what `work` does, off the event loop if it may take long."""
+        return await self._heavy_work.convert(size_bytes, work)
+
+    async def level(self, subject: SubjectName, head: SubjectHead | None) -> Level:
+        return Level(str(await self._rule(subject, head, "level") or DEFAULT_LEVEL))
+
+    async def mode(self, subject: SubjectName, head: SubjectHead | None) -> str:
+        return str(await self._rule(subject, head, "mode") or DEFAULT_MODE)
+
+    async def normalizes(self, subject: SubjectName, head: SubjectHead | None) -> bool:
+        return bool(await self._rule(subject, head, "normalize"))
+
+    async def _rule(self, subject: SubjectName, head: SubjectHead | None, name: str) -> object:
+        """Return a rule of the subject, else of its context, else of the default context."""
+        found = None if head is None else getattr(head.rules, name)
+        for context in dict.fromkeys((subject.context, DEFAULT)):
+            if found is None:
+                found = getattr((await self.context(context)).rules, name)
+        return found
+
+
+def _version_of(head: SubjectHead | None, version: int) -> tuple[int, int] | None:
+    """Return a version and the id of its schema; -1 is the latest.
+
+    A deleted version still counts: what refers to it must stay readable.
+    """
+    if head is None or not head.versions:
+        return None
+    if version == -1:
+        live = head.live()
+        return (live[-1].version, live[-1].schema_id) if live else None
+    found = head.find(version)
+    return None if found is None else (found.version, found.schema_id)
+
+
+def loaded(context: str, schema_id: int, stored: StoredSchema, text: str) -> Schema:
+    return Schema(
+        context,
+        schema_id,
+        SchemaType(stored.type),
+        text,
+        stored.references,
+        stored.guid,
+        stored.metadata,
+        stored.rule_set,
+    )

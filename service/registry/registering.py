@@ -1,0 +1,379 @@
+"""Registering a schema: one transaction of the table, from any gateway.
+
+The transaction writes the subject, and if the schema is new, the schema, its digest and the last
+id of its context. So ids and versions have no gaps, the same schema has one id however many
+gateways register it at once, and a crash leaves all of it or nothing.
+
+A version that refers to others rewrites their subjects unchanged: whoever deletes one of these
+versions meanwhile has to look again, and finds the reference.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from service.registry import items
+from service.registry.compatibility import Level, OldVersion, violations
+from service.registry.errors import (
+    INCOMPATIBLE,
+    RegistryError,
+    invalid_schema,
+    not_permitted,
+    other_id,
+    too_large,
+)
+from service.registry.formats.form import InvalidSchema, Parsed, SchemaType
+from service.registry.items import (
+    TEXT_BYTES_MAX,
+    Reference,
+    SchemaContext,
+    SchemaId,
+    SchemaUser,
+    StoredSchema,
+    SubjectHead,
+    SubjectVersion,
+)
+from service.registry.names import DEFAULT, SubjectName, parse_subject
+from service.registry.reading import DEFAULT_LEVEL, DEFAULT_MODE, Schema, SchemaReader, loaded
+from storage import keys
+from storage.cas import Again, retry
+from storage.stores.metadata import Check, Op, Put, Versioned
+
+REFERENCES_MAX: Final = 40
+"""Each takes two writes, and a transaction has at most 100."""
+
+VERSIONS_MAX: Final = 10_000
+"""Maximum number of versions of a subject: they are in one item."""
+
+COMPARED_MAX: Final = 100
+"""Maximum number of versions that a transitive level compares a new one with."""
+
+ID_MAX: Final = 2**31 - 1
+
+READ_ONLY: Final = frozenset({"READONLY", "READONLY_OVERRIDE", "FORWARD"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSchema:
+    """A schema to be registered, or looked up."""
+
+    type: SchemaType
+    text: str
+    references: tuple[Reference, ...] = ()
+    metadata: bytes = b""
+    rule_set: bytes = b""
+    schema_id: int | None = None
+    """Only in mode IMPORT: the id that it has elsewhere."""
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A version of a subject, and its schema."""
+
+    version: int
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A new schema, parsed, with the text under which it is stored."""
+
+    new: NewSchema
+    parsed: Parsed
+    text: str
+    digest: str
+    """Of everything that makes it another schema."""
+
+    @property
+    def guid(self) -> str:
+        raw = self.digest[:32]
+        return f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a registration relies on."""
+
+    context: SchemaContext
+    context_item: Versioned | None
+    head: SubjectHead | None
+    head_item: Versioned | None
+    default: SchemaContext
+    digest_item: Versioned | None
+    schema_id: int | None
+    """Of the schema, if it is registered already in this context."""
+
+    def rule(self, name: str) -> object:
+        rules = [None if self.head is None else self.head.rules]
+        rules += [self.context.rules, self.default.rules]
+        found = (getattr(each, name) for each in rules if each is not None)
+        return next((each for each in found if each is not None), None)
+
+
+class Registrar:
+    def __init__(self, reader: SchemaReader) -> None:
+        self._reader = reader
+        self._metadata = reader.metadata
+        self._world = reader.world
+
+    async def prepare(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Prepared:
+        """Return the schema as it would be stored, or raise what is wrong with it."""
+        if len(new.text.encode(errors="replace")) > TEXT_BYTES_MAX:
+            raise too_large(f"the schema has more than {TEXT_BYTES_MAX} bytes, the limit")
+        if len(new.references) > REFERENCES_MAX:
+            raise invalid_schema(f"it has more than {REFERENCES_MAX} references, the limit")
+        references, named = await self._reader.resolved(subject.context, new.references)
+        parsed = await self._reader.parse(new.type, new.text, named)
+        normalize = normalize or await self._reader.normalizes(
+            subject, await self._reader.head(subject)
+        )
+        try:
+            text = await self._reader.convert(
+                len(new.text), lambda: parsed.normalized if normalize else parsed.canonical
+            )
+        except InvalidSchema as error:
+            raise invalid_schema(str(error)) from None
+        if len(text.encode()) > 4 * TEXT_BYTES_MAX:
+            raise too_large("the normal form of the schema is too long")
+        told = [[each.name, each.subject, each.version] for each in references]
+        parts = [new.type.value, text, told, new.metadata, new.rule_set]
+        digest = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+        return Prepared(_with(new, references), parsed, text, digest)
+
+    async def id_of(self, context: str, prepared: Prepared) -> int | None:
+        """Return the id of the schema, if it is registered in this context."""
+        item = await self._metadata.get(keys.schema_digest(context, prepared.digest))
+        return None if item is None else items.decode_id(item.value).schema_id
+
+    async def register(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Registered:
+        """Return the version of the subject that has the schema: an old one, or a new one."""
+        prepared = await self.prepare(subject, new, normalize)
+
+        async def attempt(_: bool) -> Registered | Again:
+            before = await self._before(subject, prepared)
+            if (found := _known(before)) is not None and new.schema_id in (None, before.schema_id):
+                assert before.schema_id is not None
+                schema = await self._reader.schema(subject.context, before.schema_id)
+                return Registered(found, schema)
+            await self._check(subject, prepared, before)
+            ops, registered = await self._ops(subject, prepared, before)
+            await self._metadata.transact(ops)
+            self._reader.keep(registered.schema)
+            return registered
+
+        registered = await retry(f"subject {subject}", attempt, self._world.patience)
+        self._reader.forget(
+            keys.subject(subject.context, subject.name), keys.schema_context(subject.context)
+        )
+        return registered
+
+    async def _before(self, subject: SubjectName, prepared: Prepared) -> _Before:
+        context_key = keys.schema_context(subject.context)
+        head_key = keys.subject(subject.context, subject.name)
+        digest_key = keys.schema_digest(subject.context, prepared.digest)
+        default_key = keys.schema_context(DEFAULT)
+        wanted = {context_key, head_key, digest_key, default_key}
+        found = await self._metadata.get_many(sorted(wanted))
+
+        def context(key: str, name: str) -> SchemaContext:
+            item = found.get(key)
+            return SchemaContext(name) if item is None else items.decode_context(item.value)
+
+        head, digest = found.get(head_key), found.get(digest_key)
+        return _Before(
+            context(context_key, subject.context),
+            found.get(context_key),
+            None if head is None else items.decode_subject(head.value),
+            head,
+            context(default_key, DEFAULT),
+            digest,
+            None if digest is None else items.decode_id(digest.value).schema_id,
+        )
+
+    async def _check(self, subject: SubjectName, prepared: Prepared, before: _Before) -> None:
+        """Raise unless mode and level allow the new version."""
+        mode = str(before.rule("mode") or DEFAULT_MODE)
+        new = prepared.new
+        if mode in READ_ONLY:
+            raise not_permitted(f"Subject {subject} in context {subject.context} is in {mode} mode")
+        if new.schema_id not in (None, -1):
+            if mode != "IMPORT":
+                raise not_permitted(f"Subject {subject} is not in import mode")
+            key = keys.schema(subject.context, new.schema_id)
+            if before.schema_id is None and await self._metadata.get(key) is not None:
+                raise not_permitted(
+                    f"Overwrite new schema with id {new.schema_id} is not permitted"
+                )
+        if before.head is not None and len(before.head.versions) >= VERSIONS_MAX:
+            raise not_permitted(f"Subject {subject} has {VERSIONS_MAX} versions, the limit")
+        following = 1 if before.head is None else before.head.next_version
+        if mode != "IMPORT":
+            if new.version not in (None, -1, 0, following):
+                raise invalid_schema(f"version is {new.version}, and the next one is {following}")
+            level = Level(str(before.rule("level") or DEFAULT_LEVEL))
+            why = await self.violations(level, prepared, subject.context, before.head)
+            if why:
+                raise RegistryError(
+                    INCOMPATIBLE,
+                    "Schema being registered is incompatible with an earlier schema for subject"
+                    f' "{subject}", details: [{", ".join(why)}]',
+                )
+
+    async def violations(
+        self,
+        level: Level,
+        prepared: Prepared,
+        context: str,
+        head: SubjectHead | None,
+        only: SubjectVersion | None = None,
+    ) -> list[str]:
+        """Return why the schema does not keep the level; `only` compares it with one version."""
+        if level is Level.NONE or (head is None and only is None):
+            return []
+        live = [only] if only is not None else head.live() if head is not None else []
+        if not level.is_transitive:
+            live = live[-1:]
+        compared: dict[int, SubjectVersion] = {each.schema_id: each for each in live}
+        for version in list(reversed(compared.values()))[:COMPARED_MAX]:
+            schema = await self._reader.schema(context, version.schema_id)
+            old = OldVersion(version.version, schema.type, await self._reader.parsed(schema))
+            size_bytes = len(schema.text) + len(prepared.text)
+            try:
+                why = await self._reader.convert(
+                    size_bytes,
+                    lambda old=old: violations(level, prepared.new.type, prepared.parsed, [old]),  # type: ignore[misc]
+                )
+            except InvalidSchema as error:
+                raise invalid_schema(str(error)) from None
+            if why:
+                return why
+        return []
+
+    async def _ops(
+        self, subject: SubjectName, prepared: Prepared, before: _Before
+    ) -> tuple[list[Op], Registered]:
+        head = before.head or SubjectHead(subject.context, subject.name)
+        new = prepared.new
+        schema_id, ops = self._schema_ops(subject.context, prepared, before)
+        version = head.next_version
+        if str(before.rule("mode")) == "IMPORT" and new.version and new.version > 0:
+            version = new.version
+            if head.find(version) is not None:
+                raise not_permitted(f"Subject {subject} has a version {version} already")
+        versions = sorted((*head.versions, SubjectVersion(version, schema_id)), key=_number)
+        changed = replace(
+            head, versions=tuple(versions), next_version=max(version + 1, head.next_version)
+        )
+        head_key = keys.subject(subject.context, subject.name)
+        ops.append(Put(head_key, items.encode(changed), _version(before.head_item)))
+        use_key = keys.schema_use(subject.context, schema_id, subject.name)
+        if all(each.schema_id != schema_id for each in head.versions):
+            use = items.encode(SchemaUser(subject.context, subject.name))
+            ops.append(Put(use_key, use, _version(await self._metadata.get(use_key))))
+        ops += await self._reference_ops(subject, version, new.references, head_key)
+        stored = _stored(prepared, 0)
+        return ops, Registered(version, loaded(subject.context, schema_id, stored, prepared.text))
+
+    def _schema_ops(
+        self, context: str, prepared: Prepared, before: _Before
+    ) -> tuple[int, list[Op]]:
+        """Return the id of the schema, and what writes it unless it is there already."""
+        context_key = keys.schema_context(context)
+        given = prepared.new.schema_id
+        if before.schema_id is not None:
+            if given not in (None, -1, before.schema_id):
+                raise other_id(f"the schema has the id {before.schema_id}, not {given}")
+            # Levels and modes must still be those that were checked.
+            return before.schema_id, [Check(context_key, _version(before.context_item))]
+        schema_id = given if given is not None and given > 0 else before.context.last_id + 1
+        if schema_id > ID_MAX:
+            raise not_permitted(f"there is no id after {ID_MAX}")
+        parts = items.deflated(prepared.text)
+        stored = _stored(prepared, self._world.now_ms(), parts)
+        last_id = max(schema_id, before.context.last_id)
+        reserved = items.encode(SchemaId(context, schema_id))
+        context_value = items.encode(replace(before.context, last_id=last_id))
+        return schema_id, [
+            Put(context_key, context_value, _version(before.context_item)),
+            Put(keys.schema(context, schema_id), items.encode(stored), None),
+            Put(keys.schema_digest(context, prepared.digest), reserved, None),
+            Put(keys.schema_guid(prepared.guid, context), reserved, None),
+            *(
+                Put(keys.schema_text(context, schema_id, number), part, None)
+                for number, part in enumerate(parts[1:], start=1)
+            ),
+        ]
+
+    async def _reference_ops(
+        self, subject: SubjectName, version: int, references: Sequence[Reference], head_key: str
+    ) -> list[Op]:
+        """Return what notes the references, and makes those wait who would delete their targets."""
+        ops: dict[str, Op] = {}
+        user = items.encode(SchemaUser(subject.context, subject.name, version))
+        for each in references:
+            target = parse_subject(each.subject, inside=subject.context)
+            target_key = keys.subject(target.context, target.name)
+            item = await self._metadata.get(target_key)
+            found = None if item is None else items.decode_subject(item.value).find(each.version)
+            if item is None or found is None or found.is_deleted:
+                raise invalid_schema(
+                    f"no schema reference found for subject '{target}' and version {each.version}"
+                )
+            if target_key != head_key:
+                ops[target_key] = Put(target_key, item.value, item.version)
+            key = keys.schema_referrer(
+                target.context,
+                target.name,
+                each.version,
+                f":{subject.context}:{subject.name}",
+                version,
+            )
+            ops[key] = Put(key, user, None)
+        return list(ops.values())
+
+
+def _known(before: _Before) -> int | None:
+    """Return the version of the subject that has the schema."""
+    if before.head is None or before.schema_id is None:
+        return None
+    found = [each.version for each in before.head.live() if each.schema_id == before.schema_id]
+    return found[-1] if found else None
+
+
+def _stored(prepared: Prepared, now_ms: int, parts: Sequence[bytes] = (b"",)) -> StoredSchema:
+    new = prepared.new
+    return StoredSchema(
+        new.type,
+        parts[0],
+        len(parts),
+        new.references,
+        prepared.guid,
+        now_ms,
+        new.metadata,
+        new.rule_set,
+    )
+
+
+def _with(new: NewSchema, references: tuple[Reference, ...]) -> NewSchema:
+    return NewSchema(
+        type=new.type,
+        text=new.text,
+        references=references,
+        metadata=new.metadata,
+        rule_set=new.rule_set,
+        schema_id=new.schema_id,
+        version=new.version,
+    )
+
+
+def _number(version: SubjectVersion) -> int:
+    return version.version
+
+
+def _version(item: Versioned | None) -> str | None:
+    return None if item is None else item.version

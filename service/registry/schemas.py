@@ -1,0 +1,201 @@
+"""Calls about schemas by their ids, and about the registry itself."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.process.version import VERSION
+from service.registry import items
+from service.registry.answers import Parameters, answer, caller_in, parse_id, shown, text_answer
+from service.registry.changing import Changes
+from service.registry.errors import no_schema_id
+from service.registry.formats.form import SchemaType
+from service.registry.names import ALL_CONTEXTS, DEFAULT, SubjectName, context_of
+from service.registry.reading import Schema, SchemaReader
+from service.registry.subjects import formatted
+from service.security.acls import Operation, ResourceType
+from storage import keys
+from storage.stores.metadata import pages
+
+READERS_KEPT_MAX: Final = 10_000
+"""Maximum number of schemas whose subject is remembered that allows to read them."""
+
+
+class SchemaCalls:
+    def __init__(self, reader: SchemaReader, changes: Changes) -> None:
+        self._reader = reader
+        self._changes = changes
+        self._known: dict[tuple[str, int], set[str]] = {}
+        """Subjects that have a schema, as far as they were looked up."""
+
+    async def show(self, request: Request) -> Response:
+        """Show a schema by its id."""
+        query = Parameters(request)
+        schema = await self._schema(request, query)
+        body: dict[str, Any] = {**shown(schema), "guid": schema.guid}
+        if query.flag("fetchMaxId"):
+            body["maxId"] = (await self._reader.context(schema.context)).last_id
+        body["schema"] = await formatted(self._reader, schema, query.text("format"))
+        return answer(body)
+
+    async def show_text(self, request: Request) -> Response:
+        """Show the text of a schema by its id, and nothing else."""
+        query = Parameters(request)
+        schema = await self._schema(request, query)
+        return text_answer(await formatted(self._reader, schema, query.text("format")))
+
+    async def list_subjects(self, request: Request) -> Response:
+        """List the subjects that have a schema."""
+        query = Parameters(request)
+        names = [each for each, _ in await self._versions(request, query)]
+        return answer(query.page(sorted(set(names))))
+
+    async def list_versions(self, request: Request) -> Response:
+        """List the versions that have a schema."""
+        query = Parameters(request)
+        found = sorted(await self._versions(request, query))
+        return answer([{"subject": name, "version": number} for name, number in query.page(found)])
+
+    async def _versions(self, request: Request, query: Parameters) -> list[tuple[str, int]]:
+        schema = await self._schema(request, query)
+        caller = caller_in(request)
+        wanted = query.text("subject")
+        found: list[tuple[str, int]] = []
+        for name in await self._users(schema.context, schema.schema_id):
+            head = await self._reader.head(SubjectName(schema.context, name))
+            full = str(SubjectName(schema.context, name))
+            if head is None or not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
+                continue
+            full = caller.outer_name(full)
+            if wanted and not wanted.endswith(":") and full != wanted.removeprefix(":.:"):
+                continue
+            found += [
+                (full, each.version)
+                for each in head.versions
+                if each.schema_id == schema.schema_id
+                and (query.flag("deleted") or not each.is_deleted)
+            ]
+        return found
+
+    async def _users(self, context: str, schema_id: int) -> list[str]:
+        prefix = keys.schema_uses(context, schema_id)
+        return [
+            items.decode_user(item.value).subject
+            async for page in pages(self._reader.metadata, prefix)
+            for _, item in page
+        ]
+
+    async def _schema(self, request: Request, query: Parameters) -> Schema:
+        schema_id = parse_id(request.path_params["schema"])
+        return await self._readable(request, context_of(query.text("subject")), schema_id)
+
+    async def _readable(self, request: Request, context: str, schema_id: int) -> Schema:
+        """Return the schema if the caller may read a subject that has it.
+
+        Without security, and once it is known which subject allows it, this takes no call of the
+        table.
+        """
+        if schema_id < 1:
+            raise no_schema_id(schema_id)
+        caller = caller_in(request)
+        if caller.is_anyone:
+            return await self._reader.schema(context, schema_id)
+
+        def may_read(name: str) -> bool:
+            full = str(SubjectName(context, name))
+            return caller.allows(Operation.READ, ResourceType.SUBJECT, full)
+
+        known = self._known.get((context, schema_id), set())
+        if not any(may_read(name) for name in known):
+            users = await self._users(context, schema_id)
+            if not any(may_read(name) for name in users):
+                raise no_schema_id(schema_id)
+            if len(self._known) >= READERS_KEPT_MAX:
+                self._known.clear()
+            self._known[context, schema_id] = set(users)
+        return await self._reader.schema(context, schema_id)
+
+    async def list_all(self, request: Request) -> Response:
+        """List schemas with their subjects and versions."""
+        query = Parameters(request)
+        prefix = query.text("subjectPrefix")
+        caller = caller_in(request)
+        found = []
+        async for head in self._reader.all_heads():
+            full = str(SubjectName(head.context, head.name))
+            name = caller.outer_name(full)
+            if prefix not in ("", ALL_CONTEXTS) and not name.startswith(prefix.removeprefix(":.:")):
+                continue
+            if not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
+                continue
+            versions = head.versions if query.flag("deleted") else head.live()
+            chosen = versions[-1:] if query.flag("latestOnly") else versions
+            found += [(name, head.context, each) for each in chosen]
+        bodies = []
+        for name, context, version in query.page(sorted(found, key=lambda e: (e[0], e[2].version))):
+            schema = await self._reader.schema(context, version.schema_id)
+            numbers = {"version": version.version, "id": schema.schema_id, "guid": schema.guid}
+            bodies.append({"subject": name, **numbers, **shown(schema), "schema": schema.text})
+        return answer(bodies)
+
+    async def list_types(self, _: Request) -> Response:
+        """List the types of schemas."""
+        return answer([SchemaType.JSON, SchemaType.PROTOBUF, SchemaType.AVRO])
+
+    async def show_by_guid(self, request: Request) -> Response:
+        """Show a schema by its GUID."""
+        query = Parameters(request)
+        for context, schema_id in await self._of_guid(request):
+            schema = await self._readable(request, context, schema_id)
+            text = await formatted(self._reader, schema, query.text("format"))
+            return answer({**shown(schema), "guid": schema.guid, "schema": text})
+        raise no_schema_id(request.path_params["guid"][:100])
+
+    async def list_ids_of_guid(self, request: Request) -> Response:
+        """List the ids of the schema with a GUID, one for each context."""
+        found = await self._of_guid(request)
+        for context, schema_id in found:
+            await self._readable(request, context, schema_id)
+        return answer([{"context": context, "id": schema_id} for context, schema_id in found])
+
+    async def _of_guid(self, request: Request) -> list[tuple[str, int]]:
+        prefix = keys.schema_guids(keys.short_part(request.path_params["guid"].lower()))
+        found = [
+            items.decode_id(item.value)
+            async for page in pages(self._reader.metadata, prefix)
+            for _, item in page
+        ]
+        return [(each.context, each.schema_id) for each in found]
+
+    async def list_contexts(self, request: Request) -> Response:
+        """List contexts."""
+        query = Parameters(request)
+        caller = caller_in(request)
+        if caller.is_anyone or caller.is_super:
+            names = {DEFAULT, *await self._reader.contexts()}
+        else:
+            names = {DEFAULT}
+            async for head in self._reader.all_heads():
+                full = str(SubjectName(head.context, head.name))
+                if caller.allows(Operation.DESCRIBE, ResourceType.SUBJECT, full):
+                    names.add(head.context)
+        return answer(query.page(sorted(names)))
+
+    async def delete_context(self, request: Request) -> Response:
+        """Delete a context without subjects."""
+        await self._changes.delete_context(request.path_params["context"])
+        return Response(status_code=204)
+
+    async def about(self, _: Request) -> Response:
+        """Say what answers here: for clients of the registry and of other APIs at this port."""
+        return answer({"version": VERSION, "commit": "", "kafka_cluster_id": "riacho"})
+
+    async def about_id(self, _: Request) -> Response:
+        """Show the id of the registry."""
+        clusters = {"kafka-cluster": "riacho", "schema-registry-cluster": "schema-registry"}
+        return answer({"id": "", "scope": {"path": [], "clusters": clusters}})
+
+    async def about_version(self, _: Request) -> Response:
+        """Show the version of the registry."""
+        return answer({"version": VERSION, "commitId": ""})

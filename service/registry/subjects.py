@@ -1,0 +1,272 @@
+"""Calls about subjects and their versions."""
+
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.log.gateway import Gateway
+from service.registry.answers import (
+    LATEST,
+    Parameters,
+    answer,
+    caller_in,
+    parse_version,
+    read_as,
+    shown,
+    text_answer,
+)
+from service.registry.bodies import SchemaBody
+from service.registry.changing import Changes
+from service.registry.errors import (
+    invalid_schema,
+    no_schema,
+    no_subject,
+    no_version,
+)
+from service.registry.formats.form import SchemaType
+from service.registry.items import Reference, SubjectHead, SubjectVersion
+from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
+from service.registry.reading import Schema, SchemaReader
+from service.registry.registering import NewSchema, Registrar
+from service.security.acls import Operation, ResourceType
+from storage import keys
+
+BODY: Final = msgspec.json.Decoder(SchemaBody)
+
+NULL: Final = b"null"
+
+
+def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
+    """Return what a body describes; subjects of references get the `prefix` of a tenant."""
+    if not body.schema:
+        raise invalid_schema("Empty schema")
+    try:
+        kind = SchemaType(body.schemaType or SchemaType.AVRO)
+    except ValueError:
+        raise invalid_schema(
+            f"Invalid schema type {body.schemaType:.100}; types are AVRO, JSON and PROTOBUF"
+        ) from None
+    references = tuple(
+        Reference(each.name, prefix + each.subject, each.version) for each in body.references or ()
+    )
+    return NewSchema(
+        type=kind,
+        text=body.schema,
+        references=references,
+        metadata=_raw(body.metadata),
+        rule_set=_raw(body.ruleSet),
+        schema_id=None if body.id in (None, -1, 0) else body.id,
+        version=body.version,
+    )
+
+
+def _raw(value: msgspec.Raw | None) -> bytes:
+    raw = b"" if value is None else bytes(value)
+    return b"" if raw == NULL else raw
+
+
+class SubjectCalls:
+    def __init__(
+        self, gateway: Gateway, reader: SchemaReader, registrar: Registrar, changes: Changes
+    ) -> None:
+        self._gateway = gateway
+        self._reader = reader
+        self._registrar = registrar
+        self._changes = changes
+
+    async def list_subjects(self, request: Request) -> Response:
+        """List subjects."""
+        query = Parameters(request)
+        prefix = query.text("subjectPrefix")
+        caller = caller_in(request)
+        found = []
+        async for head in self._reader.all_heads():
+            name = str(SubjectName(head.context, head.name))
+            if not _is_shown(head, query) or not caller.allows(
+                Operation.DESCRIBE, ResourceType.SUBJECT, name
+            ):
+                continue
+            name = caller.outer_name(name)
+            if prefix in ("", ALL_CONTEXTS) or name.startswith(prefix.removeprefix(":.:")):
+                found.append(name)
+        return answer(query.page(sorted(found)))
+
+    async def register(self, request: Request) -> Response:
+        """Register a schema under a subject."""
+        query = Parameters(request)
+        subject, caller = subject_of(request), caller_in(request)
+        body = await read_as(request, self._gateway, BODY)
+        new = new_schema(body, caller.name_prefix)
+        check_references(request, subject, new)
+        done = await self._registrar.register(subject, new, query.flag("normalize"))
+        caller.changed(Operation.WRITE, ResourceType.SUBJECT, str(subject))
+        schema = done.schema
+        return answer(
+            {
+                "id": schema.schema_id,
+                "version": done.version,
+                "guid": schema.guid,
+                **_outer(request, schema),
+                "schema": schema.text,
+            }
+        )
+
+    async def look_up(self, request: Request) -> Response:
+        """Find a schema under a subject."""
+        query = Parameters(request)
+        subject = subject_of(request)
+        body = await read_as(request, self._gateway, BODY)
+        new = new_schema(body, caller_in(request).name_prefix)
+        check_references(request, subject, new)
+        with_deleted = query.flag("deleted")
+        head = await self._existing(subject, with_deleted=with_deleted)
+        prepared = await self._registrar.prepare(subject, new, query.flag("normalize"))
+        schema_id = await self._registrar.id_of(subject.context, prepared)
+        versions = head.versions if with_deleted else head.live()
+        found = [each for each in versions if each.schema_id == schema_id]
+        if not found and head is not None:
+            # Perhaps another gateway has registered it within the last second.
+            self._reader.forget(keys.subject(subject.context, subject.name))
+            head = await self._existing(subject, with_deleted=with_deleted)
+            versions = head.versions if with_deleted else head.live()
+            found = [each for each in versions if each.schema_id == schema_id]
+        if not found:
+            raise no_schema()
+        return answer(await self._version_body(request, subject, found[-1]))
+
+    async def delete_subject(self, request: Request) -> Response:
+        """Delete all versions of a subject."""
+        permanent = Parameters(request).flag("permanent")
+        subject = subject_of(request)
+        deleted = await self._changes.delete_subject(subject, permanent=permanent)
+        caller_in(request).changed(Operation.DELETE, ResourceType.SUBJECT, str(subject))
+        return answer(deleted)
+
+    async def list_versions(self, request: Request) -> Response:
+        """List the versions of a subject."""
+        query = Parameters(request)
+        subject = subject_of(request)
+        with_deleted = query.flag("deleted") or query.flag("deletedOnly")
+        head = await self._existing(subject, with_deleted=with_deleted)
+        found = [
+            -each.version if each.is_deleted and query.flag("deletedAsNegative") else each.version
+            for each in head.versions
+            if (
+                each.is_deleted
+                if query.flag("deletedOnly")
+                else with_deleted or not each.is_deleted
+            )
+        ]
+        if not found:
+            raise no_subject(str(subject))
+        return answer(query.page(found))
+
+    async def describe_version(self, request: Request) -> Response:
+        """Show a version of a subject."""
+        query = Parameters(request)
+        subject, version = await self._version(request, query.flag("deleted"))
+        return answer(await self._version_body(request, subject, version, query.text("format")))
+
+    async def show_schema(self, request: Request) -> Response:
+        """Show the schema of a version, and nothing else."""
+        query = Parameters(request)
+        subject, version = await self._version(request, query.flag("deleted"))
+        schema = await self._reader.schema(subject.context, version.schema_id)
+        return text_answer(await formatted(self._reader, schema, query.text("format")))
+
+    async def list_referrers(self, request: Request) -> Response:
+        """List the ids of schemas that refer to a version."""
+        query = Parameters(request)
+        subject, version = await self._version(request, with_deleted=True)
+        found: set[int] = set()
+        for user in await self._changes.referrers(subject, version.version):
+            head = await self._reader.head(SubjectName(user.context, user.subject))
+            by = None if head is None else head.find(user.version)
+            if by is not None and (query.flag("deleted") or not by.is_deleted):
+                found.add(by.schema_id)
+        return answer(query.page(sorted(found)))
+
+    async def delete_version(self, request: Request) -> Response:
+        """Delete a version of a subject."""
+        permanent = Parameters(request).flag("permanent")
+        subject = subject_of(request)
+        number = parse_version(request.path_params["version"])
+        chosen = None if number == LATEST else number
+        deleted = await self._changes.delete_version(subject, chosen, permanent=permanent)
+        caller_in(request).changed(Operation.DELETE, ResourceType.SUBJECT, str(subject))
+        return answer(deleted)
+
+    async def _existing(self, subject: SubjectName, *, with_deleted: bool) -> SubjectHead:
+        head = await self._reader.head(subject)
+        if head is None or not (head.versions if with_deleted else head.live()):
+            raise no_subject(str(subject))
+        return head
+
+    async def _version(
+        self, request: Request, with_deleted: bool
+    ) -> tuple[SubjectName, SubjectVersion]:
+        subject = subject_of(request)
+        number = parse_version(request.path_params["version"])
+        head = await self._existing(subject, with_deleted=with_deleted)
+        versions = head.versions if with_deleted else tuple(head.live())
+        if number == LATEST:
+            return subject, versions[-1]
+        found = next((each for each in versions if each.version == number), None)
+        if found is None:
+            raise no_version(number)
+        return subject, found
+
+    async def _version_body(
+        self, request: Request, subject: SubjectName, version: SubjectVersion, form: str = ""
+    ) -> dict[str, Any]:
+        schema = await self._reader.schema(subject.context, version.schema_id)
+        return {
+            "subject": caller_in(request).outer_name(str(subject)),
+            "version": version.version,
+            "id": schema.schema_id,
+            "guid": schema.guid,
+            **_outer(request, schema),
+            **({"deleted": True} if version.is_deleted else {}),
+            "schema": await formatted(self._reader, schema, form),
+        }
+
+
+def _is_shown(head: SubjectHead, query: Parameters) -> bool:
+    """Whether a list of subjects has this one; one that has only a level or a mode is not there."""
+    if query.flag("deletedOnly"):
+        return bool(head.versions) and not head.live()
+    return bool(head.versions if query.flag("deleted") else head.live())
+
+
+def subject_of(request: Request, *, is_context_too: bool = False) -> SubjectName:
+    return parse_subject(request.path_params["subject"], is_context_too=is_context_too)
+
+
+def check_references(request: Request, subject: SubjectName, new: NewSchema) -> None:
+    """Raise unless the caller may read what the schema refers to."""
+    caller = caller_in(request)
+    for each in new.references:
+        name = str(parse_subject(each.subject, inside=subject.context))
+        if not caller.allows(Operation.READ, ResourceType.SUBJECT, name):
+            raise invalid_schema(
+                f"no schema reference found for subject '{each.subject}' and version {each.version}"
+            )
+
+
+def _outer(request: Request, schema: Schema) -> dict[str, Any]:
+    """Return what answers say of a schema, with names as the caller knows them."""
+    body = shown(schema)
+    caller = caller_in(request)
+    for each in body.get("references", ()):
+        each["subject"] = caller.outer_name(each["subject"])
+    return body
+
+
+async def formatted(reader: SchemaReader, schema: Schema, form: str) -> str:
+    """Return the text of a schema in the form that the caller asks for."""
+    if form != "serialized":
+        return schema.text
+    parsed = await reader.parsed(schema)
+    return await reader.convert(len(schema.text), parsed.serialized)
