@@ -109,6 +109,7 @@ def parse_id(text: str) -> int:
 
 async def read_as(request: Request, gateway: Gateway, decoder: "msgspec.json.Decoder[T]") -> T:
     """Return the body, decoded, or raise 422 as Confluent does for JSON of another shape."""
+    _check_type(request.headers.get("content-type", ""))
     with gateway.admission.hold() as hold:
         data = await read_body(
             request,
@@ -118,6 +119,13 @@ async def read_as(request: Request, gateway: Gateway, decoder: "msgspec.json.Dec
             decompressed_bytes_max=BODY_BYTES_MAX,
         )
         return decode_body(data, decoder)
+
+
+def _check_type(content_type: str) -> None:
+    """Raise unless the client says that it sends JSON, or nothing: no form of a web page does."""
+    found = content_type.partition(";")[0].strip().lower()
+    if found and not found.endswith("json") and found != "application/octet-stream":
+        raise RegistryError(415, f"HTTP 415 Unsupported Media Type: send {MEDIA_TYPE}")
 
 
 def decode_body(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:

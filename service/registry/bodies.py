@@ -21,8 +21,8 @@ class SchemaBody(msgspec.Struct):
     schema: str = ""
     schemaType: str | None = None  # noqa: N815 - as Confluent names it.
     references: list[ReferenceBody] | None = None
-    metadata: msgspec.Raw | None = None
-    ruleSet: msgspec.Raw | None = None  # noqa: N815
+    metadata: dict[str, Any] | None = None
+    ruleSet: dict[str, Any] | None = None  # noqa: N815
     id: int | None = None
     version: int | None = None
 

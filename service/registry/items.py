@@ -32,7 +32,7 @@ _ID: Final = b"RSI1"
 _NAME: Final = b"RSN1"
 
 
-class Reference(msgspec.Struct, array_like=True, frozen=True):
+class SchemaReference(msgspec.Struct, array_like=True, frozen=True):
     """A schema that another one refers to."""
 
     name: str
@@ -46,7 +46,7 @@ class StoredSchema(msgspec.Struct, array_like=True, frozen=True):
     text: bytes
     """Deflated; its first part, if there are several."""
     parts: int
-    references: tuple[Reference, ...]
+    references: tuple[SchemaReference, ...]
     guid: str
     created_ms: int
     metadata: bytes = b""

@@ -10,7 +10,7 @@ from service.registry import items
 from service.registry.compatibility import Level
 from service.registry.errors import invalid_schema, no_schema_id
 from service.registry.formats.form import InvalidSchema, Named, Parsed, SchemaType, form_of
-from service.registry.items import Reference, SchemaContext, StoredSchema, SubjectHead
+from service.registry.items import SchemaContext, SchemaReference, StoredSchema, SubjectHead
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.world.clock import World
 from storage import keys
@@ -46,7 +46,7 @@ class Schema:
     schema_id: int
     type: SchemaType
     text: str
-    references: tuple[Reference, ...]
+    references: tuple[SchemaReference, ...]
     guid: str
     metadata: bytes
     rule_set: bytes
@@ -143,8 +143,8 @@ class SchemaReader:
         return schema
 
     async def resolved(
-        self, inside: str, references: Sequence[Reference]
-    ) -> tuple[tuple[Reference, ...], list[Named]]:
+        self, inside: str, references: Sequence[SchemaReference]
+    ) -> tuple[tuple[SchemaReference, ...], list[Named]]:
         """Return the references with their versions, and what they refer to, dependencies first.
 
         Raises 42201 if there is no such version.
@@ -154,8 +154,12 @@ class SchemaReader:
         return settled, list(named.values())
 
     async def _settled(
-        self, inside: str, reference: Reference, named: dict[str, Named], path: tuple[str, ...]
-    ) -> Reference:
+        self,
+        inside: str,
+        reference: SchemaReference,
+        named: dict[str, Named],
+        path: tuple[str, ...],
+    ) -> SchemaReference:
         subject = parse_subject(reference.subject, inside=inside)
         head = await self.head(subject)
         found = _version_of(head, reference.version)
@@ -174,7 +178,7 @@ class SchemaReader:
             if len(named) >= REFERENCED_MAX:
                 raise invalid_schema(f"it refers to more than {REFERENCED_MAX} schemas")
             named[reference.name] = Named(reference.name, schema.text)
-        return Reference(reference.name, reference.subject, found[0])
+        return SchemaReference(reference.name, reference.subject, found[0])
 
     async def parse(self, kind: SchemaType, text: str, named: Sequence[Named]) -> Parsed:
         """Return the parsed schema, or raise 42201."""

@@ -29,9 +29,9 @@ from service.registry.errors import (
 from service.registry.formats.form import InvalidSchema, Parsed, SchemaType
 from service.registry.items import (
     TEXT_BYTES_MAX,
-    Reference,
     SchemaContext,
     SchemaId,
+    SchemaReference,
     SchemaUser,
     StoredSchema,
     SubjectHead,
@@ -63,7 +63,7 @@ class NewSchema:
 
     type: SchemaType
     text: str
-    references: tuple[Reference, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
     metadata: bytes = b""
     rule_set: bytes = b""
     schema_id: int | None = None
@@ -310,7 +310,11 @@ class Registrar:
         ]
 
     async def _reference_ops(
-        self, subject: SubjectName, version: int, references: Sequence[Reference], head_key: str
+        self,
+        subject: SubjectName,
+        version: int,
+        references: Sequence[SchemaReference],
+        head_key: str,
     ) -> list[Op]:
         """Return what notes the references, and makes those wait who would delete their targets."""
         ops: dict[str, Op] = {}
@@ -359,7 +363,7 @@ def _stored(prepared: Prepared, now_ms: int, parts: Sequence[bytes] = (b"",)) ->
     )
 
 
-def _with(new: NewSchema, references: tuple[Reference, ...]) -> NewSchema:
+def _with(new: NewSchema, references: tuple[SchemaReference, ...]) -> NewSchema:
     return NewSchema(
         type=new.type,
         text=new.text,

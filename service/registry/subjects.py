@@ -26,7 +26,7 @@ from service.registry.errors import (
     no_version,
 )
 from service.registry.formats.form import SchemaType
-from service.registry.items import Reference, SubjectHead, SubjectVersion
+from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
 from service.registry.registering import NewSchema, Registrar
@@ -34,8 +34,6 @@ from service.security.acls import Operation, ResourceType
 from storage import keys
 
 BODY: Final = msgspec.json.Decoder(SchemaBody)
-
-NULL: Final = b"null"
 
 
 def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
@@ -49,7 +47,8 @@ def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
             f"Invalid schema type {body.schemaType:.100}; types are AVRO, JSON and PROTOBUF"
         ) from None
     references = tuple(
-        Reference(each.name, prefix + each.subject, each.version) for each in body.references or ()
+        SchemaReference(each.name, prefix + each.subject, each.version)
+        for each in body.references or ()
     )
     return NewSchema(
         type=kind,
@@ -62,9 +61,8 @@ def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
     )
 
 
-def _raw(value: msgspec.Raw | None) -> bytes:
-    raw = b"" if value is None else bytes(value)
-    return b"" if raw == NULL else raw
+def _raw(value: dict[str, Any] | None) -> bytes:
+    return b"" if value is None else msgspec.json.encode(value)
 
 
 class SubjectCalls:

@@ -13,7 +13,6 @@ from tests.fuzz.received import NESTED
 from tests.fuzz.values import json_of
 
 
-
 def _inflated(data: bytes) -> str:
     return items.inflated([data[:9], data[9:]])
 

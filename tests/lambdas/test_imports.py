@@ -18,7 +18,15 @@ CLOUD = {"RIACHO_ZONES": "a=s3://bucket", "RIACHO_METADATA": "dynamodb://table"}
 MEMORY = {"RIACHO_ZONES": "a=memory://", "RIACHO_METADATA": "memory://"}
 
 NEVER = ("pandas", "pyspark", "httpx", "boto3", "aioboto3", "uvicorn", "rich", "typer", "moto")
-SELDOM = ("fastapi", "prometheus_client", "service.controller.controller", "service.jobs")
+SCHEMAS = (
+    "avro",
+    "fastavro",
+    "google.protobuf",
+    "jsonschema_rs",
+    "service.registry.assembly",
+    "service.registry.formats",
+)
+SELDOM = ("fastapi", "prometheus_client", "service.controller.controller", "service.jobs", *SCHEMAS)
 
 CALLS = """
 import json

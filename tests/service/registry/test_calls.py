@@ -121,6 +121,12 @@ async def test_what_is_not_there_has_its_code(registry: Registry) -> None:
     large = json.dumps({"type": "int", "x": "y" * 1_100_000})
     assert await registry.code("POST /subjects/s/versions", {"schema": large}) == 42209
     assert await registry.code("POST /subjects/s/versions", []) == 422
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    sent = await registry.deployed.http.post("/subjects/s/versions", headers=form, content=b"{}")
+    assert (sent.status_code, sent.json()["error_code"]) == (415, 415)
+    metadata = {"schema": LONG, "metadata": {"properties": {"owner": "me"}}}
+    told = await registry.done("POST /subjects/m/versions", metadata)
+    assert told["metadata"] == metadata["metadata"]
 
 
 async def test_levels_decide_what_may_follow(registry: Registry) -> None:

@@ -1,0 +1,23 @@
+"""The tour in docs/schemas.md, as a reader would take it."""
+
+from pathlib import Path
+
+from tests.docs.markdown import ROOT, blocks
+from tests.docs.running import shell
+from tests.gateway import GatewayProcess
+
+GUIDE = ROOT / "docs/schemas.md"
+
+
+def test_the_tour_says_what_the_guide_says(gateway: GatewayProcess, tmp_path: Path) -> None:
+    first, second = (each.text for each in blocks(GUIDE) if each.info == "sh")
+
+    printed = shell(first, gateway, tmp_path)
+    assert '"id":1' in printed
+    assert '"version":1' in printed
+    assert printed.endswith('"fields":[{"name":"amount","type":"int"}]}')
+    refused = shell(second, gateway, tmp_path)
+    assert '"is_compatible":false' in refused
+    assert '"error_code":409' in refused
+    assert refused.count("TYPE_MISMATCH") == 2
+    assert refused.count("/fields/0/type") >= 2
