@@ -84,7 +84,7 @@ def test_every_call_of_the_client(client: SchemaRegistryClient) -> None:
     assert client.delete_version(subject, 1) == 1
     assert client.delete_subject(subject, permanent=True) == [1]
     with pytest.raises(SchemaRegistryError) as missing:
-        client.get_latest_version(subject)
+        client.get_versions(subject)
     assert (missing.value.http_status_code, missing.value.error_code) == (404, 40401)
 
 
