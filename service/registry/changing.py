@@ -24,7 +24,13 @@ from service.registry.errors import (
     version_deleted,
     version_not_deleted,
 )
-from service.registry.items import Rules, SchemaContext, SchemaUser, SubjectHead, SubjectVersion
+from service.registry.items import (
+    SchemaContext,
+    SchemaUser,
+    SubjectHead,
+    SubjectRules,
+    SubjectVersion,
+)
 from service.registry.names import SubjectName, parse_subject
 from service.registry.reading import SchemaReader
 from service.registry.registering import READ_ONLY
@@ -195,11 +201,15 @@ class Changes:
         return [Delete(key, item.version) for key, item in found.items()]
 
     async def set_rules(
-        self, subject: SubjectName, change: Callable[[Rules], Rules], *, must_be_empty: bool = False
-    ) -> Rules:
+        self,
+        subject: SubjectName,
+        change: Callable[[SubjectRules], SubjectRules],
+        *,
+        must_be_empty: bool = False,
+    ) -> SubjectRules:
         """Change level or mode of a subject or, without a name, of its context; return the old."""
 
-        async def attempt(_: bool) -> Rules | Again:
+        async def attempt(_: bool) -> SubjectRules | Again:
             context_key = keys.schema_context(subject.context)
             context_item = await self._metadata.get(context_key)
             context = _context(subject.context, context_item)
@@ -234,20 +244,20 @@ class Changes:
                     return True
         return False
 
-    async def delete_level(self, subject: SubjectName) -> Rules:
+    async def delete_level(self, subject: SubjectName) -> SubjectRules:
         """Remove the level of a subject or a context; return what was there."""
 
-        def change(rules: Rules) -> Rules:
+        def change(rules: SubjectRules) -> SubjectRules:
             if subject.name and rules.level is None and rules.normalize is None:
                 raise no_level(str(subject))
             return replace(rules, level=None, normalize=None)
 
         return await self.set_rules(subject, change)
 
-    async def delete_mode(self, subject: SubjectName) -> Rules:
+    async def delete_mode(self, subject: SubjectName) -> SubjectRules:
         """Remove the mode of a subject or a context; return what was there."""
 
-        def change(rules: Rules) -> Rules:
+        def change(rules: SubjectRules) -> SubjectRules:
             if subject.name and rules.mode is None:
                 raise no_mode(str(subject))
             return replace(rules, mode=None)
@@ -264,7 +274,7 @@ class Changes:
                 return None
             if await self._metadata.list(keys.subjects_of(name), limit=1):
                 raise context_not_empty(name)
-            context = replace(_context(name, item), rules=Rules())
+            context = replace(_context(name, item), rules=SubjectRules())
             if context.last_id:
                 await self._metadata.transact([Put(key, items.encode(context), item.version)])
             else:

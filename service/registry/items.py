@@ -60,7 +60,7 @@ class SubjectVersion(msgspec.Struct, array_like=True, frozen=True):
     is_deleted: bool = False
 
 
-class Rules(msgspec.Struct, array_like=True, frozen=True):
+class SubjectRules(msgspec.Struct, array_like=True, frozen=True):
     """What holds in a context or a subject; None: what holds around it."""
 
     level: str | None = None
@@ -74,7 +74,7 @@ class SubjectHead(msgspec.Struct, array_like=True, frozen=True):
     versions: tuple[SubjectVersion, ...] = ()
     """In order; without those that were deleted permanently."""
     next_version: int = 1
-    rules: Rules = Rules()
+    rules: SubjectRules = SubjectRules()
 
     def live(self) -> list[SubjectVersion]:
         return [each for each in self.versions if not each.is_deleted]
@@ -86,7 +86,7 @@ class SubjectHead(msgspec.Struct, array_like=True, frozen=True):
 class SchemaContext(msgspec.Struct, array_like=True, frozen=True):
     name: str
     last_id: int = 0
-    rules: Rules = Rules()
+    rules: SubjectRules = SubjectRules()
 
 
 class SchemaId(msgspec.Struct, array_like=True, frozen=True):

@@ -29,7 +29,7 @@ from service.registry.errors import (
     no_version,
     not_permitted,
 )
-from service.registry.items import Rules
+from service.registry.items import SubjectRules
 from service.registry.names import DEFAULT, SubjectName
 from service.registry.reading import DEFAULT_LEVEL, DEFAULT_MODE, SchemaReader
 from service.registry.registering import Registrar
@@ -119,7 +119,7 @@ class RuleCalls:
                 raise invalid_level(body.compatibility[:100]) from None
         _refuse_unknown(body)
 
-        def change(rules: Rules) -> Rules:
+        def change(rules: SubjectRules) -> SubjectRules:
             changed = rules if level is None else replace(rules, level=str(level))
             return changed if body.normalize is None else replace(changed, normalize=body.normalize)
 
@@ -187,15 +187,15 @@ class RuleCalls:
         _record(request, subject)
         return answer({"mode": old.mode or DEFAULT_MODE})
 
-    async def _rules(self, subject: SubjectName) -> Rules:
+    async def _rules(self, subject: SubjectName) -> SubjectRules:
         """Return what is set for a subject, or for a context."""
         if not subject.name:
             return (await self._reader.context(subject.context)).rules
         head = await self._reader.head(subject)
-        return Rules() if head is None else head.rules
+        return SubjectRules() if head is None else head.rules
 
 
-def _with_normalize(body: dict[str, Any], rules: Rules) -> dict[str, Any]:
+def _with_normalize(body: dict[str, Any], rules: SubjectRules) -> dict[str, Any]:
     return body if rules.normalize is None else {**body, "normalize": rules.normalize}
 
 

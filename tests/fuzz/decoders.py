@@ -36,6 +36,9 @@ NOT_TRIED = {
     "riacho.spark.read.sealed.DataKeys.unseal": "opens by AES-GCM; see tests/storage/crypto",
     "service.process.references.references.SecretReferences._of_aws": "a secret that the operator"
     " names; tests/service/process/references",
+    "storage.formats.kafka.batches._header": "the part of batches that reads a header, whose size"
+    " was checked",
+    "service.kafka.listener.dispatch.Dispatch._decoded_soon": "decodes by decoded, or in a thread",
     "service.kafka.listener.dispatch.Dispatch.decoded": "decodes by codec.decode_request",
     "riacho.spark.read.columns.SourceColumns._stream": "the Arrow part of decode_slices",
     "storage.maintenance.compaction.reading._each_decoded": "decodes by kafka.decode, or slices"
