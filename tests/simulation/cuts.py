@@ -69,7 +69,7 @@ PARTS: Final[Mapping[str, Callable[[Plan], None]]] = {
 
 JANITOR_PARTS: Final = ("janitors", "sweeps")
 
-KAFKA_PARTS: Final = ("kafka", "topics", "sealing")
+KAFKA_PARTS: Final = ("kafka", "sealing")
 
 
 def cut_plan(plan: Plan, cut: Cut) -> None:
@@ -95,8 +95,6 @@ def cut_janitors(plan: JanitorPlan, cut: Cut) -> JanitorPlan:
 def cut_kafka(plan: KafkaPlan, cut: Cut) -> KafkaPlan:
     if "kafka" in cut.without:
         plan = replace(plan, share=0.0)
-    if "topics" in cut.without:
-        plan = replace(plan, topics=0)
     if "sealing" in cut.without:
         plan = replace(plan, is_sealed=False)
     if "net" in cut.without:

@@ -172,6 +172,8 @@ WANTED: Mapping[str, int] = {
     "kafka: batches with unknown outcomes": 100,
     "kafka: refused batches": 50,
     "kafka: numbered batches": 500,
+    "kafka: deliveries to classic members": 50,
+    "kafka: deliveries to consumer members": 50,
     f"idempotent: {idempotent_rules.ACKED}": 1_000,
     f"idempotent: {idempotent_rules.UNKNOWN}": 10,
     f"idempotent: {idempotent_rules.OUT_OF_ORDER}": 10,

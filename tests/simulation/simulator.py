@@ -11,7 +11,7 @@ read back, and the stores are checked. `tests/checker` checks the history.
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from service.controller import verification
@@ -28,9 +28,10 @@ from tests.simulation.hosts import Host, Hosts
 from tests.simulation.idempotent import Idempotents
 from tests.simulation.janitors import JanitorPlan, Janitors, short_flights
 from tests.simulation.kafka.connections import FIRST_PORT, Broker
+from tests.simulation.kafka.group_members import ClassicMember, ConsumerMember, KafkaMember
 from tests.simulation.kafka.log_calls import KafkaTopic
 from tests.simulation.kafka.log_clients import KafkaLogClients
-from tests.simulation.kafka.plan import KEYS, KafkaPlan
+from tests.simulation.kafka.plan import KEYS, GroupKind, KafkaPlan
 from tests.simulation.log_clients import TOPIC, LogClients
 from tests.simulation.members import Members
 from tests.simulation.plan import Plan
@@ -64,10 +65,20 @@ SETTINGS = Settings(
     controller_scan_s=10,
     controller_verify_every_s=15,
     controller_verify_calls=50,
+    group_min_session_timeout_ms=100,
+    group_initial_rebalance_delay_ms=0,
     kek_files=KEYS,
 )
 
 LAST_CLIENT = 999_999
+
+MEMBERS: Mapping[GroupKind, Sequence[type[KafkaMember] | None]] = {
+    "http": [None],
+    "classic": [ClassicMember],
+    "consumer": [ConsumerMember],
+    "shared": [None, ConsumerMember, ClassicMember],
+}
+"""What the members of a group may be; None: members of HTTP."""
 
 RETENTION_MS = 20_000
 """Retention of a log that its clients also trim."""
@@ -138,7 +149,13 @@ class Simulation:
 
     def _settings(self) -> Settings:
         limit = self.table_chance.choice(self.plan.table_limits)
-        return SETTINGS.model_copy(update={"table_batch_bytes_max": limit})
+        session_ms = int(self.plan.group.session_s * 1000)
+        return SETTINGS.model_copy(
+            update={
+                "table_batch_bytes_max": limit,
+                "group_consumer_session_timeout_ms": session_ms,
+            }
+        )
 
     def _start(self) -> Host:
         host = self._starter.start(self.plan.faults)
@@ -192,7 +209,16 @@ class Simulation:
         if self.plan.group.grows:
             tasks.append(asyncio.create_task(self._grow()))
         numbers = range(self.plan.group.members)
-        return [*tasks, *(asyncio.create_task(self.members.live(n)) for n in numbers)]
+        return [*tasks, *(asyncio.create_task(self._member(n)) for n in numbers)]
+
+    async def _member(self, number: int) -> None:
+        """Live as a member that speaks HTTP or Kafka's protocol, for as long as the run lasts."""
+        chance = random.Random(f"{self.seed} member {number}")
+        kind = chance.choice(MEMBERS[self.kafka_plan.group])
+        if kind is None or not self.kafka_plan.is_on:
+            await self.members.live(number)
+        else:
+            await kind(self.members, self.kafka, chance, number).live()
 
     async def _grow(self) -> None:
         """Add partitions without writers; a member must own each of them."""
