@@ -10,7 +10,13 @@ from service.registry import items
 from service.registry.compatibility import Level
 from service.registry.errors import invalid_schema, no_schema_id
 from service.registry.formats.form import InvalidSchema, Named, Parsed, SchemaType, form_of
-from service.registry.items import SchemaContext, SchemaReference, StoredSchema, SubjectHead
+from service.registry.items import (
+    SchemaContext,
+    SchemaReference,
+    StoredSchema,
+    SubjectHead,
+    SubjectRules,
+)
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.world.clock import World
 from storage import keys
@@ -129,6 +135,16 @@ class SchemaReader:
             items.decode_context(item.value).name
             async for page in pages(self.metadata, keys.SCHEMA_CONTEXTS)
             for _, item in page
+        ]
+
+    async def contexts_in_use(self) -> list[str]:
+        """Return the contexts with subjects or rules; of deleted ones only the last id is kept."""
+        return [
+            context.name
+            async for page in pages(self.metadata, keys.SCHEMA_CONTEXTS)
+            for context in [items.decode_context(item.value) for _, item in page]
+            if context.rules != SubjectRules()
+            or await self.metadata.list(keys.subjects_of(context.name), limit=1)
         ]
 
     async def schema(self, context: str, schema_id: int) -> Schema:

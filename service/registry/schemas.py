@@ -180,7 +180,7 @@ class SchemaCalls:
         query = Parameters(request)
         caller = caller_in(request)
         if caller.is_anyone or caller.is_super:
-            names = {DEFAULT, *await self._reader.contexts()}
+            names = {DEFAULT, *await self._reader.contexts_in_use()}
         else:
             names = {DEFAULT}
             async for head in self._reader.all_heads():
