@@ -35,7 +35,8 @@ class SchemaCalls:
         schema = await self._schema(request, query)
         body: dict[str, Any] = {**shown(schema), "guid": schema.guid}
         if query.flag("fetchMaxId"):
-            body["maxId"] = (await self._reader.context(schema.context)).last_id
+            last_id = (await self._reader.context(schema.context)).last_id
+            body["maxId"] = max(last_id, schema.schema_id)
         body["schema"] = await formatted(self._reader, schema, query.text("format"))
         return answer(body)
 
@@ -63,7 +64,13 @@ class SchemaCalls:
         wanted = query.text("subject")
         found: list[tuple[str, int]] = []
         for name in await self._users(schema.context, schema.schema_id):
-            head = await self._reader.head(SubjectName(schema.context, name))
+            head = await self._reader.head(
+                SubjectName(schema.context, name),
+                lambda head: (
+                    head is not None
+                    and any(each.schema_id == schema.schema_id for each in head.versions)
+                ),
+            )
             full = str(SubjectName(schema.context, name))
             if head is None or not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
                 continue
@@ -173,7 +180,7 @@ class SchemaCalls:
         query = Parameters(request)
         caller = caller_in(request)
         if caller.is_anyone or caller.is_super:
-            names = {DEFAULT, *await self._reader.contexts()}
+            names = {DEFAULT, *await self._reader.contexts_in_use()}
         else:
             names = {DEFAULT}
             async for head in self._reader.all_heads():

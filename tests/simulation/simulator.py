@@ -3,9 +3,10 @@
 The actors: gateways, each with its controller and upkeep (`hosts.py`), under faults (`trouble.py`);
 clients that write, read and delete (`log_clients.py`); members of a group (`members.py`);
 idempotent producers (`idempotent.py`); in many seeds some of their calls, or all, are those of
-Kafka's protocol (`kafka`); transactions (`exactly_once.py`); compaction, retention and
-sweep (`janitors.py`). At the end faults stop: everything must make progress again, the whole log is
-read back, and the stores are checked. `tests/checker` checks the history.
+Kafka's protocol (`kafka`); transactions (`exactly_once.py`); clients of the schema registry
+(`schemas`); compaction, retention and sweep (`janitors.py`). At the end faults stop: everything
+must make progress again, the whole log is read back, and the stores are checked. `tests/checker`
+checks the history.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from storage.topics.topics import Topic, Topics
 from storage.zones.zones import Zones
 from tests.checker.history import History
 from tests.simulation.cloud import Cloud, WatchedMetadata
-from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_kafka, cut_plan
+from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_kafka, cut_plan, cut_schemas
 from tests.simulation.exactly_once import ExactlyOnce
 from tests.simulation.hosts import Host, Hosts
 from tests.simulation.idempotent import Idempotents
@@ -37,6 +38,9 @@ from tests.simulation.members import Members
 from tests.simulation.plan import Plan
 from tests.simulation.reading import read_all
 from tests.simulation.remembering import collecting_nothing, decoding_once
+from tests.simulation.schemas.clients import SchemaClients
+from tests.simulation.schemas.plan import SchemaPlan
+from tests.simulation.schemas.watching import SchemaWatch
 from tests.simulation.trouble import Trouble
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.world import Faults, world_of
@@ -146,6 +150,11 @@ class Simulation:
             plan.sweeps = False  # A group has nothing to sweep, and its members would have to wait.
         self.janitors = Janitors(plan, chance, self.loop, hosts, self.cloud, trace)
         self.history.keyed = self.janitors.history
+        chance = random.Random(seed + 9)
+        schema_plan = cut_schemas(SchemaPlan.of(chance), self.cut)
+        self.schemas = SchemaClients(schema_plan, chance, hosts, now_s, trace)
+        self.history.schemas = self.schemas.history
+        self.schema_watch = SchemaWatch(self.metadata, self.history.schemas, now_s)
 
     def _settings(self) -> Settings:
         limit = self.table_chance.choice(self.plan.table_limits)
@@ -174,6 +183,7 @@ class Simulation:
             for _ in range(self.plan.idempotent.producers)
         ]
         writing.append(asyncio.create_task(self.janitors.write()))
+        writing += self.schemas.start()
         lasting = [asyncio.create_task(self.log.read(n)) for n in range(self.plan.readers)]
         lasting += [asyncio.create_task(self.log.trim()), *self._start_group()]
         lasting += [*self.exactly_once.start(), *self.janitors.start()]
@@ -185,6 +195,7 @@ class Simulation:
         faults.cancel()
         self._calm_down()
         await self._move_again()
+        self.history.stuck += await self.schemas.finish(self.loop.now_s + RECOVERY_S)
         await self.exactly_once.drain()
         if self.plan.group.members:
             await self.members.drain(self._ends)
@@ -285,6 +296,7 @@ class Simulation:
         self.idempotents.calm_down()
         self.kafka.calm_down()
         self.exactly_once.calm_down()
+        self.schemas.calm_down()
         for host in self.hosts:
             host.link.faults = CALM
 
@@ -338,6 +350,7 @@ class Simulation:
                 self.history.log_starts[info.partition] = start
                 self.history.final[info.partition] = records
         await self.exactly_once.read_everything(host.gateway)
+        await self.schema_watch.read_everything()
         await self.janitors.finish(host)
 
     async def _read_again(
