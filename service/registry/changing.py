@@ -299,6 +299,15 @@ class Changes:
 
         return await self.set_rules(subject, change)
 
+    async def delete_modes_within(self, context: str) -> None:
+        """Remove the modes of all subjects of a context; if it fails halfway, do it again."""
+        async for page in pages(self._metadata, keys.subjects_of(context)):
+            for _, item in page:
+                head = items.decode_subject(item.value)
+                if head.rules.mode is not None:
+                    subject = SubjectName(context, head.name)
+                    await self.set_rules(subject, lambda rules: replace(rules, mode=None))
+
     async def delete_context(self, name: str) -> None:
         """Delete a context that has no versions; its ids are not given again."""
 

@@ -8,8 +8,10 @@ A version that refers to others rewrites their subjects unchanged: whoever delet
 versions meanwhile has to look again, and finds the reference.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -138,6 +140,8 @@ class Registrar:
         self._reader = reader
         self._metadata = reader.metadata
         self._world = reader.world
+        self._turn = asyncio.Lock()
+        """Held by one of those who lost a race: they need not race each other, too."""
 
     async def prepare(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Prepared:
         """Return the schema as it would be stored, or raise what is wrong with it."""
@@ -175,7 +179,15 @@ class Registrar:
                 self._forget(parse_subject(each.subject, inside=subject.context))
         prepared = await self.prepare(subject, new, normalize)
 
+        has_lost = False  # Those who find their schema at the first look wait for nobody.
+
         async def attempt(_: bool) -> Registered | Again:
+            nonlocal has_lost
+            async with self._turn if has_lost else nullcontext():
+                has_lost = True
+                return await once()
+
+        async def once() -> Registered | Again:
             nonlocal prepared
             before = await self._before(subject, prepared)
             if prepared.is_normal != (normalize or bool(before.rule("normalize"))):

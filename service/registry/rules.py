@@ -186,6 +186,8 @@ class RuleCalls:
 
     async def _delete_mode(self, request: Request, subject: SubjectName) -> Response:
         old = await self._changes.delete_mode(subject)
+        if not subject.name and Parameters(request).flag("recursive"):
+            await self._changes.delete_modes_within(subject.context)
         _record(request, subject)
         return answer({"mode": old.mode or DEFAULT_MODE})
 
@@ -205,7 +207,7 @@ def _refuse_unknown(body: LevelBody) -> None:
     """Raise rather than forget what would have changed the answers of other calls."""
     known: Callable[[str], bool] = ("compatibility", "normalize").__contains__
     for name in body.__struct_fields__:
-        if not known(name) and getattr(body, name) not in (None, ""):
+        if not known(name) and getattr(body, name) not in (None, "", False):
             raise not_permitted(f"{name} is not supported here; leave it out")
 
 

@@ -11,9 +11,9 @@ from service.registry.answers import Parameters, answer, caller_in, parse_id, sh
 from service.registry.changing import Changes
 from service.registry.errors import no_schema_id
 from service.registry.formats.form import SchemaType
-from service.registry.names import ALL_CONTEXTS, DEFAULT, SubjectName, context_of
+from service.registry.names import DEFAULT, SubjectName, context_of
 from service.registry.reading import Schema, SchemaReader
-from service.registry.subjects import formatted
+from service.registry.subjects import formatted, has_prefix
 from service.security.acls import Operation, ResourceType
 from storage import keys
 from storage.stores.metadata import pages
@@ -132,7 +132,7 @@ class SchemaCalls:
         async for head in self._reader.all_heads():
             full = str(SubjectName(head.context, head.name))
             name = caller.outer_name(full)
-            if prefix not in ("", ALL_CONTEXTS) and not name.startswith(prefix.removeprefix(":.:")):
+            if not has_prefix(name, prefix):
                 continue
             if not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
                 continue
@@ -143,7 +143,9 @@ class SchemaCalls:
         for name, context, version in query.page(sorted(found, key=lambda e: (e[0], e[2].version))):
             schema = await self._reader.schema(context, version.schema_id)
             numbers = {"version": version.version, "id": schema.schema_id, "guid": schema.guid}
-            bodies.append({"subject": name, **numbers, **shown(schema), "schema": schema.text})
+            deleted = {"deleted": True} if version.is_deleted else {}
+            body = {"subject": name, **numbers, **shown(schema), **deleted, "schema": schema.text}
+            bodies.append(body)
         return answer(bodies)
 
     async def list_types(self, _: Request) -> Response:

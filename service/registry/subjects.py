@@ -76,7 +76,6 @@ class SubjectCalls:
     async def list_subjects(self, request: Request) -> Response:
         """List subjects."""
         query = Parameters(request)
-        prefix = query.text("subjectPrefix")
         caller = caller_in(request)
         found = []
         async for head in self._reader.all_heads():
@@ -86,7 +85,7 @@ class SubjectCalls:
             ):
                 continue
             name = caller.outer_name(name)
-            if prefix in ("", ALL_CONTEXTS) or name.startswith(prefix.removeprefix(":.:")):
+            if has_prefix(name, query.text("subjectPrefix")):
                 found.append(name)
         return answer(query.page(sorted(found)))
 
@@ -106,7 +105,7 @@ class SubjectCalls:
                 "version": done.version,
                 "guid": schema.guid,
                 **_outer(request, schema),
-                "schema": schema.text,
+                "schema": await formatted(self._reader, schema, query.text("format")),
             }
         )
 
@@ -132,7 +131,8 @@ class SubjectCalls:
         found = versions_of(head)
         if not found:
             raise no_schema()
-        return answer(await self._version_body(request, subject, found[-1]))
+        form = query.text("format")
+        return answer(await self._version_body(request, subject, found[-1], form))
 
     async def delete_subject(self, request: Request) -> Response:
         """Delete all versions of a subject."""
@@ -253,6 +253,14 @@ def _is_shown(head: SubjectHead, query: Parameters) -> bool:
     if query.flag("deletedOnly"):
         return bool(head.versions) and not head.live()
     return bool(head.versions if query.flag("deleted") else head.live())
+
+
+def has_prefix(name: str, prefix: str) -> bool:
+    """Whether a subject is meant by `subjectPrefix`; `:*:` stands for every context."""
+    if prefix.startswith(ALL_CONTEXTS):
+        name = name.split(":", 2)[-1] if name.startswith(":.") else name
+        prefix = prefix.removeprefix(ALL_CONTEXTS)
+    return name.startswith(prefix.removeprefix(":.:"))
 
 
 def subject_of(request: Request, *, is_context_too: bool = False) -> SubjectName:

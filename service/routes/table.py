@@ -952,6 +952,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.delete_default_mode,
             "Reset the mode of subjects that have none",
             cluster(ALTER_CONFIGS),
+            query="recursive",
         ),
         _schemas(
             "GET /mode/{subject}",
@@ -973,6 +974,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.delete_mode,
             "Remove the mode of a subject",
             on(ALTER_CONFIGS, SUBJECT),
+            query="recursive",
         ),
         _schemas(
             "GET /contexts",
