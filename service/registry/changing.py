@@ -56,11 +56,13 @@ class Changes:
         async def attempt(is_in_doubt: bool) -> int | Again:
             nonlocal chosen
             item, head = await self._head(subject)
-            if head is None or not (head.live() or permanent or is_in_doubt):
+            if head is None or not head.versions:
                 if is_in_doubt and chosen is not None:
                     return chosen
                 raise no_subject(str(subject))
             if chosen is None:
+                if not head.live() and not permanent:
+                    raise no_subject(str(subject))
                 live = head.live()
                 chosen = (live or head.versions)[-1].version
             found = head.find(chosen)

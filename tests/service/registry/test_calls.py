@@ -1,6 +1,7 @@
 """The registry's calls, as a client without a library sees them."""
 
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
@@ -189,11 +190,17 @@ async def test_a_version_is_deleted_in_two_steps(registry: Registry) -> None:
     assert await registry.done(versions, deleted="true") == [2]
     assert await registry.code(f"DELETE {one}") == 40402
 
+    assert await registry.done("GET /subjects/s/versions", deleted_only="false") == [2]
     assert await registry.code("DELETE /subjects/s", permanent="true") == 40405
     assert await registry.done("DELETE /subjects/s") == [2]
     assert await registry.code("DELETE /subjects/s") == 40404
     assert await registry.done("GET /subjects") == []
     assert await registry.done("GET /subjects", deletedOnly="true") == ["s"]
+    assert await registry.done("GET /subjects", deleted_only="True") == ["s"]
+    assert await registry.done(versions, deleted_only="True") == [2]
+    assert await registry.code("DELETE /subjects/s/versions/2") == 40406
+    assert await registry.code("DELETE /subjects/s/versions/1") == 40402
+    assert await registry.code("DELETE /subjects/s/versions/latest") == 40401
     assert await registry.code("GET /subjects/s/versions") == 40401
     again = await registry.register("s", LONG)
     assert (again["id"], again["version"]) == (2, 3), "the same schema keeps its id"
@@ -202,6 +209,44 @@ async def test_a_version_is_deleted_in_two_steps(registry: Registry) -> None:
     assert await registry.code("DELETE /subjects/s") == 40401
     assert (await registry.done("GET /schemas/ids/2"))["schema"], "records may carry the id"
     assert (await registry.register("s", LONG))["version"] == 1
+
+
+async def test_a_version_is_found_by_its_metadata(registry: Registry) -> None:
+    for owner, schema in (("ana", INT), ("bob", INT), ("bob", LONG)):
+        metadata = {"properties": {"owner": owner, "of": "shop"}, "tags": {"a": ["PII"]}}
+        await registry.register("s", schema, metadata=metadata)
+    await registry.register("s", LONG, metadata={"properties": None})
+    find = "GET /subjects/s/metadata"
+
+    for keys, values, version in (
+        (["owner"], ["ana"], 1),
+        (["owner", "of"], ["bob", "shop"], 3),
+        ([], [], 4),
+    ):
+        found = await registry.done(find, key=keys, value=values)
+        assert found["version"] == version
+    assert (await registry.done(find, key="owner", value="ana"))["metadata"]["tags"]
+    assert await registry.code(find, key="owner", value="eve") == 40403
+    assert await registry.code("GET /subjects/t/metadata", key="owner", value="ana") == 40401
+    await registry.done("DELETE /subjects/s/versions/1")
+    assert await registry.code(find, key="owner", value="ana") == 40403
+    found = await registry.done(find, key="owner", value="ana", deleted="true")
+    assert (found["version"], found["deleted"]) == (1, True)
+
+
+PROTO = 'syntax = "proto3"; message M {int32 a = 1;}'
+
+
+async def test_each_answer_has_the_form_that_is_asked_for(registry: Registry) -> None:
+    body = {"schema": PROTO, "schemaType": "PROTOBUF"}
+    made = await registry.done("POST /subjects/s/versions", body, format="serialized")
+    asked = ["GET /subjects/s/versions/1", "GET /subjects/s/metadata", "GET /schemas/ids/1"]
+    found = [await registry.done(each, format="serialized") for each in asked]
+    found.append(await registry.done("POST /subjects/s", body, format="serialized"))
+
+    assert b64decode(made["schema"])
+    assert {each["schema"] for each in found} == {made["schema"]}
+    assert (await registry.done("GET /schemas/ids/1"))["schema"].startswith("syntax")
 
 
 INNER = json.dumps({"type": "record", "name": "n.In", "fields": []})
