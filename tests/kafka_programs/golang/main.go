@@ -45,6 +45,7 @@ var tasks = map[string]task{
 	"sarama admin":      saramaAdmin,
 	"schemas write":     schemasWrite,
 	"schemas read":      schemasRead,
+	"schemas calls":     schemasCalls,
 }
 
 func main() {
