@@ -110,7 +110,7 @@ class SubjectCalls:
                 "version": done.version,
                 "guid": schema.guid,
                 **_outer(request, schema),
-                "schema": await formatted(self._reader, schema, query.text("format")),
+                "schema": await formatted(self._reader, schema, _form_for(query, new)),
             }
         )
 
@@ -135,7 +135,7 @@ class SubjectCalls:
             found = [each for each in versions if each.schema_id == schema_id]
         if not found:
             raise no_schema()
-        form = query.text("format")
+        form = _form_for(query, new)
         return answer(await self._version_body(request, subject, found[-1], form))
 
     async def find_by_metadata(self, request: Request) -> Response:
@@ -252,6 +252,15 @@ def _is_shown(head: SubjectHead, query: Parameters) -> bool:
     if query.flag(*DELETED_ONLY):
         return bool(head.versions) and not head.live()
     return bool(head.versions if query.flag("deleted") else head.live())
+
+
+def _form_for(query: Parameters, new: NewSchema) -> str:
+    """Return the form that the caller asks for, or else that in which it sent the schema.
+
+    Confluent's client for Python keeps the answer, and takes it for what it would get by the id.
+    """
+    is_descriptor = new.type is SchemaType.PROTOBUF and not {";", "{"} & set(new.text)
+    return query.text("format") or ("serialized" if is_descriptor else "")
 
 
 def _properties(schema: Schema) -> set[tuple[str, object]]:
