@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.common.schema_registry_client import (
     ConfigCompatibilityLevel,
     Metadata,
@@ -142,6 +142,25 @@ def test_levels_and_modes(client: SchemaRegistryClient) -> None:
     assert code_of(lambda: client.update_mode(subject, "SOME")) == 42204
 
 
+def test_a_context_is_the_base_path(client: SchemaRegistryClient) -> None:
+    base = client.config()["url"]
+    name = f"c{len(base)}"
+    with SchemaRegistryClient({"url": f"{base}/contexts/.{name}"}) as inside:
+        serialize = AvroSerializer(inside, INT)
+        data = serialize({"a": 1}, SerializationContext("t", MessageField.VALUE))
+        assert data[:5] == b"\0\0\0\0\1", "a context has ids of its own"
+        assert inside.get_subjects() == [f":.{name}:t-value"]
+        assert inside.get_latest_version("t-value").version == 1
+        assert inside.set_compatibility(level="FULL") == {"compatibility": "FULL"}
+        assert inside.get_compatibility() == "FULL"
+        deserialize = AvroDeserializer(inside)
+        context = SerializationContext("t", MessageField.VALUE)
+        assert deserialize(data, context) == {"a": 1}
+    assert client.get_compatibility() == "BACKWARD"
+    assert f".{name}" in client.get_contexts()
+    assert client.get_version(f":.{name}:t-value", 1).version == 1
+
+
 def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     root = secured.super_key(tmp_path / "data")
@@ -151,9 +170,9 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
         ExitStack() as clients,
     ):
 
-        def as_user(key: str) -> SchemaRegistryClient:
+        def as_user(key: str, under: str = "") -> SchemaRegistryClient:
             _, key_id, secret, *_ = key.split("_")
-            conf = {"url": gateway.url, "basic.auth.user.info": f"{key_id}:{secret}"}
+            conf = {"url": gateway.url + under, "basic.auth.user.info": f"{key_id}:{secret}"}
             return SchemaRegistryClient(conf)
 
         ana_key = secured.new_key(http, "User:ana")
@@ -163,6 +182,7 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
         clients.callback(boss.close)
         clients.callback(ana.close)
         hidden = boss.register_schema("b-value", Schema(TEXT, "AVRO"))
+        boss.register_schema(":.other:a-value", Schema(TEXT, "AVRO"))
         secured_wait(gateway.url, ana_key)
 
         mine = ana.register_schema("a-value", Schema(INT, "AVRO"))
@@ -182,6 +202,14 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
             assert refused.value.http_status_code == 404
         told = [ask(gateway.url, ana_key, name) for name in ("b-value", "nothing")]
         assert told[0].replace("b-value", "nothing") == told[1]
+        with as_user(ana_key, "/registry/contexts/.other") as elsewhere:
+            # The right to a subject is none to that of the same name in another context.
+            for refused_call in (
+                lambda: elsewhere.get_latest_version("a-value"),
+                lambda: elsewhere.register_schema("a-value", Schema(INT)),
+            ):
+                assert code_of(refused_call) == 40401
+            assert elsewhere.get_subjects() == []
         with (
             as_user("rk_0000000000000000_x_y") as nobody,
             pytest.raises(SchemaRegistryError) as unknown,

@@ -26,6 +26,7 @@ func schemasCalls(ctx context.Context, file string, _ *login) (any, error) {
 		return nil, err
 	}
 	deleted := sr.WithParams(ctx, sr.ShowDeleted)
+	inside := sr.InContext(ctx, ".mine")
 	steps := []struct {
 		name string
 		call func() (any, error)
@@ -57,6 +58,13 @@ func schemasCalls(ctx context.Context, file string, _ *login) (any, error) {
 		{"all schemas", func() (any, error) { found, err := client.AllSchemas(ctx); return len(found), err }},
 		{"types", func() (any, error) { found, err := client.SupportedTypes(ctx); return fmt.Sprint(found), err }},
 		{"contexts", func() (any, error) { return client.Contexts(ctx) }},
+		{"register inside", func() (any, error) {
+			found, err := client.CreateSchema(inside, "a/b", typed("string"))
+			return fmt.Sprint(found.Subject, " ", found.ID), err
+		}},
+		{"subjects inside", func() (any, error) { return client.Subjects(inside) }},
+		{"id inside", func() (any, error) { found, err := client.SchemaByID(inside, 1); return len(found.Schema), err }},
+		{"theirs inside", func() (any, error) { return client.Subjects(sr.InContext(ctx, ".theirs")) }},
 		{"compatible", func() (any, error) {
 			found, err := client.CheckCompatibility(ctx, mine, -1, typed("long"))
 			return found.Is, err

@@ -68,6 +68,10 @@ FOUND = {
         "all schemas": 1,
         "types": "[AVRO PROTOBUF JSON]",
         "contexts": ["."],
+        "register inside": ":.mine:a/b 1",
+        "subjects inside": [":.mine:a/b"],
+        "id inside": len(INT) + len("string") - len("int"),
+        "theirs inside": [],
         "incompatible": True,
         # It looks for `compatibility`, as when one is set; the answer is `compatibilityLevel`.
         "reset level": "",
@@ -101,9 +105,11 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
         key = secured.new_key(http, "User:ana")
         for operation in OPERATIONS:
             fields = {"resource_type": "SUBJECT", "pattern_type": "PREFIXED"}
-            secured.allow(http, "User:ana", operation, "mine-", **fields)
+            for prefix in ("mine-", ":.mine:"):
+                secured.allow(http, "User:ana", operation, prefix, **fields)
         theirs = {"schema": INT.replace("int", "string")}
-        http.post("/subjects/theirs/versions", json=theirs).raise_for_status()
+        for subject in ("theirs", ":.theirs:a"):
+            http.post(f"/subjects/{subject}/versions", json=theirs).raise_for_status()
     _, key_id, secret, *_ = key.split("_")
     with start_gateway(path, env=secured.CLOSED) as gateway:
         yield Closed(gateway.url, f"{key_id}:{secret}")

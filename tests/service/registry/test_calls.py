@@ -335,6 +335,48 @@ async def test_a_context_is_a_registry_of_its_own(registry: Registry) -> None:
     assert (await registry.ask("DELETE /contexts/.staging")).status_code == 204
 
 
+@pytest.mark.parametrize("under", ["", "/registry"])
+@pytest.mark.parametrize("written", [".staging", "%3A.staging%3A", "staging"])
+async def test_a_context_may_be_the_base_path(registry: Registry, under: str, written: str) -> None:
+    base = f"{under}/contexts/{written}"
+    path = f"{base}/subjects/a%2Fb/versions"
+    other = {"schema": LONG}
+    await registry.register("x", TEXT)
+
+    made = await registry.done(f"POST {path}", {"schema": INT})
+    assert made["id"] == 1, "a context has ids of its own"
+    for call in (
+        f"GET {path}/latest",
+        "GET /subjects/%3A.staging%3Aa%2Fb/versions/latest",
+        f"GET {base}/subjects/%3A.staging%3Aa%2Fb/versions/1",
+    ):
+        assert (await registry.done(call))["subject"] == ":.staging:a/b"
+    assert (await registry.done(f"POST {base}/subjects/a%2Fb", {"schema": INT}))["version"] == 1
+    assert await registry.done(f"GET {base}/subjects") == [":.staging:a/b"]
+    assert await registry.done(f"GET {base}/subjects", subjectPrefix="b") == []
+    [listed] = await registry.done(f"GET {base}/schemas")
+    assert listed["subject"] == ":.staging:a/b"
+    assert json.loads((await registry.done(f"GET {base}/schemas/ids/1"))["schema"]) == json.loads(
+        INT
+    )
+    found = await registry.done(f"GET {base}/schemas/ids/1/versions", subject="a/b")
+    assert found == [{"subject": ":.staging:a/b", "version": 1}]
+    assert await registry.code(f"GET {base}/schemas/ids/2") == 40403
+
+    compared = f"POST {base}/compatibility/subjects/a%2Fb/versions/1"
+    assert await registry.done(compared, {"schema": TEXT}) == {"is_compatible": False}
+    assert (await registry.done(f"GET {base}/config"))["compatibilityLevel"] == "BACKWARD"
+    await registry.done(f"PUT {base}/config", {"compatibility": "NONE"})
+    assert (await registry.done(f"GET {base}/config"))["compatibilityLevel"] == "NONE"
+    assert (await registry.done("GET /config"))["compatibilityLevel"] == "BACKWARD"
+    await registry.done(f"PUT {base}/mode/a%2Fb", {"mode": "READONLY"})
+    assert await registry.code(f"POST {path}", other) == 42205
+    assert (await registry.done(f"GET {base}/mode"))["mode"] == "READWRITE"
+    assert await registry.done(f"GET {base}/schemas/types")
+    for nowhere in (f"{base}/v1/topics", "/contexts/a%3Ab/subjects"):
+        assert (await registry.deployed.http.get(nowhere)).status_code == 404
+
+
 async def test_a_long_text_is_kept_in_parts(registry: Registry) -> None:
     import random
 
