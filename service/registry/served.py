@@ -62,7 +62,7 @@ def in_context(parts: Sequence[str], query: bytes) -> tuple[Sequence[str], bytes
         case ["compatibility", "subjects", name, *_]:
             rest[2] = _inside(context, name)
     if parameter:
-        given = dict(parse_qsl(query.decode("latin-1"), errors="replace")).get(parameter, "")
+        given = dict(parse_qsl(query.decode(errors="replace"), errors="replace")).get(parameter, "")
         query += f"&{parameter}={quote(_inside(context, given), safe='')}".encode()
     return [*parts[:start], *rest], query
 
