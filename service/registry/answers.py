@@ -63,13 +63,19 @@ class Parameters:
             raise RegistryError(
                 400, "the query string is not UTF-8, or has too many fields"
             ) from None
+        self._pairs = pairs
         self._values: dict[str, str] = dict(pairs)
+
+    def texts(self, name: str) -> list[str]:
+        """Return all values of a parameter that may be repeated."""
+        return [text for each, text in self._pairs if each == name]
 
     def text(self, name: str) -> str:
         return self._values.get(name, "")
 
-    def flag(self, name: str) -> bool:
-        return self._values.get(name, "").lower() == "true"
+    def flag(self, *names: str) -> bool:
+        """Return whether one of the names that clients have for a parameter says true."""
+        return any(self._values.get(name, "").lower() == "true" for name in names)
 
     def page(self, found: Sequence[T]) -> list[T]:
         """Return what `offset` and `limit` choose of `found`."""

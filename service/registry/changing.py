@@ -103,7 +103,10 @@ class Changes:
             if head is None or not head.versions:
                 raise no_subject(str(subject))
             if chosen is None:
-                chosen = (head.live() or head.versions)[-1].version
+                live = head.live()
+                if not live and not permanent:
+                    raise no_subject(str(subject))
+                chosen = (live or head.versions)[-1].version
             found = head.find(chosen)
             if found is None:
                 raise no_version(chosen)

@@ -34,6 +34,9 @@ from service.security.acls import Operation, ResourceType
 
 BODY: Final = msgspec.json.Decoder(SchemaBody)
 
+DELETED_ONLY: Final = ("deletedOnly", "deleted_only")
+"""Confluent's client for Python sends the second, which its server ignores."""
+
 
 def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
     """Return what a body describes; subjects of references get the `prefix` of a tenant."""
@@ -105,7 +108,7 @@ class SubjectCalls:
                 "version": done.version,
                 "guid": schema.guid,
                 **_outer(request, schema),
-                "schema": await formatted(self._reader, schema, query.text("format")),
+                "schema": await formatted(self._reader, schema, _form_for(query, new)),
             }
         )
 
@@ -131,8 +134,23 @@ class SubjectCalls:
         found = versions_of(head)
         if not found:
             raise no_schema()
-        form = query.text("format")
+        form = _form_for(query, new)
         return answer(await self._version_body(request, subject, found[-1], form))
+
+    async def find_by_metadata(self, request: Request) -> Response:
+        """Show the latest version whose metadata has all properties of the query."""
+        query = Parameters(request)
+        subject = subject_of(request)
+        wanted = set(zip(query.texts("key"), query.texts("value"), strict=False))
+        with_deleted = query.flag("deleted")
+        head = await self._existing(subject, with_deleted)
+        versions = head.versions if with_deleted else head.live()
+        for version in reversed(versions):
+            schema = await self._reader.schema(subject.context, version.schema_id)
+            if wanted <= _properties(schema):
+                form = query.text("format")
+                return answer(await self._version_body(request, subject, version, form))
+        raise no_schema()
 
     async def delete_subject(self, request: Request) -> Response:
         """Delete all versions of a subject."""
@@ -146,16 +164,13 @@ class SubjectCalls:
         """List the versions of a subject."""
         query = Parameters(request)
         subject = subject_of(request)
-        with_deleted = query.flag("deleted") or query.flag("deletedOnly")
+        only_deleted = query.flag(*DELETED_ONLY)
+        with_deleted = query.flag("deleted") or only_deleted
         head = await self._existing(subject, with_deleted)
         found = [
             -each.version if each.is_deleted and query.flag("deletedAsNegative") else each.version
             for each in head.versions
-            if (
-                each.is_deleted
-                if query.flag("deletedOnly")
-                else with_deleted or not each.is_deleted
-            )
+            if (each.is_deleted if only_deleted else with_deleted or not each.is_deleted)
         ]
         if not found:
             raise no_subject(str(subject))
@@ -250,7 +265,7 @@ class SubjectCalls:
 
 def _is_shown(head: SubjectHead, query: Parameters) -> bool:
     """Whether a list of subjects has this one; one that has only a level or a mode is not there."""
-    if query.flag("deletedOnly"):
+    if query.flag(*DELETED_ONLY):
         return bool(head.versions) and not head.live()
     return bool(head.versions if query.flag("deleted") else head.live())
 
@@ -261,6 +276,24 @@ def has_prefix(name: str, prefix: str) -> bool:
         name = name.split(":", 2)[-1] if name.startswith(":.") else name
         prefix = prefix.removeprefix(ALL_CONTEXTS)
     return name.startswith(prefix.removeprefix(":.:"))
+
+
+def _form_for(query: Parameters, new: NewSchema) -> str:
+    """Return the form that the caller asks for, or else that in which it sent the schema.
+
+    Confluent's client for Python keeps the answer, and takes it for what it would get by the id.
+    """
+    is_descriptor = new.type is SchemaType.PROTOBUF and not {";", "{"} & set(new.text)
+    return query.text("format") or ("serialized" if is_descriptor else "")
+
+
+def _properties(schema: Schema) -> set[tuple[str, object]]:
+    """Return the names and texts among the properties that the metadata of a schema has."""
+    metadata = msgspec.json.decode(schema.metadata) if schema.metadata else {}
+    properties = metadata.get("properties")
+    if not isinstance(properties, dict):
+        return set()
+    return {(name, text) for name, text in properties.items() if isinstance(text, str)}
 
 
 def subject_of(request: Request, *, is_context_too: bool = False) -> SubjectName:

@@ -782,6 +782,13 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             query="permanent",
         ),
         _schemas(
+            "GET /subjects/{subject}/metadata",
+            lambda to: to.schemas.subjects.find_by_metadata,
+            "Show the latest version with these properties",
+            on(READ, SUBJECT),
+            query="key value format deleted",
+        ),
+        _schemas(
             "GET /subjects/{subject}/versions",
             lambda to: to.schemas.subjects.list_versions,
             "List the versions of a subject",
