@@ -142,6 +142,7 @@ ON_BOTH_SIDES = {
     "PartitionCounts",
     "PartitionInfo",
     "ProducerIds",
+    "SchemaReference",
     "StoredRange",
     "Topic",
     "Transaction",
