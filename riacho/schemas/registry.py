@@ -5,8 +5,8 @@ find what the first one deleted. So all others are retried.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from riacho.admin.throttled import ThrottledGateway
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 SCHEMAS_KEPT_MAX: Final = 1000
 PAGE: Final = 500
 
-Version = int | Literal["latest"]
+T = TypeVar("T")
+
+Version: TypeAlias = int | Literal["latest"]
 
 
 class AsyncSchemaRegistry:
@@ -341,6 +343,10 @@ class SchemaRegistry(Synchronous):
     def set_mode(self, mode: str | None, subject: str = "") -> None:
         """Set the mode of a subject, or of all that have none; None: the default holds again."""
         self._run(self.twin.set_mode(mode, subject))
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` returns, which asks `twin`."""
+        return self._run(work)
 
     async def _aclose(self) -> None:
         await self.twin.close()

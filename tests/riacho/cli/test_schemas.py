@@ -176,6 +176,58 @@ def test_a_difference_says_what_changed_and_which_levels_hold(gateway: GatewayPr
     assert told("diff", "d", "2", "2", gateway=gateway).startswith("no change\n")
 
 
+@pytest.mark.usefixtures("files")
+def test_lines_of_json_are_written_by_a_schema_and_read_as_json(gateway: GatewayProcess) -> None:
+    def produce(*args: str, stdin: str, code: int = 0) -> str:
+        done = riacho("produce", *args, url=gateway.url, stdin=stdin.encode(), code=code)
+        return done.stderr.decode()
+
+    riacho("topic", "create", "lines", url=gateway.url)
+    said = produce("lines", "--schema", "longer.avsc", stdin='{"amount": 3}\n')
+    assert said.startswith("longer.avsc was registered under lines-value, id ")
+    lines = '{"amount": "x"}\nno json\nnull\n{"amount": 4, "note": "hi"}\n'
+    refused = produce("lines", "--schema", "longer.avsc", stdin=lines, code=1).splitlines()
+    assert refused[0].startswith("riacho: line 1: the value does not fit: /amount: it should be a")
+    assert refused[1].startswith("riacho: line 2: the value is not JSON: ")
+    assert refused[2] == "2 records written, 2 failed"
+    told("register", "lines-customer", "customer.proto", gateway=gateway)
+    options = ("-k", "|", "--key-schema", "order.json", "--schema-subject", "lines-customer:1")
+    produce("lines", *options, stdin='{"amount": 1}|{"name": "ana"}\n')
+    produce("lines", stdin="plain\n\0\0\0\0\0\n\0\1\1\1\1x\n")
+
+    read = riacho("consume", "lines", "-e", url=gateway.url).stdout
+    assert read.splitlines() == [
+        b'{"amount":3,"note":null}',
+        b"",
+        b'{"amount":4,"note":{"string":"hi"}}',
+        b'{"name":"ana"}',
+        b"plain",
+        b"\0\0\0\0\0",
+        b"\0\1\1\1\1x",
+    ]
+    documents = [
+        json.loads(line)
+        for line in riacho("consume", "lines", "-e", "-J", url=gateway.url).stdout.splitlines()
+    ]
+    [value_id] = {document("show", "lines-value", gateway=gateway)["id"]}
+    assert (documents[0]["value"], documents[0]["value_schema_id"]) == (
+        {"amount": 3, "note": None},
+        value_id,
+    )
+    assert "value_schema_id" not in documents[1]
+    assert documents[3]["key"] == {"amount": 1}
+    assert documents[3]["key_schema_id"] == document("show", "lines-key", gateway=gateway)["id"]
+    assert documents[4]["value"] == "plain"
+    raw = riacho("consume", "lines", "-e", "--raw", "-n", "1", url=gateway.url).stdout
+    assert raw == b"\0" + value_id.to_bytes(4, "big") + b"\x06\0\n"
+    grouped = riacho("consume", "lines", "-e", "-g", "lines", "-f", "%k %v %s\\n", url=gateway.url)
+    assert b'{"amount":1} {"name":"ana"} 14\n' in grouped.stdout
+
+    for options in (("--schema", "order.avsc", "--schema-id", "1"), ("--key-schema-id", "1")):
+        produce("lines", *options, stdin="", code=2)
+    produce("lines", "--schema-subject", "nobody", stdin="", code=1)
+
+
 def test_levels_and_modes_are_shown_set_and_unset(gateway: GatewayProcess) -> None:
     assert told("level", gateway=gateway) == "BACKWARD\n"
     assert told("level", "l", "full", gateway=gateway) == "FULL\n"
