@@ -29,7 +29,7 @@ from service.registry.errors import (
     other_id,
     too_large,
 )
-from service.registry.formats.form import InvalidSchema, Parsed, SchemaType
+from service.registry.formats.form import Parsed
 from service.registry.items import (
     TEXT_BYTES_MAX,
     SchemaContext,
@@ -51,6 +51,7 @@ from service.registry.reading import (
 )
 from storage import keys
 from storage.cas import Again, retry
+from storage.schemas.source import InvalidSchema, SchemaType
 from storage.stores.metadata import Check, Op, Put, Versioned
 
 REFERENCES_MAX: Final = 40

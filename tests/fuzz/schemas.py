@@ -7,10 +7,11 @@ from collections.abc import Callable
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import strategies as st
 
-from service.registry.data.json_values import JsonValues
-from service.registry.formats.form import InvalidSchema, SchemaType, form_of
+from service.registry.formats.form import form_of
 from service.registry.formats.json_schema.form import FORM
-from service.registry.formats.json_schema.reading import read, write
+from storage.schemas.json_schema.reading import read, write
+from storage.schemas.json_schema.values import JsonValues
+from storage.schemas.source import InvalidSchema, SchemaType
 from tests.fuzz.decoder import Decoder
 from tests.service.registry.formats.json_schema.values import SCHEMAS
 from tests.service.registry.formats.test_avro import SIMPLE, compound
@@ -55,7 +56,8 @@ def _serialized(names: list[str]) -> bytes:
 
 
 NAMES = st.lists(st.sampled_from("ABCDEF"), max_size=4, unique=True)
-VALUES = JsonValues(FORM.parse('{"type":"object","properties":{"a":{"type":"integer"}}}', []))
+SCHEMA = FORM.parse('{"type":"object","properties":{"a":{"type":"integer"}}}', [])
+VALUES = JsonValues(SCHEMA.documents, SCHEMA.checks)
 
 ALL = [
     Decoder(
@@ -70,7 +72,7 @@ ALL = [
         why=TREE,
     ),
     Decoder(
-        covers=("service.registry.formats.json_schema.reading.read",),
+        covers=("storage.schemas.json_schema.reading.read",),
         decode=lambda data: write(read(data.decode(errors="replace"))),
         encode=str.encode,
         valid=_text_of(SCHEMAS),
@@ -82,8 +84,8 @@ ALL = [
     Decoder(
         covers=(
             "service.registry.formats.avro.form.AvroForm.parse",
-            "service.registry.formats.avro.parsing.parse_avro",
-            "service.registry.formats.avro.parsing._loaded",
+            "storage.schemas.avro.parsing.parse_avro",
+            "storage.schemas.avro.parsing._loaded",
         ),
         decode=_stored(SchemaType.AVRO),
         encode=str.encode,
@@ -108,7 +110,7 @@ ALL = [
         why=TREE,
     ),
     Decoder(
-        covers=("service.registry.data.json_values.JsonValues._examined",),
+        covers=("storage.schemas.json_schema.values.JsonValues._examined",),
         decode=lambda data: VALUES.validate_many([data]),
         valid=st.builds(lambda n: json.dumps({"a": n}).encode(), st.integers() | st.text()),
         hard=DEEP,
