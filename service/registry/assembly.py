@@ -2,7 +2,6 @@
 
 from service.log.gateway import Gateway
 from service.registry.changing import Changes
-from service.registry.reading import SchemaReader
 from service.registry.registering import Registrar
 from service.registry.rules import RuleCalls
 from service.registry.schemas import SchemaCalls
@@ -13,7 +12,7 @@ class Registry:
     """All calls of the registry on one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.reader = SchemaReader(gateway.metadata, gateway.world, gateway.heavy_work)
+        self.reader = gateway.schemas
         self.registrar = Registrar(self.reader)
         self.changes = Changes(self.reader)
         self.subjects = SubjectCalls(gateway, self.reader, self.registrar, self.changes)

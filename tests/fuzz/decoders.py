@@ -65,6 +65,8 @@ NOT_TRIED = {
     "storage.stores.opening._s3_options": "a URL that the operator wrote, refused at the start",
     "storage.reading.table_batches._old": "a key that this table has, by which it was listed",
     "service.registry.formats.form.SchemaForm.parse": "a protocol, which each form keeps",
+    "service.registry.validation.record_names.record_names": "reads texts that were parsed"
+    " when they were registered",
     "service.registry.reading.SchemaReader.parse": "calls the parser of a form, which is tried",
     "service.registry.reading.SchemaReader.parsed": "parses a schema that is registered",
     "storage.topics.config._parse_one": "the part of parse_config for one setting",
