@@ -14,7 +14,7 @@ from storage.lanes.building import Records
 from storage.topics.schema_rules import Part
 
 
-class Columns:
+class ArrowColumns:
     """Those of Arrow's records."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -35,7 +35,7 @@ class Columns:
         return self._batch.column("headers")
 
 
-class OpenedColumns(Columns):
+class KafkaColumns(ArrowColumns):
     """Those of a batch of Kafka's protocol: what carries ids is found where it lies."""
 
     def __init__(self, opened: Opened) -> None:
@@ -68,10 +68,12 @@ class OpenedColumns(Columns):
         return self._headers
 
 
-async def columns_of(records: Records, heavy_work: HeavyWork) -> Columns:
+async def columns_of(records: Records, heavy_work: HeavyWork) -> ArrowColumns:
     """Return the columns of records as they came in."""
     if not isinstance(records, Batches):
-        return Columns(records)
+        return ArrowColumns(records)
     if records.opened is not None:
-        return OpenedColumns(records.opened)
-    return Columns(await heavy_work.convert(records.record_bytes, partial(decode, records.data)))
+        return KafkaColumns(records.opened)
+    return ArrowColumns(
+        await heavy_work.convert(records.record_bytes, partial(decode, records.data))
+    )

@@ -45,13 +45,17 @@ class Marks:
         self.distinct = distinct
         self._numbers = numbers
         """Of each row: the number of its mark, or -1 if it is null."""
-        found, first = np.unique(numbers, return_index=True)
-        self.order = [int(found[at]) for at in np.argsort(first) if found[at] != _NULL]
+        self.order = _order(numbers) if len(distinct) > 1 else [0] * bool((numbers == 0).any())
         """The numbers of the marks that there are, that of the first record first."""
 
     def rows(self, number: int) -> Rows:
         """Return the rows of a mark."""
         return np.flatnonzero(self._numbers == number)
+
+
+def _order(numbers: NDArray[np.int64]) -> list[int]:
+    found, first = np.unique(numbers, return_index=True)
+    return [int(found[at]) for at in np.argsort(first) if found[at] != _NULL]
 
 
 class Places(NamedTuple):

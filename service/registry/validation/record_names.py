@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from service.registry.formats.form import SchemaType
+from storage.schemas.source import SchemaType
 
 _TOKEN: Final = re.compile(
     r""" "(?:\\.|[^"\\])*+" | '(?:\\.|[^'\\])*+'

@@ -16,17 +16,17 @@ import pyarrow as pa
 
 from service.process.limits.heavy_work import HeavyWork
 from service.registry.errors import RegistryError
-from service.registry.formats.form import InvalidSchema
 from service.registry.items import SubjectHead
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
-from service.registry.validation.checkers import Checkers
-from service.registry.validation.columns import Columns, columns_of
+from service.registry.validation.checkers import COST, Checkers
+from service.registry.validation.columns import ArrowColumns, columns_of
 from service.registry.validation.marks import Mark, Rows, marks_of
 from service.registry.validation.record_names import record_names
 from storage import keys
 from storage.errors import RefusedRecord, SchemaMismatch
 from storage.lanes.building import Records
+from storage.schemas.source import InvalidSchema
 from storage.topics.schema_rules import SchemaRule, Strategy
 from storage.topics.topics import Topic
 
@@ -77,7 +77,7 @@ class Validation:
             raise SchemaMismatch(topic.name, placed)
 
     async def _refused(
-        self, topic: Topic, rule: SchemaRule, columns: Columns
+        self, topic: Topic, rule: SchemaRule, columns: ArrowColumns
     ) -> list[RefusedRecord]:
         """Return refused records of the first schema that has any."""
         marks = await self._heavy_work.convert(
@@ -103,10 +103,10 @@ class Validation:
         self, rule: SchemaRule, schema: Schema, mark: Mark, column: pa.Array, rows: Rows
     ) -> list[RefusedRecord]:
         """Return the records among `rows` whose data does not fit the schema."""
-        checker = await self._checkers.checker(schema, is_plain=mark.schema is None)
+        checker = await self._checkers.checker(schema)
         values = column if len(rows) == len(column) else column.take(pa.array(rows))
         found = await self._heavy_work.convert(
-            checker.cost(values.nbytes), lambda: checker.refused(values, mark)
+            COST * values.nbytes, lambda: checker.refused(values, mark)
         )
         return [
             RefusedRecord(int(rows[each.index]), rule.part, each.path, each.reason)

@@ -11,11 +11,11 @@ import httpx
 import pyarrow as pa
 
 from service.process.limits.heavy_work import HeavyWork
-from service.registry.formats.form import SchemaType
 from service.registry.names import parse_subject
 from service.registry.reading import SchemaReader
 from service.registry.registering import NewSchema, Registrar
 from storage.formats.records import RECORD_SCHEMA
+from storage.schemas.source import SchemaType
 from tests.fuzz.deployment import Deployment
 
 ORDER: Final = {
@@ -145,7 +145,6 @@ async def as_columns(edge: Edge, values: Sequence[bytes | None]) -> httpx.Respon
 
 
 async def atomically(edge: Edge, values: Sequence[bytes | None]) -> httpx.Response:
-    """Write them to t, and as many to another topic before each of the first."""
     records = [{"topic": "t", **each} for each in _records(values)]
     return await edge.ask("POST /v1/atomic", {"records": records})
 

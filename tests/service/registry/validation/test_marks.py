@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.registry.formats.form import SchemaType
 from service.registry.validation.marks import Mark, marks_of, places_in
 from service.registry.validation.record_names import record_names
 from storage.formats.records import HEADERS_TYPE, no_headers
+from storage.schemas.source import SchemaType
 from tests.examples import some
 
 HEADER = "__value_schema_id"

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from service.kafka.protocol.error_codes import ErrorCode
-from service.registry.formats.form import SchemaType
 from service.registry.names import parse_subject
 from service.registry.registering import NewSchema, Registrar
-from storage.errors import SchemaMismatch
+from service.security.administering import alter_topic, create_topic
+from storage.errors import InvalidConfig, SchemaMismatch
+from storage.schemas.source import SchemaType
+from storage.topics.schema_rules import Strategy
 from tests.service.kafka.callers import ALLOW, caller_with
 from tests.service.kafka.cluster import KafkaGateway, batch, kafka_gateway
 from tests.service.kafka.handlers.data.test_produce import new_id, produce, request_of, values
@@ -111,3 +113,27 @@ async def test_a_tenant_reads_its_own_names() -> None:
         assert refused.error_message is not None
         assert "ten." not in refused.error_message + str(refused.record_errors)
         assert "subject 't-value'" in refused.error_message
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"value.schema.subject": "other.t-value"},
+        {"confluent.key.subject.name.strategy": Strategy.RECORD},
+    ],
+)
+async def test_a_tenant_cannot_name_subjects_of_others(config: dict[str, str]) -> None:
+    async with kafka_gateway() as kafka:
+        gateway = kafka.gateway
+        tenant = caller_with(ALLOW("ALL", "TOPIC", "ten.", prefixed=True), name_prefix="ten.")
+        allowed = {"confluent.key.subject.name.strategy": Strategy.TOPIC_RECORD, **CHECKED}
+        await create_topic(gateway, tenant, "ten.t", config=allowed)
+
+        with pytest.raises(InvalidConfig, match="with a name prefix, leave"):
+            await create_topic(gateway, tenant, "ten.u", config=config)
+        for change in (config, lambda _: config):
+            with pytest.raises(InvalidConfig, match="with a name prefix, leave"):
+                await alter_topic(gateway, tenant, "ten.t", config=change)
+
+        reset = dict.fromkeys(config)
+        assert (await alter_topic(gateway, tenant, "ten.t", config=reset)).schema_rules
