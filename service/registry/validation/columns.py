@@ -40,6 +40,7 @@ class KafkaColumns(ArrowColumns):
 
     def __init__(self, opened: Opened) -> None:
         self._body, self._walked = opened
+        self._values: dict[Part, pa.Array] = {}
 
     @property
     def count(self) -> int:
@@ -55,8 +56,10 @@ class KafkaColumns(ArrowColumns):
         return Places(np.frombuffer(self._body, np.uint8), at, sizes)
 
     def values(self, part: Part) -> pa.Array:
-        _, at, sizes = self.places(part)
-        return taken(pa.py_buffer(self._body), at, sizes)
+        if part not in self._values:
+            _, at, sizes = self.places(part)
+            self._values[part] = taken(pa.py_buffer(self._body), at, sizes)
+        return self._values[part]
 
     @cached_property
     def _headers(self) -> pa.Array | None:

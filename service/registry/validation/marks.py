@@ -7,6 +7,7 @@
 Behind the GUID or id in a header, Protobuf's serializers say which message of the schema it is.
 """
 
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -41,16 +42,33 @@ class Mark(NamedTuple):
 class Marks:
     """The marks of all values of a column, and which value has which."""
 
-    def __init__(self, distinct: list[Mark], numbers: NDArray[np.int64]) -> None:
+    def __init__(self, distinct: list[Mark], numbers: NDArray[np.int64], sizes: Ints) -> None:
         self.distinct = distinct
         self._numbers = numbers
         """Of each row: the number of its mark, or -1 if it is null."""
+        self._sizes = sizes
         self.order = _order(numbers) if len(distinct) > 1 else [0] * bool((numbers == 0).any())
         """The numbers of the marks that there are, that of the first record first."""
 
+    def first_rows(self, number: int, count: int) -> list[int]:
+        """Return the first rows of a mark, at most `count`."""
+        found: list[int] = np.flatnonzero(self._numbers == number)[:count].tolist()
+        return found
+
     def rows(self, number: int) -> Rows:
-        """Return the rows of a mark."""
-        return np.flatnonzero(self._numbers == number)
+        """Return all rows of a mark; what finds them for one finds them for all."""
+        rows, numbers = self._sorted
+        start, end = np.searchsorted(numbers, [number, number + 1])
+        return rows[start:end]
+
+    def size_bytes(self, rows: Rows) -> int:
+        """Return how many bytes the values of these rows have."""
+        return int(self._sizes[rows].sum())
+
+    @cached_property
+    def _sorted(self) -> tuple[Rows, NDArray[np.int64]]:
+        rows = np.argsort(self._numbers, kind="stable")
+        return rows, self._numbers[rows]
 
 
 def _order(numbers: NDArray[np.int64]) -> list[int]:
@@ -93,7 +111,7 @@ def marks_of(places: Places, headers: pa.Array | None, header: str) -> Marks:
     if headers is not None and headers.null_count < len(headers):
         _from_headers(headers, header, distinct, numbers)
     numbers[places.sizes < 0] = _NULL
-    return Marks(distinct, numbers)
+    return Marks(distinct, numbers, places.sizes)
 
 
 def _ids(places: Places) -> NDArray[np.int64]:

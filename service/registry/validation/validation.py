@@ -21,11 +21,12 @@ from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
 from service.registry.validation.checkers import COST, Checkers
 from service.registry.validation.columns import ArrowColumns, columns_of
-from service.registry.validation.marks import Mark, Rows, marks_of
+from service.registry.validation.marks import Mark, Marks, marks_of
 from service.registry.validation.record_names import record_names
 from storage import keys
 from storage.errors import RefusedRecord, SchemaMismatch
 from storage.lanes.building import Records
+from storage.schemas.refused import RefusedValue
 from storage.schemas.source import InvalidSchema
 from storage.topics.schema_rules import SchemaRule, Strategy
 from storage.topics.topics import Topic
@@ -35,6 +36,9 @@ NAMED_MAX: Final = 10
 
 KNOWN_MAX: Final = 1000
 """Maximum number of subjects and of GUIDs that are remembered."""
+
+SCHEMAS_MAX: Final = 1000
+"""Maximum number of schemas in one request, for keys and for values."""
 
 MARK_BYTES: Final = 16
 """To find the mark of a value takes as long as to decode so many bytes."""
@@ -84,30 +88,38 @@ class Validation:
             MARK_BYTES * columns.count,
             lambda: marks_of(columns.places(rule.part), columns.headers, rule.header),
         )
-        for number in marks.order:
+        for place, number in enumerate(marks.order):
             mark = marks.distinct[number]
             try:
+                if place == SCHEMAS_MAX:
+                    raise _Refused(f"the records before have {SCHEMAS_MAX:,} schemas; send fewer")
                 context, schema_id = await self._allowed(topic, rule, mark)
                 if rule.checks_data:
                     schema = await self._reader.schema(context, schema_id)
-                    values = columns.values(rule.part)
-                    refused = await self._unfit(rule, schema, mark, values, marks.rows(number))
+                    refused = await self._unfit(rule, schema, columns, marks, number)
                     if refused:
                         return refused
             except (_Refused, InvalidSchema) as error:
-                rows = marks.rows(number)[:NAMED_MAX].tolist()
+                rows = marks.first_rows(number, NAMED_MAX)
                 return [RefusedRecord(row, rule.part, "", str(error)) for row in rows]
         return []
 
     async def _unfit(
-        self, rule: SchemaRule, schema: Schema, mark: Mark, column: pa.Array, rows: Rows
+        self, rule: SchemaRule, schema: Schema, columns: ArrowColumns, marks: Marks, number: int
     ) -> list[RefusedRecord]:
-        """Return the records among `rows` whose data does not fit the schema."""
+        """Return the records with this mark whose data does not fit the schema."""
         checker = await self._checkers.checker(schema)
-        values = column if len(rows) == len(column) else column.take(pa.array(rows))
-        found = await self._heavy_work.convert(
-            COST * values.nbytes, lambda: checker.refused(values, mark)
+        rows = await self._heavy_work.convert(
+            MARK_BYTES * columns.count, lambda: marks.rows(number)
         )
+
+        def work() -> list[RefusedValue]:
+            values = columns.values(rule.part)
+            if len(rows) < len(values):
+                values = values.take(pa.array(rows))
+            return checker.refused(values, marks.distinct[number])
+
+        found = await self._heavy_work.convert(COST * marks.size_bytes(rows), work)
         return [
             RefusedRecord(int(rows[each.index]), rule.part, each.path, each.reason)
             for each in found[:NAMED_MAX]

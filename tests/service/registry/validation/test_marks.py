@@ -1,5 +1,6 @@
 """What keys and values say of their schemas, against reading them one by one."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -7,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.process.limits.heavy_work import HeavyWork
+from service.registry.validation.columns import columns_of
 from service.registry.validation.marks import Mark, marks_of, places_in
 from service.registry.validation.record_names import record_names
+from storage.formats.kafka.batches import check
 from storage.formats.records import HEADERS_TYPE, no_headers
 from storage.schemas.source import SchemaType
+from storage.topics.schema_rules import PARTS
 from tests.examples import some
+from tests.service.kafka.cluster import batch
+
+pytestmark = pytest.mark.anyio
 
 HEADER = "__value_schema_id"
 GUID = UUID(int=7)
@@ -64,13 +72,40 @@ def test_every_value_has_the_mark_that_it_carries(
     assert [found.get(row) for row in range(len(values))] == [
         expected(*record) for record in records[start:]
     ]
-    assert [marks.rows(number)[0] for number in order] == sorted(
-        marks.rows(number)[0] for number in order
-    )
+    first = [marks.first_rows(number, 1) for number in order]
+    assert first == sorted(first) == [[marks.rows(number)[0]] for number in order]
 
 
 def test_a_column_of_nulls_says_nothing() -> None:
     assert marks_of(places_in(pa.nulls(3, pa.binary())), no_headers(3), HEADER).order == []
+
+
+async def test_a_batch_of_kafkas_protocol_says_the_same() -> None:
+    count = 200
+    guid = {3: [("a", b"b"), (HEADER, b"\1" + GUID.bytes)], 9: [(HEADER, b"")]}
+    keys = [None if n % 3 else b"\0\0\0\0%c" % n for n in range(count)]
+    values = [None if n == 7 else b"\0\0\0\0\1data"[: n % 11] for n in range(count)]
+    sent = batch(*values, keys=keys, headers=guid, codec=1)
+    kept = check(
+        sent,
+        record_bytes_max=100,
+        needs_keys=False,
+        decompressed_bytes_max=10**6,
+        keeps_open=True,
+    )
+    assert kept.opened is not None
+    opened = await columns_of(kept, HeavyWork())
+    decoded = await columns_of(replace(kept, opened=None), HeavyWork())
+
+    assert opened.count == decoded.count == count
+    for part in PARTS:
+        assert opened.values(part).equals(decoded.values(part))
+        one, other = (
+            marks_of(each.places(part), each.headers, HEADER) for each in (opened, decoded)
+        )
+        assert [one.distinct[n] for n in one.order] == [other.distinct[n] for n in other.order]
+        for mine, theirs in zip(one.order, other.order, strict=True):
+            assert one.rows(mine).tolist() == other.rows(theirs).tolist()
 
 
 PROTO = """syntax = "proto3";

@@ -5,6 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from service.registry.names import parse_subject
+from service.registry.validation.validation import SCHEMAS_MAX
 from tests.fuzz.deployment import deployment
 from tests.service.registry.validation.edge import (
     ORDER,
@@ -175,3 +177,19 @@ async def test_a_rule_holds_from_the_moment_it_is_set(edge: Edge) -> None:
     await edge.refused("t", {"value": "anything"})
     await edge.done("PATCH /v1/topics/t", {"config": {"value.schema.validation": "none"}})
     await edge.accepted("t", {"value": "anything"})
+
+
+async def test_a_request_with_too_many_schemas_is_refused(edge: Edge) -> None:
+    await edge.create("t", **CHECKED)
+    known = (await edge.register("t-value", ORDER))["id"]
+    validation = edge.deployed.gateway._validation
+    head = await edge.deployed.gateway.schemas.head(parse_subject("t-value"))
+    assert head is not None
+    many = frozenset(range(known, known + SCHEMAS_MAX + 1))
+    validation._live[parse_subject("t-value")] = head, many
+
+    await edge.accepted("t", *[value(framed(each)) for each in sorted(many)[1:]])
+
+    refused = await edge.refused("t", *[value(framed(each)) for each in sorted(many)])
+    assert refused["index"] == SCHEMAS_MAX
+    assert "the records before have 1,000 schemas" in refused["reason"]
