@@ -78,6 +78,10 @@ NOT_TRIED = {
     "storage.schemas.framing.id_of": "tests/storage/schemas/test_framing.py: any bytes",
     "storage.schemas.json_schema.values.JsonValues._examined": "why JSON does not fit: any JSON",
     "service.registry.formats.form.SchemaForm.parse": "a protocol, which each form keeps",
+    "service.registry.validation.record_names.record_names": "reads texts that were parsed"
+    " when they were registered",
+    "service.registry.validation.checkers.Checker._unlike_json": "reads JSON by msgspec, and data"
+    " by codecs, which are tried",
     "service.registry.reading.SchemaReader.parse": "calls the parser of a form, which is tried",
     "service.registry.reading.SchemaReader.parsed": "parses a schema that is registered",
     "storage.topics.config._parse_one": "the part of parse_config for one setting",
