@@ -83,6 +83,7 @@ class SchemaReader:
         self._schemas: OrderedDict[tuple[str, int], Schema] = OrderedDict()
         self._schemas_bytes = 0
         self._parsed: OrderedDict[object, Parsed] = OrderedDict()
+        self._decoded: OrderedDict[str, tuple[Versioned, SubjectHead]] = OrderedDict()
 
     def _known(self, key: str) -> _Kept[Versioned | None] | None:
         """Return what this gateway has read of an item within the last second, if anything."""
@@ -114,9 +115,22 @@ class SchemaReader:
         """
         key = keys.subject(subject.context, subject.name)
         kept = self._known(key)
-        if kept is not None and is_enough(found := _subject(kept.value)):
+        if kept is not None and is_enough(found := self._subject(key, kept.value)):
             return found
-        return _subject(await self._read(key))
+        return self._subject(key, await self._read(key))
+
+    def _subject(self, key: str, item: Versioned | None) -> SubjectHead | None:
+        """Return the subject in an item, which is decoded once for each of its versions."""
+        if item is None:
+            return None
+        kept = self._decoded.get(key)
+        if kept is not None and kept[0] == item:
+            return kept[1]
+        self._decoded[key] = item, items.decode_subject(item.value)
+        self._decoded.move_to_end(key)
+        if len(self._decoded) > HEADS_KEPT_MAX:
+            self._decoded.popitem(last=False)
+        return self._decoded[key][1]
 
     async def context(self, name: str) -> SchemaContext:
         """Return the context, at most a second old; an empty one if it has never been used."""
@@ -160,6 +174,25 @@ class SchemaReader:
         stored = items.decode_schema(item.value)
         text = items.inflated([stored.text, *await self._parts(context, schema_id, stored.parts)])
         return self.keep(loaded(context, schema_id, stored, text))
+
+    async def users(self, context: str, schema_id: int) -> list[str]:
+        """Return the names of the subjects that have the schema, as they are now."""
+        prefix = keys.schema_uses(context, schema_id)
+        return [
+            items.decode_user(item.value).subject
+            async for page in pages(self.metadata, prefix)
+            for _, item in page
+        ]
+
+    async def ids_of_guid(self, guid: str) -> list[tuple[str, int]]:
+        """Return the contexts that have the schema of a GUID, and its id in each."""
+        prefix = keys.schema_guids(keys.short_part(guid.lower()))
+        found = [
+            items.decode_id(item.value)
+            async for page in pages(self.metadata, prefix)
+            for _, item in page
+        ]
+        return [(each.context, each.schema_id) for each in found]
 
     async def _parts(self, context: str, schema_id: int, parts: int) -> list[bytes]:
         wanted = [keys.schema_text(context, schema_id, number) for number in range(1, parts)]
@@ -262,10 +295,6 @@ class SchemaReader:
             if found is None:
                 found = getattr((await self.context(context)).rules, name)
         return found
-
-
-def _subject(item: Versioned | None) -> SubjectHead | None:
-    return None if item is None else items.decode_subject(item.value)
 
 
 def _version_of(head: SubjectHead | None, version: int) -> tuple[int, int] | None:
