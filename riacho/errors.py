@@ -110,7 +110,7 @@ class SchemaNotFound(SchemaRefused):
 class SchemaIncompatible(SchemaRefused):
     """The schema does not keep the level of its subject; the message says why."""
 
-    code = "INCOMPATIBLE_SCHEMA"
+    code = "SCHEMA_INCOMPATIBLE"
 
 
 _REGISTRY_TIMEOUT: Final = 50002

@@ -126,7 +126,7 @@ def frame_of(
 
     if headers:
         wanted = framing.KEY_HEADER if is_key else framing.VALUE_HEADER
-        for name, value in headers:
+        for name, value in reversed(headers):
             if name == wanted and value and (found := framing.split_header(value)) is not None:
                 return found[0], found[1] + data
     return framing.split(data)

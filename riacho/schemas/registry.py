@@ -120,6 +120,11 @@ class AsyncSchemaRegistry:
             self._kept.popitem(last=False)
         return found
 
+    async def ids_of(self, guid: str) -> dict[str, int]:
+        """Return the ids of the schema with a GUID, by the contexts that have it."""
+        found = await self._ask("GET", f"/schemas/guids/{guid}/ids")
+        return {each["context"]: each["id"] for each in found}
+
     async def versions_of(self, schema_id: int, *, subject: str = "") -> list[tuple[str, int]]:
         """Return the subjects and versions that have a schema."""
         params = {"subject": subject} if subject else {}
@@ -290,6 +295,10 @@ class SchemaRegistry(Synchronous):
     ) -> RegisteredSchema:
         """Return a schema by its id, or its GUID; see `AsyncSchemaRegistry.schema`."""
         return self._run(self.twin.schema(schema_id, form=form, subject=subject))
+
+    def ids_of(self, guid: str) -> dict[str, int]:
+        """Return the ids of the schema with a GUID, by the contexts that have it."""
+        return self._run(self.twin.ids_of(guid))
 
     def versions_of(self, schema_id: int, *, subject: str = "") -> list[tuple[str, int]]:
         """Return the subjects and versions that have a schema."""

@@ -217,6 +217,8 @@ def test_subjects_are_chosen_by_a_strategy(registry: SchemaRegistry) -> None:
     unnamed = JsonSchemaSerializer(registry, "{}", subject_strategy="record_name")
     with pytest.raises(InvalidConfig, match="by its title"):
         unnamed("strategic", 1)
+    with pytest.raises(InvalidConfig, match="is not JSON"):
+        AvroSerializer(registry, "{")
     with pytest.raises(InvalidConfig, match="topic_record_name"):
         AvroSerializer(registry, schema, subject_strategy="other")  # type: ignore[arg-type]
 
