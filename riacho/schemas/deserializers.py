@@ -46,7 +46,7 @@ class Deserializer:
         """Return the value of a record; None if it is null.
 
         Raises `InvalidRecord` if it names no schema or does not fit the one that it names, and
-        `SchemaNotFound` if there is no such schema.
+        `UnknownSchema` if there is no such schema.
         """
         return self._waited(record, is_key=False)
 

@@ -40,8 +40,8 @@ class AsyncSchemaRegistry:
             made = await registry.register("orders-value", SchemaText(text=avsc))
             print(made.id, made.version)
 
-    What was read by its id never changes, and is asked for once. Errors are `SchemaNotFound`,
-    `SchemaIncompatible` and other `SchemaRefused`.
+    What was read by its id never changes, and is asked for once. Errors are `UnknownSchema`,
+    `IncompatibleSchema`, `InvalidSchemaText` and `SchemaRefused`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class AsyncSchemaRegistry:
     async def look_up(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """Return the version of the subject that is this schema, or raise `SchemaNotFound`."""
+        """Return the version of the subject that is this schema, or raise `UnknownSchema`."""
         params = _flags(normalize=normalize)
         return registered(
             await self._ask("POST", _subject(subject), json=schema.body(), params=params)
@@ -152,7 +152,7 @@ class AsyncSchemaRegistry:
                 return found
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
-        """Return the versions of a subject, or raise `SchemaNotFound`."""
+        """Return the versions of a subject, or raise `UnknownSchema`."""
         path = f"{_subject(subject)}/versions"
         return list(await self._ask("GET", path, params=_flags(deleted=deleted)))
 
@@ -281,7 +281,7 @@ class SchemaRegistry(Synchronous):
     def look_up(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """Return the version of the subject that is this schema, or raise `SchemaNotFound`."""
+        """Return the version of the subject that is this schema, or raise `UnknownSchema`."""
         return self._run(self.twin.look_up(subject, schema, normalize=normalize))
 
     def version(
@@ -313,7 +313,7 @@ class SchemaRegistry(Synchronous):
         return self._run(self.twin.latest_schemas(prefix, deleted=deleted))
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
-        """Return the versions of a subject, or raise `SchemaNotFound`."""
+        """Return the versions of a subject, or raise `UnknownSchema`."""
         return self._run(self.twin.versions(subject, deleted=deleted))
 
     def check(

@@ -7,8 +7,6 @@ import pytest
 
 from riacho.errors import (
     GatewayUnreachable,
-    SchemaIncompatible,
-    SchemaNotFound,
     SchemaRefused,
     error_of,
     new_error,
@@ -16,6 +14,8 @@ from riacho.errors import (
 )
 from riacho.http.retries import Backoff
 from storage.errors import (
+    IncompatibleSchema,
+    InvalidSchemaText,
     OffsetOutOfRange,
     OutcomeUnknown,
     Overloaded,
@@ -25,6 +25,7 @@ from storage.errors import (
     Unauthenticated,
     Unauthorized,
     Unavailable,
+    UnknownSchema,
 )
 
 PROBLEM = {"content-type": "application/problem+json"}
@@ -60,10 +61,11 @@ def test_a_class_with_its_own_words_keeps_those_of_the_gateway() -> None:
 @pytest.mark.parametrize(
     ("number", "status", "kind", "retryable"),
     [
-        (40401, 404, SchemaNotFound, False),
-        (40403, 404, SchemaNotFound, False),
-        (409, 409, SchemaIncompatible, False),
-        (42201, 422, SchemaRefused, False),
+        (40401, 404, UnknownSchema, False),
+        (40403, 404, UnknownSchema, False),
+        (409, 409, IncompatibleSchema, False),
+        (42201, 422, InvalidSchemaText, False),
+        (42205, 422, SchemaRefused, False),
         (40101, 401, Unauthenticated, False),
         (40301, 403, Unauthorized, False),
         (429, 429, Overloaded, True),

@@ -35,10 +35,10 @@ from riacho import (
     ProtobufDeserializer,
     ProtobufSerializer,
     Record,
-    SchemaNotFound,
     SchemaReference,
     SchemaRegistry,
     SchemaText,
+    UnknownSchema,
 )
 from riacho.schemas.serializers import Serialized
 from service.registry.formats.protobuf.compiler import compile_text
@@ -229,7 +229,7 @@ def test_what_is_registered_may_be_left_to_others(registry: SchemaRegistry) -> N
     registry.register("left.In", SchemaText(text=inner))
     references = [SchemaReference("left.In", "left.In", -1)]
     careful = AvroSerializer(registry, outer, references=references, auto_register=False)
-    with pytest.raises(SchemaNotFound):
+    with pytest.raises(UnknownSchema):
         careful("left", {"in": {"a": 1}})
     made = AvroSerializer(registry, outer, references=references)("left", {"in": {"a": 1}})
     assert careful("left", {"in": {"a": 1}}) == made
@@ -253,7 +253,7 @@ def test_what_does_not_fit_says_where(registry: SchemaRegistry) -> None:
         read(record(Serialized(whole[:-1])))
     with pytest.raises(InvalidRecord, match="the value names no schema"):
         read(record(Serialized(b"text")))
-    with pytest.raises(SchemaNotFound):
+    with pytest.raises(UnknownSchema):
         read(record(Serialized(b"\x00\x00\xff\xff\xffx")))
     with pytest.raises(InvalidRecord, match="is of type AVRO"):
         JsonSchemaDeserializer(registry)(record(Serialized(whole)))
