@@ -6,10 +6,9 @@ from collections import OrderedDict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from riacho.errors import SchemaNotFound
 from riacho.schemas.registry import AsyncSchemaRegistry
 from riacho.schemas.values import RegisteredSchema, SchemaReference
-from storage.errors import InvalidRecord
+from storage.errors import InvalidRecord, UnknownSchema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -98,7 +97,7 @@ class Codecs:
         """Return what a schema refers to, which is there as long as the schema is."""
         try:
             return await self.registry.version(subject, version, form=form, deleted=True)
-        except SchemaNotFound:
+        except UnknownSchema:
             # It was registered a moment ago, by another gateway than the one that we ask.
             await asyncio.sleep(KNOWN_LATER_S)
             return await self.registry.version(subject, version, form=form, deleted=True)

@@ -35,10 +35,10 @@ from riacho import (
     ProtobufDeserializer,
     ProtobufSerializer,
     Record,
-    SchemaNotFound,
     SchemaReference,
     SchemaRegistry,
     SchemaText,
+    UnknownSchema,
 )
 from riacho.schemas.serializers import Serialized
 from service.registry.formats.protobuf.compiler import compile_text
@@ -217,6 +217,8 @@ def test_subjects_are_chosen_by_a_strategy(registry: SchemaRegistry) -> None:
     unnamed = JsonSchemaSerializer(registry, "{}", subject_strategy="record_name")
     with pytest.raises(InvalidConfig, match="by its title"):
         unnamed("strategic", 1)
+    with pytest.raises(InvalidConfig, match="is not JSON"):
+        AvroSerializer(registry, "{")
     with pytest.raises(InvalidConfig, match="topic_record_name"):
         AvroSerializer(registry, schema, subject_strategy="other")  # type: ignore[arg-type]
 
@@ -227,7 +229,7 @@ def test_what_is_registered_may_be_left_to_others(registry: SchemaRegistry) -> N
     registry.register("left.In", SchemaText(text=inner))
     references = [SchemaReference("left.In", "left.In", -1)]
     careful = AvroSerializer(registry, outer, references=references, auto_register=False)
-    with pytest.raises(SchemaNotFound):
+    with pytest.raises(UnknownSchema):
         careful("left", {"in": {"a": 1}})
     made = AvroSerializer(registry, outer, references=references)("left", {"in": {"a": 1}})
     assert careful("left", {"in": {"a": 1}}) == made
@@ -251,7 +253,7 @@ def test_what_does_not_fit_says_where(registry: SchemaRegistry) -> None:
         read(record(Serialized(whole[:-1])))
     with pytest.raises(InvalidRecord, match="the value names no schema"):
         read(record(Serialized(b"text")))
-    with pytest.raises(SchemaNotFound):
+    with pytest.raises(UnknownSchema):
         read(record(Serialized(b"\x00\x00\xff\xff\xffx")))
     with pytest.raises(InvalidRecord, match="is of type AVRO"):
         JsonSchemaDeserializer(registry)(record(Serialized(whole)))
