@@ -3,7 +3,8 @@
     RiachoError
       Rejected               the request is wrong: change it
         InvalidRequest, InvalidTopic, InvalidConfig, InvalidPartitions,
-        InvalidReplicationFactor, InvalidRecord, InvalidAcks, UnknownTopicOrPartition,
+        InvalidReplicationFactor, InvalidRecord, SchemaMismatch, UnfitRecords, UnknownSchema,
+        InvalidSchemaText, InvalidAcks, UnknownTopicOrPartition,
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
         NotAcceptable, NotSupported, UnknownGroup, UnknownMember, InstanceFenced,
         InvalidSessionTimeout, UnknownProducer,
@@ -16,7 +17,8 @@
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, RebalanceInProgress,
         InconsistentGroup, GroupFull, GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence,
-        ProducerForgotten, DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused
+        ProducerForgotten, DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused,
+        IncompatibleSchema
       Unavailable            nothing was written: send the same request later
         Overloaded, QuotaExceeded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing,
         StoreLocked, ShuttingDown
@@ -143,6 +145,32 @@ class SchemaMismatch(InvalidRecord):
         )
         self.topic = topic
         self.refused = refused
+
+
+class UnfitRecords(InvalidRecord):
+    """Records do not fit the schema that their request names. It shares the code of its parent."""
+
+    def __init__(self, refused: Sequence[RefusedRecord], count: int) -> None:
+        first = refused[0]
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        super().__init__(
+            f"records[{first.index}].{first}{more}; nothing of the request was written"
+        )
+        self.refused = refused
+
+
+class UnknownSchema(Rejected):
+    """There is none that the caller may read."""
+
+    code = "UNKNOWN_SCHEMA"
+
+
+class InvalidSchemaText(Rejected):
+    code = "INVALID_SCHEMA"
+
+
+class IncompatibleSchema(Conflict):
+    code = "INCOMPATIBLE_SCHEMA"
 
 
 class InvalidAcks(Rejected):

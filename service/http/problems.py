@@ -7,7 +7,7 @@ never a status; routes never catch one.
 import logging
 import math
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -34,10 +34,12 @@ from storage.errors import (
     Unauthenticated,
     Unauthorized,
     Unavailable,
+    UnfitRecords,
     UnknownCredential,
     UnknownGroup,
     UnknownMember,
     UnknownProducer,
+    UnknownSchema,
     UnknownTopicOrPartition,
     UnknownTransaction,
     UnsupportedMediaType,
@@ -67,6 +69,7 @@ _STATUS: Final[dict[type, HTTPStatus]] = {
     UnknownGroup: HTTPStatus.NOT_FOUND,
     UnknownMember: HTTPStatus.NOT_FOUND,
     UnknownProducer: HTTPStatus.NOT_FOUND,
+    UnknownSchema: HTTPStatus.NOT_FOUND,
     UnknownTransaction: HTTPStatus.NOT_FOUND,
     TransactionTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -83,11 +86,11 @@ _STATUS: Final[dict[type, HTTPStatus]] = {
 }
 
 
-class RecordProblem(msgspec.Struct):
-    """Why a record does not have the schema that its topic asks for."""
+class UnfitRecord(msgspec.Struct):
+    """A record that does not fit its schema."""
 
-    index: Annotated[int, msgspec.Meta(description="its place in the request")]
-    part: Annotated[str, msgspec.Meta(description="key or value")]
+    index: Annotated[int, msgspec.Meta(description="among the records of the request")]
+    part: Literal["key", "value"]
     path: Annotated[str, msgspec.Meta(description="where in it, as a JSON pointer")]
     reason: str
 
@@ -107,8 +110,8 @@ class Problem(msgspec.Struct):
         int | msgspec.UnsetType, msgspec.Meta(description="with 429: when to try again")
     ] = msgspec.UNSET
     records: Annotated[
-        list[RecordProblem] | msgspec.UnsetType,
-        msgspec.Meta(description="if schemas are checked: the records at fault, at most 10"),
+        list[UnfitRecord] | msgspec.UnsetType,
+        msgspec.Meta(description="with INVALID_RECORD: the first of those that do not fit"),
     ] = msgspec.UNSET
 
 
@@ -119,7 +122,7 @@ def status_of(kind: type[RiachoError]) -> HTTPStatus:
 
 def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Problem:
     """Return the problem document of `error`, with names as `caller` knows them."""
-    body = _document(
+    found = _document(
         status_of(type(error)),
         error.code,
         caller.outer_text(str(error)),
@@ -128,12 +131,9 @@ def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Pr
         may_have_applied=error.may_have_applied,
         throttle_ms=error.throttle_ms if isinstance(error, QuotaExceeded) else None,
     )
-    if isinstance(error, SchemaMismatch):
-        body.records = [
-            RecordProblem(each.index, each.part, each.path, caller.outer_text(each.reason))
-            for each in error.refused
-        ]
-    return body
+    if isinstance(error, SchemaMismatch | UnfitRecords):
+        found.records = msgspec.convert(error.refused, list[UnfitRecord], from_attributes=True)
+    return found
 
 
 def response_to(error: Exception, request_id: str, caller: Caller = ANYONE) -> Response:

@@ -64,10 +64,23 @@ NOT_TRIED = {
     "storage.formats.frames.unpack": "what all decoders of msgpack in frames call",
     "storage.stores.opening._s3_options": "a URL that the operator wrote, refused at the start",
     "storage.reading.table_batches._old": "a key that this table has, by which it was listed",
+    "service.http.bodies.json.UnencodedRecords.values_of": "values that were JSON when they came",
+    "service.http.bodies.json_fetch._decoded_records": "whatever a record is, it is answered",
+    "service.http.bodies.schema_fetch._decode": "decodes by a codec, which is tried",
+    "service.http.bodies.schema_fetch._decoded": "decodes by a codec, which is tried",
+    "service.http.bodies.schema_fetch._values": "decodes by a codec, which is tried",
+    "service.http.bodies.schema_fetch.decoded_columns": "decodes by a codec, which is tried",
+    "service.http.problems.document": OURS,
+    "service.registry.formats.protobuf.form.ProtobufForm.parse": "protoc, limited by the kernel",
+    "service.registry.formats.protobuf.form._descriptor": "part of ProtobufForm.parse",
+    "storage.schemas.avro.reading._natural": "reads the same bytes, other values",
+    "storage.schemas.codec.Codec.decode_many": "a protocol, which each codec keeps",
+    "storage.schemas.framing.id_of": "tests/storage/schemas/test_framing.py: any bytes",
+    "storage.schemas.json_schema.values.JsonValues._examined": "why JSON does not fit: any JSON",
     "service.registry.formats.form.SchemaForm.parse": "a protocol, which each form keeps",
-    "service.registry.validation.record_names.record_names": "reads texts that were parsed"
+    "service.registry.edge.validation.record_names.record_names": "reads texts that were parsed"
     " when they were registered",
-    "service.registry.validation.checkers.Checker._unlike_json": "reads JSON by msgspec, and data"
+    "service.registry.edge.validation.fitting._misfits_as_json": "reads JSON by msgspec, and data"
     " by codecs, which are tried",
     "service.registry.reading.SchemaReader.parse": "calls the parser of a form, which is tried",
     "service.registry.reading.SchemaReader.parsed": "parses a schema that is registered",
