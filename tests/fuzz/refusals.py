@@ -177,7 +177,7 @@ ONE: dict[str, Any] = {"records": [{"value": 1}]}
 
 
 async def _with_schema(deployed: Deployment, _: Names) -> None:
-    await deployed.done("POST", "/subjects/s/versions", json={"schema": '"string"'})
+    await deployed.done("POST", "/subjects/texts/versions", json={"schema": '"string"'})
 
 
 EVERYWHERE = [{"partition": partition, "value": "v"} for partition in range(101)]
@@ -192,12 +192,12 @@ PRODUCING: Recipes = {
     **of(PRODUCE, "INVALID_RECORD", _body(records=[{"headers": {"n" * 300: "v"}}])),
     **of(PRODUCE, "MESSAGE_TOO_LARGE", _body(records=[{"value": LONG}])),
     **of(PRODUCE, "UNKNOWN_SCHEMA", _body(**ONE, value_schema_id=9)),
-    **of(PRODUCE, "INVALID_SCHEMA", _body(**ONE, value_schema="{")),
+    **of(PRODUCE, "INVALID_SCHEMA", _body(**ONE, value_schema='"none"')),
     **of(
         PRODUCE,
         "INCOMPATIBLE_SCHEMA",
         Recipe(
-            change=Request(json={**ONE, "value_schema": '"int"', "value_subject": "s"}),
+            change=Request(json={**ONE, "value_schema": '"int"', "value_subject": "texts"}),
             before=_with_schema,
         ),
     ),
