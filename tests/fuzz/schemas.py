@@ -2,18 +2,25 @@
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import strategies as st
 
-from service.registry.data.json_values import JsonValues
-from service.registry.formats.form import InvalidSchema, SchemaType, form_of
-from service.registry.formats.json_schema.form import FORM
-from service.registry.formats.json_schema.reading import read, write
+from service.registry.formats.form import form_of
+from storage.schemas.codec import ROOM_BYTES, ROOM_RATIO, Codec
+from storage.schemas.json_schema.reading import read, write
+from storage.schemas.json_schema.values import JsonValues
+from storage.schemas.source import InvalidSchema, SchemaType
 from tests.fuzz.decoder import Decoder
 from tests.service.registry.formats.json_schema.values import SCHEMAS
 from tests.service.registry.formats.test_avro import SIMPLE, compound
+from tests.storage.schemas.test_avro import ORDER_CODEC, ORDERS
+from tests.storage.schemas.test_json import CODEC as JSON
+from tests.storage.schemas.test_protobuf import CODEC as PROTOBUF
+from tests.storage.schemas.test_protobuf import FULL
 
 TREE = "a few bytes may be an object with a dictionary, or a type with its fields"
 DEEP = st.sampled_from(
@@ -55,9 +62,79 @@ def _serialized(names: list[str]) -> bytes:
 
 
 NAMES = st.lists(st.sampled_from("ABCDEF"), max_size=4, unique=True)
-VALUES = JsonValues(FORM.parse('{"type":"object","properties":{"a":{"type":"integer"}}}', []))
+_INTEGER: Any = form_of(SchemaType.JSON).parse('{"properties":{"a":{"type":"integer"}}}', [])
+VALUES = JsonValues(_INTEGER.documents, _INTEGER.checks)
+
+
+class Unfit(Exception):
+    """A codec has refused a body."""
+
+
+def _read(codec: Codec) -> Callable[[bytes], Any]:
+    def decode(data: bytes) -> Any:
+        found = codec.decode_many([data])
+        if found.refused:
+            assert found.values == [None]
+            raise Unfit(found.refused[0].reason)
+        return found.values[0]
+
+    return decode
+
+
+def _written(codec: Codec) -> Callable[[Any], bytes]:
+    # Protobuf's library moves parts of a message of any type.
+    return lambda value: codec.encode_many([deepcopy(value)]).bodies[0] or b"null"
+
+
+def _data(
+    covers: tuple[str, ...], codec: Codec, values: st.SearchStrategy[Any], hard: Sequence[bytes]
+) -> Decoder:
+    return Decoder(
+        covers=covers,
+        decode=_read(codec),
+        encode=_written(codec),
+        valid=values.map(_written(codec)),
+        hard=st.sampled_from(hard),
+        errors=(Unfit,),
+        factor=ROOM_RATIO,
+        limit_bytes=ROOM_BYTES,
+        why="what values take is counted while they are decoded",
+    )
+
+
+SHORT = b"\x00\x01\x7f\x80\xff"
+DATA = [
+    _data(
+        (
+            "storage.schemas.avro.codec.AvroCodec.decode_many",
+            "storage.schemas.avro.reading._double",
+            "storage.schemas.avro.reading._float",
+            "storage.schemas.avro.reading._shortest",
+        ),
+        ORDER_CODEC,
+        ORDERS,
+        [b"\xff" * 11, b"\xfe" * 40, SHORT * 9],
+    ),
+    _data(
+        (
+            "storage.schemas.protobuf.codec.ProtobufCodec.decode_many",
+            "storage.schemas.protobuf.codec.ProtobufCodec._parsed",
+            "storage.schemas.framing.unpack_indexes",
+        ),
+        PROTOBUF,
+        st.sampled_from([FULL, {}]),
+        [b"\x00" + b"\x1a\x00" * 5_000, b"\x00" + b"\x62" * 500, b"\xfe" * 40, SHORT],
+    ),
+    _data(
+        ("storage.schemas.json_schema.codec.JsonCodec.decode_many",),
+        JSON,
+        st.just([{"id": 1}]),
+        [b"[" * 5_000, b'{"a":' * 5_000, b"1e999", b'"\\ud800"'],
+    ),
+]
 
 ALL = [
+    *DATA,
     Decoder(
         covers=("service.registry.formats.json_schema.form._JsonSchemaForm.parse",),
         decode=_stored(SchemaType.JSON),
@@ -70,7 +147,7 @@ ALL = [
         why=TREE,
     ),
     Decoder(
-        covers=("service.registry.formats.json_schema.reading.read",),
+        covers=("storage.schemas.json_schema.reading.read",),
         decode=lambda data: write(read(data.decode(errors="replace"))),
         encode=str.encode,
         valid=_text_of(SCHEMAS),
@@ -82,8 +159,8 @@ ALL = [
     Decoder(
         covers=(
             "service.registry.formats.avro.form.AvroForm.parse",
-            "service.registry.formats.avro.parsing.parse_avro",
-            "service.registry.formats.avro.parsing._loaded",
+            "storage.schemas.avro.parsing.parse_avro",
+            "storage.schemas.avro.parsing._loaded",
         ),
         decode=_stored(SchemaType.AVRO),
         encode=str.encode,
@@ -108,7 +185,7 @@ ALL = [
         why=TREE,
     ),
     Decoder(
-        covers=("service.registry.data.json_values.JsonValues._examined",),
+        covers=("storage.schemas.json_schema.values.JsonValues._examined",),
         decode=lambda data: VALUES.validate_many([data]),
         valid=st.builds(lambda n: json.dumps({"a": n}).encode(), st.integers() | st.text()),
         hard=DEEP,
