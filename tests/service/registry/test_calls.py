@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from service.registry.served import in_context
 from tests.fuzz.deployment import Deployment, deployment
 
 pytestmark = pytest.mark.anyio
@@ -371,6 +372,7 @@ async def test_a_context_may_be_the_base_path(registry: Registry, under: str, wr
     assert await registry.code(f"POST {path}", other) == 42205
     assert (await registry.done(f"GET {base}/mode"))["mode"] == "READWRITE"
     assert await registry.done(f"GET {base}/schemas/types")
+    assert in_context([], b"") == ([], b""), "of the path *"
     for nowhere in (f"{base}/v1/topics", "/contexts/a%3Ab/subjects"):
         assert (await registry.deployed.http.get(nowhere)).status_code == 404
 
