@@ -18,20 +18,28 @@ Some errors are raised only by the client: `GatewayUnreachable`, `BufferExhauste
 `DeliveryTimeout`, where certainly nothing was written; for consumers in groups `CommitFailed`,
 `FencedInstance` and `NoOffset`; for transactions `TransactionAborted` and `AlreadyCommitted`.
 A lost reply is an `OutcomeUnknown`, as when the gateway loses a reply from its stores.
+
+Errors of the registry of schemas carry Confluent's number of the reason as `error_code`:
+`UnknownSchema`, `IncompatibleSchema`, `InvalidSchemaText`, and `SchemaRefused` for other reasons.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from storage.errors import (
     Conflict,
+    IncompatibleSchema,
+    InvalidSchemaText,
     OutcomeUnknown,
     Overloaded,
     Rejected,
     RiachoError,
+    Unauthenticated,
+    Unauthorized,
     Unavailable,
+    UnknownSchema,
 )
 
 
@@ -90,15 +98,34 @@ class NoOffset(Rejected):
     code = "NO_OFFSET_FOR_PARTITION"
 
 
+class SchemaRefused(Rejected):
+    """The registry refused a call; `error_code` is Confluent's number of the reason."""
+
+    code = "SCHEMA_REFUSED"
+
+
+_REGISTRY_TIMEOUT: Final = 50002
+_REGISTRY_INVALID_SCHEMA: Final = 42201
+_REGISTRY_KINDS: Final[dict[int, type[RiachoError]]] = {
+    401: Unauthenticated,
+    403: Unauthorized,
+    404: UnknownSchema,
+    409: IncompatibleSchema,
+}
+
+
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:
     """Return the error for a reply with a status of 400 or more.
 
     An unknown code is mapped to its family by status and flags. A body that is not a problem
     document comes from something between client and gateway, such as a proxy.
     """
-    problem = _problem(headers, body)
-    if problem is None:
+    document = _document(headers, body)
+    if isinstance(document.get("error_code"), int):
+        return _error_of_registry(document, status, headers)
+    if "code" not in document:
         return _error_of_stranger(status, headers, body)
+    problem = document
     error = error_of_document(problem, status)
     request_id = problem.get("request_id") or _request_id(headers)
     # The document is exact; the header counts whole seconds.
@@ -144,14 +171,35 @@ def retry_after_s_of(error: RiachoError) -> float:
     return float(getattr(error, "retry_after_s", 0.0))
 
 
-def _problem(headers: Mapping[str, str], body: bytes) -> dict[str, Any] | None:
+def _document(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """Return the body as a JSON object; empty: it is none."""
     if "json" not in headers.get("content-type", ""):
-        return None
+        return {}
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) and "code" in document else None
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _error_of_registry(
+    document: Mapping[str, Any], status: int, headers: Mapping[str, str]
+) -> RiachoError:
+    number = document["error_code"]
+    kind = InvalidSchemaText if number == _REGISTRY_INVALID_SCHEMA else _REGISTRY_KINDS.get(status)
+    may_have_applied = number == _REGISTRY_TIMEOUT
+    retryable = status >= 500 or status == 429
+    kind = kind or _family(status, retryable, may_have_applied)
+    return new_error(
+        SchemaRefused if kind is Rejected else kind,
+        str(document.get("message") or f"status {status}"),
+        status=status,
+        error_code=number,
+        retryable=retryable,
+        may_have_applied=may_have_applied,
+        request_id=_request_id(headers),
+        retry_after_s=_retry_after_s(headers),
+    )
 
 
 def _error_of_stranger(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:

@@ -20,6 +20,7 @@ from service.registry import errors
 from service.registry.bodies import MEDIA_TYPE
 from service.registry.errors import RegistryError, invalid_version, no_subject
 from service.registry.reading import Schema
+from service.registry.registering import LATEST, VERSION_MAX
 from service.security.caller import Caller, caller_of
 from storage.errors import (
     Corrupt,
@@ -39,8 +40,6 @@ T = TypeVar("T")
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Maximum body: a schema of the maximum size, as a JSON string of escapes."""
 
-VERSION_MAX: Final = 2**31 - 1
-LATEST: Final = -1
 
 Call = Callable[[Request], Awaitable[Response]]
 

@@ -1,6 +1,7 @@
 """Calls about subjects and their versions."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeGuard
 
 import msgspec
 from starlette.requests import Request
@@ -8,7 +9,6 @@ from starlette.responses import Response
 
 from service.log.gateway import Gateway
 from service.registry.answers import (
-    LATEST,
     Parameters,
     answer,
     caller_in,
@@ -28,9 +28,8 @@ from service.registry.errors import (
 from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
-from service.registry.registering import NewSchema, Registrar
+from service.registry.registering import LATEST, NewSchema, Registrar
 from service.security.acls import Operation, ResourceType
-from storage import keys
 from storage.schemas.source import SchemaType
 
 BODY: Final = msgspec.json.Decoder(SchemaBody)
@@ -80,7 +79,6 @@ class SubjectCalls:
     async def list_subjects(self, request: Request) -> Response:
         """List subjects."""
         query = Parameters(request)
-        prefix = query.text("subjectPrefix")
         caller = caller_in(request)
         found = []
         async for head in self._reader.all_heads():
@@ -90,7 +88,7 @@ class SubjectCalls:
             ):
                 continue
             name = caller.outer_name(name)
-            if prefix in ("", ALL_CONTEXTS) or name.startswith(prefix.removeprefix(":.:")):
+            if has_prefix(name, query.text("subjectPrefix")):
                 found.append(name)
         return answer(query.page(sorted(found)))
 
@@ -124,17 +122,18 @@ class SubjectCalls:
         new = new_schema(body, caller_in(request).name_prefix)
         check_references(request, subject, new)
         with_deleted = query.flag("deleted")
-        head = await self._existing(subject, with_deleted=with_deleted)
+        await self._existing(subject, with_deleted)
         prepared = await self._registrar.prepare(subject, new, query.flag("normalize"))
         schema_id = await self._registrar.id_of(subject.context, prepared)
-        versions = head.versions if with_deleted else head.live()
-        found = [each for each in versions if each.schema_id == schema_id]
-        if not found and head is not None:
-            # Perhaps another gateway has registered it within the last second.
-            self._reader.forget(keys.subject(subject.context, subject.name))
-            head = await self._existing(subject, with_deleted=with_deleted)
+
+        def versions_of(head: SubjectHead) -> list[SubjectVersion]:
             versions = head.versions if with_deleted else head.live()
-            found = [each for each in versions if each.schema_id == schema_id]
+            return [each for each in versions if each.schema_id == schema_id]
+
+        head = await self._existing(
+            subject, with_deleted, lambda head: schema_id is None or bool(versions_of(head))
+        )
+        found = versions_of(head)
         if not found:
             raise no_schema()
         form = query.text("format")
@@ -146,7 +145,7 @@ class SubjectCalls:
         subject = subject_of(request)
         wanted = set(zip(query.texts("key"), query.texts("value"), strict=False))
         with_deleted = query.flag("deleted")
-        head = await self._existing(subject, with_deleted=with_deleted)
+        head = await self._existing(subject, with_deleted)
         versions = head.versions if with_deleted else head.live()
         for version in reversed(versions):
             schema = await self._reader.schema(subject.context, version.schema_id)
@@ -169,7 +168,7 @@ class SubjectCalls:
         subject = subject_of(request)
         only_deleted = query.flag(*DELETED_ONLY)
         with_deleted = query.flag("deleted") or only_deleted
-        head = await self._existing(subject, with_deleted=with_deleted)
+        head = await self._existing(subject, with_deleted)
         found = [
             -each.version if each.is_deleted and query.flag("deletedAsNegative") else each.version
             for each in head.versions
@@ -198,8 +197,12 @@ class SubjectCalls:
         subject, version = await self._version(request, with_deleted=True)
         found: set[int] = set()
         for user in await self._changes.referrers(subject, version.version):
-            head = await self._reader.head(SubjectName(user.context, user.subject))
-            by = None if head is None else head.find(user.version)
+            number = user.version
+            head = await self._reader.head(
+                SubjectName(user.context, user.subject),
+                lambda head, number=number: head is not None and head.find(number) is not None,  # type: ignore[misc]
+            )
+            by = None if head is None else head.find(number)
             if by is not None and (query.flag("deleted") or not by.is_deleted):
                 found.add(by.schema_id)
         return answer(query.page(sorted(found)))
@@ -214,9 +217,19 @@ class SubjectCalls:
         caller_in(request).changed(Operation.DELETE, ResourceType.SUBJECT, str(subject))
         return answer(deleted)
 
-    async def _existing(self, subject: SubjectName, *, with_deleted: bool) -> SubjectHead:
-        head = await self._reader.head(subject)
-        if head is None or not (head.versions if with_deleted else head.live()):
+    async def _existing(
+        self,
+        subject: SubjectName,
+        with_deleted: bool,
+        is_enough: Callable[[SubjectHead], bool] = lambda _: True,
+    ) -> SubjectHead:
+        """Return the subject, as it is now unless what is known of it `is_enough`."""
+
+        def exists(head: SubjectHead | None) -> TypeGuard[SubjectHead]:
+            return head is not None and bool(head.versions if with_deleted else head.live())
+
+        head = await self._reader.head(subject, lambda head: exists(head) and is_enough(head))
+        if not exists(head):
             raise no_subject(str(subject))
         return head
 
@@ -225,12 +238,15 @@ class SubjectCalls:
     ) -> tuple[SubjectName, SubjectVersion]:
         subject = subject_of(request)
         number = parse_version(request.path_params["version"])
-        head = await self._existing(subject, with_deleted=with_deleted)
-        versions = head.versions if with_deleted else tuple(head.live())
-        if number == LATEST:
-            return subject, versions[-1]
-        found = next((each for each in versions if each.version == number), None)
-        if found is None:
+
+        def chosen(head: SubjectHead) -> SubjectVersion | None:
+            versions = head.versions if with_deleted else tuple(head.live())
+            if number == LATEST:
+                return versions[-1]
+            return next((each for each in versions if each.version == number), None)
+
+        head = await self._existing(subject, with_deleted, lambda head: chosen(head) is not None)
+        if (found := chosen(head)) is None:
             raise no_version(number)
         return subject, found
 
@@ -254,6 +270,14 @@ def _is_shown(head: SubjectHead, query: Parameters) -> bool:
     if query.flag(*DELETED_ONLY):
         return bool(head.versions) and not head.live()
     return bool(head.versions if query.flag("deleted") else head.live())
+
+
+def has_prefix(name: str, prefix: str) -> bool:
+    """Whether a subject is meant by `subjectPrefix`; `:*:` stands for every context."""
+    if prefix.startswith(ALL_CONTEXTS):
+        name = name.split(":", 2)[-1] if name.startswith(":.") else name
+        prefix = prefix.removeprefix(ALL_CONTEXTS)
+    return name.startswith(prefix.removeprefix(":.:"))
 
 
 def _properties(schema: Schema) -> set[tuple[str, object]]:

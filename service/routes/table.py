@@ -893,7 +893,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.compare,
             "Is a schema compatible with a subject?",
             on(READ, SUBJECT),
-            query="normalize verbose",
+            query="normalize verbose level",
             body=_SCHEMA_BODY,
         ),
         _schemas(
@@ -901,7 +901,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.compare_with,
             "Is a schema compatible with a version?",
             on(READ, SUBJECT),
-            query="normalize verbose",
+            query="normalize verbose level",
             body=_SCHEMA_BODY,
         ),
         _schemas(
@@ -962,6 +962,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.delete_default_mode,
             "Reset the mode of subjects that have none",
             cluster(ALTER_CONFIGS),
+            query="recursive",
         ),
         _schemas(
             "GET /mode/{subject}",
@@ -983,6 +984,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.delete_mode,
             "Remove the mode of a subject",
             on(ALTER_CONFIGS, SUBJECT),
+            query="recursive",
         ),
         _schemas(
             "GET /contexts",

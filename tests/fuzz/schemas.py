@@ -10,6 +10,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import strategies as st
 
 from service.registry.formats.form import form_of
+from service.registry.formats.json_schema.form import FORM
 from storage.schemas.codec import ROOM_BYTES, ROOM_RATIO, Codec
 from storage.schemas.json_schema.reading import read, write
 from storage.schemas.json_schema.values import JsonValues
@@ -62,8 +63,8 @@ def _serialized(names: list[str]) -> bytes:
 
 
 NAMES = st.lists(st.sampled_from("ABCDEF"), max_size=4, unique=True)
-_INTEGER: Any = form_of(SchemaType.JSON).parse('{"properties":{"a":{"type":"integer"}}}', [])
-VALUES = JsonValues(_INTEGER.documents, _INTEGER.checks)
+SCHEMA = FORM.parse('{"type":"object","properties":{"a":{"type":"integer"}}}', [])
+VALUES = JsonValues(SCHEMA.documents, SCHEMA.checks)
 
 
 class Unfit(Exception):

@@ -164,6 +164,12 @@ async def test_levels_decide_what_may_follow(registry: Registry) -> None:
     assert (await registry.register("s", TEXT))["version"] == 2
     assert await registry.done("DELETE /config") == {"compatibilityLevel": "NONE"}
     assert await registry.done("GET /config") == {"compatibilityLevel": "BACKWARD"}
+    # Another level may be asked about without setting it.
+    verdict = "POST /compatibility/subjects/s/versions/1"
+    for level, is_compatible in (("BACKWARD", True), ("FORWARD", False), ("none", True)):
+        told = await registry.done(verdict, {"schema": LONG}, level=level)
+        assert told == {"is_compatible": is_compatible}
+    assert await registry.code(verdict, {"schema": LONG}, level="UPWARD") == 42203
     # Bytes of a text can be read as text, but not what the first version wrote.
     raw = TEXT.replace("string", "bytes")
     await registry.done("PUT /config/s", {"compatibility": "BACKWARD_TRANSITIVE"})
@@ -332,6 +338,43 @@ async def test_a_context_is_a_registry_of_its_own(registry: Registry) -> None:
     await registry.done("DELETE /subjects/:.staging:s")
     await registry.done("DELETE /subjects/:.staging:s", permanent="true")
     assert (await registry.ask("DELETE /contexts/.staging")).status_code == 204
+
+
+async def test_what_callers_may_leave_out_or_ask_for_besides(registry: Registry) -> None:
+    await registry.register("s", INT)
+    await registry.register(":.x:s", INT)
+    await registry.register(":.x:t", INT)
+    assert await registry.done("GET /subjects", subjectPrefix=":*:s") == [":.x:s", "s"]
+    assert len(await registry.done("GET /schemas", subjectPrefix=":*:s")) == 2
+    await registry.done("DELETE /subjects/s")
+    [found] = await registry.done("GET /schemas", subjectPrefix="s", deleted="true")
+    assert found["deleted"] is True
+    assert await registry.code("POST /subjects/s/versions", {"schema": None}) == 42201
+    assert await registry.done("PUT /config/s", {"validateFields": False}) == {
+        "validateFields": False
+    }
+    assert await registry.code("PUT /config/s", {"validateFields": True}) == 42205
+
+    for subject in (":.x:s", ":.x:t", ":.x:", "s"):
+        await registry.done(f"PUT /mode/{subject}", {"mode": "READONLY"})
+    assert await registry.done("DELETE /mode/:.x:", recursive="true") == {"mode": "READONLY"}
+    assert await registry.code("GET /mode/:.x:s") == 40409
+    assert await registry.code("GET /mode/:.x:t") == 40409
+    assert await registry.done("GET /mode/s") == {"mode": "READONLY"}
+
+
+async def test_a_form_may_be_asked_for_wherever_a_schema_is_shown(registry: Registry) -> None:
+    body = {"schema": 'syntax = "proto3"; message M { int32 a = 1; }', "schemaType": "PROTOBUF"}
+    asked = {"format": "serialized"}
+    made = await registry.done("POST /subjects/p/versions", body, **asked)
+    assert b"M" in b64decode(made["schema"], validate=True)
+    for call in (
+        "POST /subjects/p",
+        "GET /subjects/p/versions/1",
+        f"GET /schemas/ids/{made['id']}",
+    ):
+        sent = body if call.startswith("POST") else None
+        assert (await registry.done(call, sent, **asked))["schema"] == made["schema"]
 
 
 @pytest.mark.parametrize("under", ["", "/registry"])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from storage.errors import InvalidConfig
 from storage.topics.config import SETTINGS, TopicConfig, parse_config
 from storage.topics.kept import KEPT
+from storage.topics.schema_rules import SCHEMA_SETTINGS
 from storage.topics.setting import INT64_MAX
 from tests.examples import some
 
@@ -43,6 +44,7 @@ ACCEPTED = {
     "segment.ms": {1: "1"},
     "unclean.leader.election.enable": {"true": "true", "false": "false"},
     **{name: {setting.default: setting.default} for name, setting in KEPT.items()},
+    **{name: {setting.default: setting.default} for name, setting in SCHEMA_SETTINGS.items()},
 }
 REFUSED: dict[str, dict[object, str]] = {
     "cleanup.policy": {
@@ -78,6 +80,8 @@ REFUSED: dict[str, dict[object, str]] = {
     "segment.ms": {0: "must be from 1 to"},
     "unclean.leader.election.enable": {"yes": "must be one of false, true, not 'yes'"},
     **{name: {"yes": "must be "} for name in KEPT},
+    # `test_schema_rules.py` has more of them.
+    **{name: {"\n": "must be "} for name in SCHEMA_SETTINGS},
 }
 
 
