@@ -1,0 +1,1 @@
+"""Schemas and the data that they describe: pure, and without the registry."""

@@ -1,0 +1,167 @@
+"""Protobuf as columns.
+
+    message                                       struct
+    repeated, map                                 list, map with text as keys
+    int32, sint32, sfixed32; other 32 and 64      int32; int64
+    uint64, fixed64                               decimal of 20 digits
+    enum                                          text, the name of the value, else its number
+    google.protobuf.Timestamp                     timestamp in microseconds
+    google.protobuf.StringValue and the like      what they hold
+    google.protobuf.Struct, Any and the like      JSON text
+    a message inside itself                       JSON text
+
+A field that knows whether it is set is null if it is not; others have their default.
+"""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from storage.schemas.columns import JSON_TEXT, SchemaPart, decode_each
+
+Convert: TypeAlias = Callable[[Any], Any]
+Typed: TypeAlias = tuple[pa.DataType, Convert | None]
+
+_UNSIGNED: Final = pa.decimal128(20, 0)
+_SIMPLE: Final[dict[int, Typed]] = {
+    FieldDescriptor.TYPE_DOUBLE: (pa.float64(), None),
+    FieldDescriptor.TYPE_FLOAT: (pa.float32(), None),
+    FieldDescriptor.TYPE_INT32: (pa.int32(), None),
+    FieldDescriptor.TYPE_SINT32: (pa.int32(), None),
+    FieldDescriptor.TYPE_SFIXED32: (pa.int32(), None),
+    FieldDescriptor.TYPE_INT64: (pa.int64(), None),
+    FieldDescriptor.TYPE_SINT64: (pa.int64(), None),
+    FieldDescriptor.TYPE_SFIXED64: (pa.int64(), None),
+    FieldDescriptor.TYPE_UINT32: (pa.int64(), None),
+    FieldDescriptor.TYPE_FIXED32: (pa.int64(), None),
+    FieldDescriptor.TYPE_UINT64: (_UNSIGNED, Decimal),
+    FieldDescriptor.TYPE_FIXED64: (_UNSIGNED, Decimal),
+    FieldDescriptor.TYPE_BOOL: (pa.bool_(), None),
+    FieldDescriptor.TYPE_STRING: (pa.string(), None),
+    FieldDescriptor.TYPE_BYTES: (pa.binary(), None),
+}
+_GOOGLE: Final = "google.protobuf."
+_WRAPPERS: Final = frozenset(
+    f"{_GOOGLE}{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+_AS_JSON: Final = frozenset(
+    f"{_GOOGLE}{name}"
+    for name in ("Any", "Struct", "Value", "ListValue", "Duration", "FieldMask", "Empty")
+)
+
+
+class ProtobufDecoder:
+    """Reads one message of a schema."""
+
+    def __init__(self, files: Sequence[FileDescriptorProto], indexes: Sequence[int] = (0,)) -> None:
+        """Read messages of the last of `files`, which come after what they import.
+
+        `indexes` lead to the message: its place in the file, then in each message around it. Raises
+        `ValueError` if there is none, or if it has no fields.
+        """
+        pool = DescriptorPool()
+        for file in files:
+            pool.Add(file)
+        found = _message(pool, files[-1], indexes)
+        typed = _fields(found, SchemaPart())
+        if typed is None:
+            raise ValueError(f"the message {found.full_name} has no fields")
+        self.type, self._convert = typed
+        self._class = GetMessageClass(found)
+
+    def decode(self, data: Sequence[bytes]) -> list[Any]:
+        parse, convert = self._class.FromString, self._convert
+        return decode_each(lambda each: convert(parse(each)), data)
+
+
+def _message(pool: DescriptorPool, file: FileDescriptorProto, indexes: Sequence[int]) -> Descriptor:
+    scope, names = file.message_type, [file.package] if file.package else []
+    for index in indexes:
+        if not 0 <= index < len(scope):
+            raise ValueError(f"there is no message at {indexes}")
+        names.append(scope[index].name)
+        scope = scope[index].nested_type
+    return pool.FindMessageTypeByName(".".join(names))
+
+
+def _fields(message: Descriptor, place: SchemaPart) -> tuple[pa.DataType, Convert] | None:
+    """Return the type of a message, and what makes values of it; None: it has no fields."""
+    fields: list[pa.Field] = []
+    reads: list[tuple[str, bool, Convert | None]] = []
+    for each in message.fields:
+        kind, convert = _field(each, place.within(message.full_name))
+        fields.append(pa.field(each.name, kind))
+        reads.append((each.name, each.has_presence, convert))
+    if not fields:
+        return None
+
+    def read(value: Message) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, may_lack, convert in reads:
+            if may_lack and not value.HasField(name):
+                found[name] = None
+            else:
+                part = getattr(value, name)
+                found[name] = part if convert is None else convert(part)
+        return found
+
+    return pa.struct(fields), read
+
+
+def _field(field: FieldDescriptor, place: SchemaPart) -> Typed:
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        return _map(message, place)
+    kind, change = _single(field, place)
+    if not field.is_repeated:
+        return kind, change
+    if change is None:
+        return pa.list_(kind), list
+    return pa.list_(kind), lambda values: [change(each) for each in values]
+
+
+def _map(entry: Descriptor, place: SchemaPart) -> Typed:
+    kind, change = _single(entry.fields_by_name["value"], place)
+    if change is None:
+        return pa.map_(pa.string(), kind), lambda values: [
+            (_key(key), values[key]) for key in values
+        ]
+    return pa.map_(pa.string(), kind), lambda values: [
+        (_key(key), change(values[key])) for key in values
+    ]
+
+
+def _key(key: object) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _single(field: FieldDescriptor, place: SchemaPart) -> Typed:
+    if field.enum_type is not None:
+        names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
+        return pa.string(), lambda number: names.get(number) or str(number)
+    message = field.message_type
+    if message is None:
+        return _SIMPLE[field.type]
+    if message.full_name == f"{_GOOGLE}Timestamp":
+        return pa.timestamp("us", "UTC"), lambda at: at.seconds * 1_000_000 + at.nanos // 1000
+    if message.full_name in _WRAPPERS:
+        kind, change = _single(message.fields_by_name["value"], place)
+        if change is None:
+            return kind, lambda wrapper: wrapper.value
+        return kind, lambda wrapper: change(wrapper.value)
+    if message.full_name in _AS_JSON or message.full_name in place or place.is_deep:
+        return JSON_TEXT, _json_text
+    return _fields(message, place) or (JSON_TEXT, _json_text)
+
+
+def _json_text(message: Message) -> str:
+    return MessageToJson(message, indent=None, preserving_proto_field_name=True)
