@@ -10,8 +10,8 @@ import json
 import msgspec
 
 from benchmarks.codec import RECORDS, Row, measured
-from service.registry.data.json_values import JsonValues
-from service.registry.formats.json_schema.form import FORM
+from storage.schemas.codecs import codec_of
+from storage.schemas.source import SchemaSource, SchemaType
 
 FLAT = {
     "type": "object",
@@ -25,6 +25,18 @@ FLAT = {
     },
     "required": ["id", "name"],
     "additionalProperties": False,
+}
+AVRO = {
+    "type": "record",
+    "name": "User",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": "string"},
+        {"name": "email", "type": ["null", "string"], "default": None},
+        {"name": "amount", "type": "double"},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
 }
 NESTED = {
     "type": "object",
@@ -58,14 +70,35 @@ def main() -> None:
     ]
     one_bad = [*flat[:-1], b'{"id": "a", "name": "b"}']
     flat_values, nested_values = (
-        JsonValues(FORM.parse(json.dumps(schema), [])) for schema in (FLAT, NESTED)
+        codec_of(SchemaSource(SchemaType.JSON, json.dumps(schema))) for schema in (FLAT, NESTED)
     )
+    rows_of_avro = [
+        {
+            "id": user["id"],
+            "name": user["name"],
+            "email": user["email"],
+            "amount": user["amount"],
+            "kind": "NEW",
+            "at": 1_767_225_600_000,
+        }
+        for user in users
+    ]
+    avro = codec_of(SchemaSource(SchemaType.AVRO, json.dumps(AVRO)))
+    bodies = avro.encode_many(rows_of_avro).bodies
     decode = msgspec.json.Decoder().decode
     rows = [
+        Row("Avro, six fields: encode", lambda: avro.encode_many(rows_of_avro)),
+        Row("Avro, six fields: decode", lambda: avro.decode_many(bodies)),
         Row(f"reading JSON of {len(flat[-1])} bytes alone", lambda: [decode(v) for v in flat]),
-        Row("six fields", lambda: flat_values.validate_many(flat)),
-        Row("six fields, one record does not fit", lambda: flat_values.validate_many(one_bad)),
-        Row(f"nested, {len(nested[-1])} bytes", lambda: nested_values.validate_many(nested)),
+        Row("JSON Schema, six fields", lambda: flat_values.validate_many(flat)),
+        Row(
+            "JSON Schema, six fields, one record does not fit",
+            lambda: flat_values.validate_many(one_bad),
+        ),
+        Row(
+            f"JSON Schema, nested, {len(nested[-1])} bytes",
+            lambda: nested_values.validate_many(nested),
+        ),
     ]
     print(f"{'':<44} {'M records/s':>12}")
     for row, per_s in zip(rows, measured(rows), strict=True):

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from service.registry.formats.form import Incompatibility, Parsed, SchemaType
+from service.registry.formats.form import Incompatibility, Parsed
+from storage.schemas.source import SchemaType
 
 NEW_READS_OLD: Final = "NEW_READS_OLD"
 OLD_READS_NEW: Final = "OLD_READS_NEW"

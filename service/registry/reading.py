@@ -9,12 +9,13 @@ from service.process.limits.heavy_work import HeavyWork
 from service.registry import items
 from service.registry.compatibility import Level
 from service.registry.errors import invalid_schema, no_schema_id
-from service.registry.formats.form import InvalidSchema, Named, Parsed, SchemaType, form_of
+from service.registry.formats.form import Parsed, form_of
 from service.registry.items import SchemaContext, SchemaReference, StoredSchema, SubjectHead
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.world.clock import World
 from storage import keys
 from storage.errors import Corrupt
+from storage.schemas.source import InvalidSchema, Named, SchemaType
 from storage.stores.metadata import MetadataStore, Versioned, pages
 
 T = TypeVar("T")

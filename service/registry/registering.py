@@ -26,7 +26,7 @@ from service.registry.errors import (
     other_id,
     too_large,
 )
-from service.registry.formats.form import InvalidSchema, Parsed, SchemaType
+from service.registry.formats.form import Parsed
 from service.registry.items import (
     TEXT_BYTES_MAX,
     SchemaContext,
@@ -41,6 +41,7 @@ from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.registry.reading import DEFAULT_LEVEL, DEFAULT_MODE, Schema, SchemaReader, loaded
 from storage import keys
 from storage.cas import Again, retry
+from storage.schemas.source import InvalidSchema, SchemaType
 from storage.stores.metadata import Check, Op, Put, Versioned
 
 REFERENCES_MAX: Final = 40

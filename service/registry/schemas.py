@@ -10,12 +10,12 @@ from service.registry import items
 from service.registry.answers import Parameters, answer, caller_in, parse_id, shown, text_answer
 from service.registry.changing import Changes
 from service.registry.errors import no_schema_id
-from service.registry.formats.form import SchemaType
 from service.registry.names import ALL_CONTEXTS, DEFAULT, SubjectName, context_of
 from service.registry.reading import Schema, SchemaReader
 from service.registry.subjects import formatted
 from service.security.acls import Operation, ResourceType
 from storage import keys
+from storage.schemas.source import SchemaType
 from storage.stores.metadata import pages
 
 READERS_KEPT_MAX: Final = 10_000

@@ -25,13 +25,13 @@ from service.registry.errors import (
     no_subject,
     no_version,
 )
-from service.registry.formats.form import SchemaType
 from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
 from service.registry.registering import NewSchema, Registrar
 from service.security.acls import Operation, ResourceType
 from storage import keys
+from storage.schemas.source import SchemaType
 
 BODY: Final = msgspec.json.Decoder(SchemaBody)
 

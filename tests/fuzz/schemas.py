@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from service.registry.formats.form import InvalidSchema, SchemaType, form_of
-from service.registry.formats.json_schema.reading import read, write
+from service.registry.formats.form import form_of
+from storage.schemas.json_schema.reading import read, write
+from storage.schemas.source import InvalidSchema, SchemaType
 from tests.fuzz.decoder import Decoder
 from tests.service.registry.formats.json_schema.values import SCHEMAS
 from tests.service.registry.formats.test_avro import SIMPLE, compound
@@ -50,7 +51,7 @@ ALL = [
         why=TREE,
     ),
     Decoder(
-        covers=("service.registry.formats.json_schema.reading.read",),
+        covers=("storage.schemas.json_schema.reading.read",),
         decode=lambda data: write(read(data.decode(errors="replace"))),
         encode=str.encode,
         valid=_text_of(SCHEMAS),
@@ -62,8 +63,8 @@ ALL = [
     Decoder(
         covers=(
             "service.registry.formats.avro.form.AvroForm.parse",
-            "service.registry.formats.avro.parsing.parse_avro",
-            "service.registry.formats.avro.parsing._loaded",
+            "storage.schemas.avro.parsing.parse_avro",
+            "storage.schemas.avro.parsing._loaded",
         ),
         decode=_stored(SchemaType.AVRO),
         encode=str.encode,

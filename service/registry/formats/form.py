@@ -7,29 +7,10 @@ take more with `InvalidSchema`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from typing import Final, Protocol, Self, cast
 
-
-class SchemaType(StrEnum):
-    AVRO = "AVRO"
-    JSON = "JSON"
-    PROTOBUF = "PROTOBUF"
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A schema that another one refers to, with everything that it refers to before it."""
-
-    name: str
-    """As the other one calls it: Avro's full name, the URL of a `$ref`, the path of an import."""
-    text: str
-    """Its canonical text."""
-
-
-class InvalidSchema(Exception):
-    """The message says what is wrong, where, and what to do."""
+from storage.schemas.source import InvalidSchema, Named, SchemaType
 
 
 @dataclass(frozen=True, slots=True)

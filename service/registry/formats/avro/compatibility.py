@@ -6,7 +6,8 @@ this one is written to name every place with its own rule, and to end however la
 
 from typing import Final
 
-from service.registry.formats.avro.types import (
+from service.registry.formats.form import Incompatibility
+from storage.schemas.avro.types import (
     NO_DEFAULT,
     PRIMITIVES,
     AvroArray,
@@ -16,7 +17,7 @@ from service.registry.formats.avro.types import (
     AvroType,
     AvroUnion,
 )
-from service.registry.formats.form import Incompatibility, InvalidSchema
+from storage.schemas.source import InvalidSchema
 
 LEVELS_MAX: Final = 200
 """Maximum number of types inside each other, over names that refer to each other."""

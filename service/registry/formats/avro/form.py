@@ -5,10 +5,11 @@ from functools import cached_property
 from typing import Final, Self
 
 from service.registry.formats.avro.compatibility import unreadable
-from service.registry.formats.avro.parsing import parse_avro
 from service.registry.formats.avro.printing import print_avro
-from service.registry.formats.avro.types import AvroNamed, AvroType
-from service.registry.formats.form import Incompatibility, InvalidSchema, Named
+from service.registry.formats.form import Incompatibility
+from storage.schemas.avro.parsing import parse_avro
+from storage.schemas.avro.types import AvroNamed, AvroType
+from storage.schemas.source import InvalidSchema, Named
 
 
 class AvroSchema:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from service.registry.formats.avro.types import (
+from storage.schemas.avro.types import (
     NO_DEFAULT,
     AvroArray,
     AvroField,

@@ -8,11 +8,11 @@ from service.registry.formats.json_schema.content import (
     rest_of,
     unevaluated,
 )
-from service.registry.formats.json_schema.documents import SchemaPlace
-from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.scalars import lower, upper
 from service.registry.formats.json_schema.shapes import Shape, ShapeKind
+from storage.schemas.json_schema.documents import SchemaPlace
+from storage.schemas.json_schema.drafts import Dialect
 
 
 class _Items(NamedTuple):

@@ -8,9 +8,9 @@ schemas of which little has changed are compared in time that grows with their l
 
 from typing import Final
 
-from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.pairs import Pair, Thing
-from service.registry.formats.json_schema.reading import write
+from storage.schemas.json_schema.documents import SchemaPlace
+from storage.schemas.json_schema.reading import write
 
 _MATCHING_DEPTH_MAX: Final = 200
 

@@ -6,7 +6,6 @@ from typing import Final
 from service.registry.formats.form import Incompatibility
 from service.registry.formats.json_schema.arrays import compare_arrays
 from service.registry.formats.json_schema.combinations import compare_combinations
-from service.registry.formats.json_schema.documents import Documents
 from service.registry.formats.json_schema.objects import compare_objects
 from service.registry.formats.json_schema.pairs import Comparison, Pair
 from service.registry.formats.json_schema.rules import MEANINGS
@@ -17,6 +16,7 @@ from service.registry.formats.json_schema.scalars import (
     compare_strings,
 )
 from service.registry.formats.json_schema.shapes import ShapeKind, Shapes
+from storage.schemas.json_schema.documents import Documents
 
 
 def unreadable(old: Documents, new: Documents) -> list[Incompatibility]:

@@ -5,10 +5,10 @@ Open: anything. Closed: nothing. Partially open: what fits some schema.
 
 from typing import Any
 
-from service.registry.formats.json_schema.documents import SchemaPlace
-from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.shapes import Shape
+from storage.schemas.json_schema.documents import SchemaPlace
+from storage.schemas.json_schema.drafts import Dialect
 
 
 def rest_of(shape: Shape, keyword: str) -> SchemaPlace | bool:

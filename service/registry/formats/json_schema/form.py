@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
 
-from jsonschema_rs import Validator
-
-from service.registry.formats.form import Incompatibility, InvalidSchema, Named
-from service.registry.formats.json_schema import compatibility, limits
-from service.registry.formats.json_schema.documents import Documents
-from service.registry.formats.json_schema.engine import compiled
-from service.registry.formats.json_schema.reading import Value, read, write
+from service.registry.formats.form import Incompatibility
+from service.registry.formats.json_schema import compatibility
+from storage.schemas.json_schema import limits
+from storage.schemas.json_schema.documents import Documents
+from storage.schemas.json_schema.engine import compiled
+from storage.schemas.json_schema.reading import Value, read, write
+from storage.schemas.source import InvalidSchema, Named
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,8 @@ class JsonSchema:
     def normalized(self) -> str:
         return write(self.documents.root.schema, in_order=True)
 
-    @cached_property
-    def has_alternatives(self) -> bool:
-        """Whether there is an `anyOf` or `oneOf`: data may fail in several ways at once."""
-        return any(
-            isinstance(place.schema, dict) and ("anyOf" in place.schema or "oneOf" in place.schema)
-            for _, place in self.documents.places
-        )
-
     def serialized(self) -> str:
         return self.canonical
-
-    def validator(self) -> Validator:
-        """Return what checks data; it takes some 200 bytes for each state of a pattern."""
-        return compiled(self.documents)
 
     def unreadable(self, writer: Self) -> list[Incompatibility]:
         return compatibility.unreadable(writer.documents, self.documents)

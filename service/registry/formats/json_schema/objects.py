@@ -9,11 +9,11 @@ from service.registry.formats.json_schema.content import (
     schemas_by_name,
     unevaluated,
 )
-from service.registry.formats.json_schema.documents import SchemaPlace
-from service.registry.formats.json_schema.engine import finds
 from service.registry.formats.json_schema.pairs import Pair
 from service.registry.formats.json_schema.scalars import lower, upper
 from service.registry.formats.json_schema.shapes import Shape, ShapeKind
+from storage.schemas.json_schema.documents import SchemaPlace
+from storage.schemas.json_schema.engine import finds
 
 
 def compare_objects(pair: Pair) -> None:

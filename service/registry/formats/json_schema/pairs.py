@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from service.registry.formats.form import InvalidSchema
-from service.registry.formats.json_schema.documents import SchemaPlace
 from service.registry.formats.json_schema.rules import MEANINGS
 from service.registry.formats.json_schema.shapes import Shape, ShapeKind, Shapes
+from storage.schemas.json_schema.documents import SchemaPlace
+from storage.schemas.source import InvalidSchema
 
 STEPS_MAX: Final = 20_000
 """Pairs, and properties, values and items of pairs; some 20 µs each."""

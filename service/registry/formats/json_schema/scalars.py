@@ -4,10 +4,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from service.registry.formats.json_schema.drafts import Dialect
 from service.registry.formats.json_schema.pairs import Pair
-from service.registry.formats.json_schema.reading import Number, key_of
 from service.registry.formats.json_schema.shapes import Shape
+from storage.schemas.json_schema.drafts import Dialect
+from storage.schemas.json_schema.reading import Number, key_of
 
 _NESTED_STEPS: Final = 10
 _EXPONENT_MAX: Final = 1_000

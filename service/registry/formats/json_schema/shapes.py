@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from service.registry.formats.form import InvalidSchema
-from service.registry.formats.json_schema.documents import Documents, SchemaPlace
-from service.registry.formats.json_schema.drafts import Dialect
+from storage.schemas.json_schema.documents import Documents, SchemaPlace
+from storage.schemas.json_schema.drafts import Dialect
+from storage.schemas.source import InvalidSchema
 
 
 class ShapeKind(StrEnum):

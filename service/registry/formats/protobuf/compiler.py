@@ -18,9 +18,9 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from service.registry.formats.form import InvalidSchema
 from service.registry.formats.protobuf.complaints import plain
 from service.registry.formats.protobuf.confluent_files import CONFLUENT_FILES
+from storage.schemas.source import InvalidSchema
 
 CPU_S_MAX: Final = 1
 MEMORY_BYTES_MAX: Final = 64 << 20

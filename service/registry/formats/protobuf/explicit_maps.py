@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
-from service.registry.formats.form import InvalidSchema
+from storage.schemas.source import InvalidSchema
 
 # Repetitions are possessive, and what is never closed reaches to the end of its line or of the
 # text: no text is looked at twice.

@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 from google.protobuf.message import DecodeError
 
-from service.registry.formats.form import Incompatibility, InvalidSchema, Named
+from service.registry.formats.form import Incompatibility
 from service.registry.formats.protobuf.comparing import differences
 from service.registry.formats.protobuf.compiler import check_descriptor, compile_text
 from service.registry.formats.protobuf.explicit_maps import (
@@ -32,6 +32,7 @@ from service.registry.formats.protobuf.explicit_maps import (
 from service.registry.formats.protobuf.normal_order import normal_order
 from service.registry.formats.protobuf.understanding import Understood, understood
 from service.registry.formats.protobuf.writing import text_of
+from storage.schemas.source import InvalidSchema, Named
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]++[=\s]*+")
 _FILE_NAME: Final = "default"

@@ -12,7 +12,8 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.registry.formats.form import InvalidSchema, Named, SchemaType, form_of
+from service.registry.formats.form import form_of
+from storage.schemas.source import InvalidSchema, Named, SchemaType
 from tests.examples import some
 
 AVRO = form_of(SchemaType.AVRO)

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.registry.formats.form import InvalidSchema, SchemaType, form_of
-from service.registry.formats.json_schema import limits, pairs, reading
+from service.registry.formats.form import form_of
+from service.registry.formats.json_schema import pairs
+from storage.schemas.json_schema import limits, reading
+from storage.schemas.source import InvalidSchema, SchemaType
 from tests.examples import some
 from tests.fuzz.memory import taken_bytes
 

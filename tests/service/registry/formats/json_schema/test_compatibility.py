@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from service.registry.formats.form import SchemaType, form_of
+from service.registry.formats.form import form_of
 from service.registry.formats.json_schema.rules import MEANINGS
+from storage.schemas.source import SchemaType
 from tests.examples import some
 from tests.service.registry.formats.json_schema.pairs_of_schemas import CHANGES, Change
 from tests.service.registry.formats.json_schema.values import SCHEMAS, VALUES, changed

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.registry.formats.form import InvalidSchema, Named, SchemaType, form_of
+from service.registry.formats.form import form_of
+from storage.schemas.source import InvalidSchema, Named, SchemaType
 
 JSON = form_of(SchemaType.JSON)
 

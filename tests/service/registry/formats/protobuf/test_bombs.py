@@ -7,8 +7,8 @@ from time import process_time
 
 import pytest
 
-from service.registry.formats.form import InvalidSchema, Named
 from service.registry.formats.protobuf.form import FORM
+from storage.schemas.source import InvalidSchema, Named
 from tests.fuzz.memory import taken_bytes
 
 TEXT_BYTES = 1 << 20

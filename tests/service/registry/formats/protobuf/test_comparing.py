@@ -2,8 +2,9 @@
 
 import pytest
 
-from service.registry.formats.form import Incompatibility, Named
+from service.registry.formats.form import Incompatibility
 from service.registry.formats.protobuf.form import FORM
+from storage.schemas.source import Named
 
 PROTO3 = 'syntax = "proto3"; package p; '
 PROTO2 = 'syntax = "proto2"; package p; '

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
-from service.registry.formats.form import InvalidSchema, Named, SchemaType, form_of
+from service.registry.formats.form import form_of
 from service.registry.formats.protobuf.form import FORM
+from storage.schemas.source import InvalidSchema, Named, SchemaType
 from tests.service.registry.formats.protobuf.meaning import meaning
 
 HEAD = 'syntax = "proto3";\n'

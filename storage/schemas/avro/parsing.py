@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from service.registry.formats.avro.types import (
+from storage.schemas.avro.types import (
     NO_DEFAULT,
     PRIMITIVES,
     AvroArray,
@@ -20,7 +20,7 @@ from service.registry.formats.avro.types import (
     AvroType,
     AvroUnion,
 )
-from service.registry.formats.form import InvalidSchema
+from storage.schemas.source import InvalidSchema
 
 LEVELS_MAX: Final = 100
 """Maximum depth of a schema as text, and of a default value."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, Final
 
-from service.registry.formats.json_schema.reading import Value
+from storage.schemas.json_schema.reading import Value
 
 
 class Dialect(IntEnum):

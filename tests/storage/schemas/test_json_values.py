@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.registry.data.json_values import REASON_LENGTH_MAX, JsonValues
-from service.registry.data.refused import RefusedValue
 from service.registry.formats.json_schema.form import FORM
+from storage.schemas.json_schema.values import JsonValues
+from storage.schemas.refused import REASON_LENGTH_MAX, RefusedValue
 from tests.examples import some
 from tests.service.registry.formats.json_schema.values import SCHEMAS, VALUES
 
 
 def check(schema: Any) -> JsonValues:
-    return JsonValues(FORM.parse(json.dumps(schema), []))
+    parsed = FORM.parse(json.dumps(schema), [])
+    return JsonValues(parsed.documents, parsed.checks)
 
 
 USERS = {

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
-from service.registry.formats.form import InvalidSchema, Named
-from service.registry.formats.json_schema.drafts import (
+from storage.schemas.json_schema.drafts import (
     REFERRING,
     Dialect,
     draft_of,
     is_meta_schema,
     schemas_within,
 )
-from service.registry.formats.json_schema.reading import Value, read
+from storage.schemas.json_schema.reading import Value, read
+from storage.schemas.source import InvalidSchema, Named
 
 BASE: Final = "json-schema:///"
 """Where a schema without `$id` stands, as the library that validates data calls it."""

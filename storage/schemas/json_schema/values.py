@@ -13,23 +13,24 @@ from typing import Any, Final
 import msgspec
 from jsonschema_rs import ValidationError
 
-from service.registry.data.refused import RefusedValue
-from service.registry.formats.json_schema.form import JsonSchema
+from storage.schemas.codec import TOO_DEEP
+from storage.schemas.json_schema.documents import Documents
+from storage.schemas.json_schema.engine import compiled
+from storage.schemas.refused import REASON_LENGTH_MAX, RefusedValue, pointer
 
 EXPLAINED_MAX: Final = 50_000
 """Bytes of a value, times schemas that look at one for each level: beyond it, we give no reason."""
 
-REASON_LENGTH_MAX: Final = 300
 _NO_FIT: Final = "it does not fit its schema"
-_TOO_DEEP: Final = "it is nested too deep"
 
 
 class JsonValues:
     """What checks values against one schema; make it once for a schema, and keep it."""
 
-    def __init__(self, schema: JsonSchema) -> None:
-        self._validator = schema.validator()
-        self._choices = schema.checks if schema.has_alternatives else 1
+    def __init__(self, documents: Documents, checks: int) -> None:
+        """Take a schema, and how many schemas look at one value of it, at most."""
+        self._validator = compiled(documents)
+        self._choices = checks if _has_alternatives(documents) else 1
         self._decode = msgspec.json.Decoder().decode
 
     def validate_many(self, values: Sequence[bytes | None]) -> list[RefusedValue]:
@@ -57,7 +58,7 @@ class JsonValues:
             if self._validator.is_valid(value):
                 return None
         except RecursionError:
-            return RefusedValue(index, "", _TOO_DEEP)
+            return RefusedValue(index, "", TOO_DEEP)
         except json.JSONDecodeError as error:
             return RefusedValue(index, "", f"it is not JSON: {error.msg} at character {error.pos}")
         except ValueError as error:
@@ -70,7 +71,7 @@ class JsonValues:
         try:
             self._validator.validate(value)
         except ValidationError as error:
-            path = "".join(f"/{_escaped(str(part))}" for part in error.instance_path)
+            path = pointer(map(str, error.instance_path))
             return RefusedValue(index, path, error.message[:REASON_LENGTH_MAX])
         except ValueError:
             # The reason would quote what is nested deeper than the library writes.
@@ -93,8 +94,12 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-def _escaped(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")
+def _has_alternatives(documents: Documents) -> bool:
+    """Whether there is an `anyOf` or `oneOf`: data may fail in several ways at once."""
+    return any(
+        isinstance(place.schema, dict) and ("anyOf" in place.schema or "oneOf" in place.schema)
+        for _, place in documents.places
+    )
 
 
 def _refuse_constant(text: str) -> None:

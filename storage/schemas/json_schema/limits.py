@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from service.registry.formats.form import InvalidSchema
-from service.registry.formats.json_schema.documents import Documents, SchemaPlace
+from storage.schemas.json_schema.documents import Documents, SchemaPlace
+from storage.schemas.source import InvalidSchema
 
 REFERENCES_MAX: Final = 5_000
 """`$ref`s of a schema; the time to compile grows with their square."""

@@ -10,10 +10,10 @@ from typing import Final
 import jsonschema_rs
 from jsonschema_rs import FancyRegexOptions, Validator
 
-from service.registry.formats.form import InvalidSchema
-from service.registry.formats.json_schema.documents import BASE, Documents
-from service.registry.formats.json_schema.drafts import Dialect
-from service.registry.formats.json_schema.reading import write
+from storage.schemas.json_schema.documents import BASE, Documents
+from storage.schemas.json_schema.drafts import Dialect
+from storage.schemas.json_schema.reading import write
+from storage.schemas.source import InvalidSchema
 
 BACKTRACKS_MAX: Final = 10_000
 _PATTERN_BYTES_MAX: Final = 1024 * 1024

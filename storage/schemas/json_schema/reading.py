@@ -12,7 +12,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NoReturn, TypeAlias
 
-from service.registry.formats.form import InvalidSchema
+from storage.schemas.source import InvalidSchema
 
 DEPTH_MAX: Final = 100
 """Arrays and objects within each other. The library that validates data takes 128."""
