@@ -15,6 +15,7 @@ from storage.errors import NotSupported
 from storage.maintenance.compaction.typed import DataSchema, Indexes
 from storage.schemas.carried import SchemaRef
 from storage.schemas.columns import Decoder
+from storage.schemas.source import SchemaSource
 from storage.stores.metadata import MetadataStore, pages
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ async def _maker(reader: "SchemaReader", schema: "Schema") -> Callable[[Indexes]
     if schema.type == "AVRO":
         from storage.schemas.columns_avro import AvroDecoder
 
-        return lambda _: AvroDecoder(schema.text, [each.text for each in named])
+        source = SchemaSource(schema.type, schema.text, tuple(named))
+        return lambda _: AvroDecoder(source)
     if schema.type == "JSON":
         from storage.schemas.columns_json import JsonDecoder
 

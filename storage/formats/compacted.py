@@ -113,8 +113,12 @@ _OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-class TypedColumns(Protocol):
+class MoreColumns(Protocol):
     """Adds typed columns to the row groups of one file: the same ones to all of them."""
+
+    @property
+    def rows_max(self) -> int:
+        """Maximum number of rows of a row group."""
 
     def widened(self, table: pa.Table) -> pa.Table:
         """Return a row group with its typed columns behind its own."""
@@ -170,7 +174,7 @@ class CompactedWriter:
         row_group_bytes: int = ROW_GROUP_BYTES,
         seal: Seal | None = None,
         data_key: int = 0,
-        typed: TypedColumns | None = None,
+        typed: MoreColumns | None = None,
     ) -> None:
         """Begin the segment that covers the offsets from `start_offset` on.
 
@@ -192,7 +196,7 @@ class CompactedWriter:
         self._first_offset = -1
         self._last_offset = start_offset - 1
         self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self._held_bytes = self._held_rows = 0
 
     @property
     def size_bytes(self) -> int:
@@ -217,13 +221,17 @@ class CompactedWriter:
             room = until(start) + self._row_group_bytes - self._held_bytes
             # The row that fills the row group belongs to it.
             end = min(batch.num_rows, bisect_left(rows, room, start + 1, key=until))
+            if self._typed is not None:
+                end = min(end, start + max(1, self._typed.rows_max - self._held_rows))
             self._hold(batch.slice(start, end - start), until(end) - until(start))
             start = end
 
     def _hold(self, batch: pa.RecordBatch, size_bytes: int) -> None:
         self._held.append(batch)
         self._held_bytes += size_bytes
-        if self._held_bytes >= self._row_group_bytes:
+        self._held_rows += batch.num_rows
+        is_full = self._typed is not None and self._held_rows >= self._typed.rows_max
+        if is_full or self._held_bytes >= self._row_group_bytes:
             self._flush()
 
     def _flush(self) -> None:
@@ -250,7 +258,7 @@ class CompactedWriter:
             )
         )
         self._held = []
-        self._held_bytes = 0
+        self._held_bytes = self._held_rows = 0
 
     def close(self, end_offset: int) -> WrittenSegment | None:
         """Finish the file, which covers the offsets up to `end_offset`; None if it has no records.

@@ -28,6 +28,12 @@ LEAVES_MAX: Final = 1000
 DEPTH_MAX: Final = 16
 """What is nested deeper is JSON text."""
 
+CELLS_MAX: Final = 4_000_000
+"""Maximum number of cells that one value fills in lists and maps."""
+
+ROWS_AT_ONCE: Final = 500
+"""Values are Python objects in such numbers, before they are Arrow."""
+
 PARTS_MAX: Final = 4 * LEAVES_MAX
 """Maximum number of parts of a schema; a few lines can say that each has two of the next."""
 
@@ -90,13 +96,17 @@ class ColumnUnion:
     def __init__(self) -> None:
         self.fields: list[pa.Field] = []
 
+    @property
+    def leaf_count(self) -> int:
+        return sum(leaf_count(each.type) for each in self.fields)
+
     def add(self, name: str, kind: pa.DataType) -> tuple[str, Fit] | None:
         """Widen the union for values of a type; return their column, and how they fit.
 
         None: there would be too many columns, and nothing has changed.
         """
         fields, chosen, fit = _joined(self.fields, name, kind)
-        if sum(map(_leaves, (each.type for each in fields))) > LEAVES_MAX:
+        if sum(map(leaf_count, (each.type for each in fields))) > LEAVES_MAX:
             return None
         self.fields = fields
         return chosen, fit
@@ -163,8 +173,9 @@ def _wider(left: pa.DataType, right: pa.DataType) -> tuple[pa.DataType, Fit] | N
     return None
 
 
-def _leaves(kind: pa.DataType) -> int:
-    return max(1, sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)))
+def leaf_count(kind: pa.DataType) -> int:
+    """Return how many columns of Parquet a type is."""
+    return max(1, sum(leaf_count(kind.field(i).type) for i in range(kind.num_fields)))
 
 
 def fitted(array: pa.Array, fit: Fit, kind: pa.DataType) -> pa.Array:
@@ -214,7 +225,32 @@ def array_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([array_of(values[:half], kind), array_of(values[half:], kind)])
 
 
-def decode_each(read: Callable[[bytes], Any], data: Sequence[bytes]) -> list[Any]:
+def decoded(decoder: Decoder, data: Sequence[bytes]) -> pa.Array:
+    """Return values as an array; null where they do not decode."""
+    parts = [
+        array_of(decoder.decode(data[start : start + ROWS_AT_ONCE]), decoder.type)
+        for start in range(0, len(data), ROWS_AT_ONCE)
+    ]
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+class CellsLeft:
+    """How many cells a value may still fill: a few bytes may be items of a thousand columns."""
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def begin(self) -> None:
+        self._left = CELLS_MAX
+
+    def take(self, items: int, kind: pa.DataType) -> None:
+        """Raise `ValueError` if so many items of a type are too many."""
+        self._left -= items * leaf_count(kind)
+        if self._left < 0:
+            raise ValueError(f"it has more than {CELLS_MAX} cells")
+
+
+def decode_each(read: Callable[[Any], Any], data: Sequence[Any]) -> list[Any]:
     """Return `read` of each of them; None where it raises anything: the data is anyone's."""
     found: list[Any] = []
     for each in data:

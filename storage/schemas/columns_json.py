@@ -19,7 +19,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from storage.schemas.columns import JSON_TEXT, SchemaPart, decode_each, is_column_name
+from storage.schemas.columns import (
+    JSON_TEXT,
+    CellsLeft,
+    SchemaPart,
+    decode_each,
+    is_column_name,
+)
 
 Convert: TypeAlias = Callable[[Any], Any]
 Typed: TypeAlias = tuple[pa.DataType, Convert]
@@ -86,12 +92,14 @@ class JsonDecoder:
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
         """Read values of the schema with that text; `references` are texts by their URL."""
         documents = {url: json.loads(each) for url, each in (references or {}).items()}
-        self.type, self._convert = _Types(json.loads(text), documents).root()
+        self._cells = CellsLeft()
+        self.type, self._convert = _Types(json.loads(text), documents, self._cells).root()
 
     def decode(self, data: Sequence[bytes]) -> list[Any]:
-        convert, parse = self._convert, msgspec.json.Decoder().decode
+        convert, parse, cells = self._convert, msgspec.json.Decoder().decode, self._cells
 
         def read(each: bytes) -> Any:
+            cells.begin()
             value = parse(each)
             return None if value is None else convert(value)
 
@@ -99,7 +107,8 @@ class JsonDecoder:
 
 
 class _Types:
-    def __init__(self, document: Any, documents: Mapping[str, Any]) -> None:
+    def __init__(self, document: Any, documents: Mapping[str, Any], cells: CellsLeft) -> None:
+        self._cells = cells
         self._document = document
         self._documents = documents
 
@@ -155,15 +164,15 @@ class _Types:
         }
         if not typed:
             return _OTHER
-        converts = [(name, convert) for name, (_, convert) in typed.items()]
+        converts = {name: convert for name, (_, convert) in typed.items()}
 
         def convert(value: Any) -> dict[str, Any] | None:
             if not isinstance(value, dict):
                 return None
-            get = value.get
             return {
-                name: None if (found := get(name)) is None else change(found)
-                for name, change in converts
+                name: None if each is None else converts[name](each)
+                for name, each in value.items()
+                if name in converts
             }
 
         return pa.struct([pa.field(name, kind) for name, (kind, _) in typed.items()]), convert
@@ -174,6 +183,7 @@ class _Types:
         def convert(value: Any) -> list[Any] | None:
             if not isinstance(value, list):
                 return None
+            self._cells.take(len(value), kind)
             return [None if each is None else change(each) for each in value]
 
         return pa.list_(kind), convert

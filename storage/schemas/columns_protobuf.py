@@ -15,7 +15,7 @@ A field that knows whether it is set is null if it is not; others have their def
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -25,7 +25,9 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from storage.schemas.columns import JSON_TEXT, SchemaPart, decode_each
+from storage.schemas.codec import ROOM_BYTES, ROOM_RATIO
+from storage.schemas.columns import JSON_TEXT, CellsLeft, SchemaPart, decode_each
+from storage.schemas.protobuf.sizes import ANY, ANYS_MAX, MessageSizes
 
 Convert: TypeAlias = Callable[[Any], Any]
 Typed: TypeAlias = tuple[pa.DataType, Convert | None]
@@ -72,15 +74,24 @@ class ProtobufDecoder:
         for file in files:
             pool.Add(file)
         found = _message(pool, files[-1], indexes)
-        typed = _fields(found, SchemaPart())
+        self._cells = CellsLeft()
+        typed = _Fields(self._cells).of_message(found, SchemaPart())
         if typed is None:
             raise ValueError(f"the message {found.full_name} has no fields")
         self.type, self._convert = typed
-        self._class = GetMessageClass(found)
+        self._parse = GetMessageClass(found).FromString
+        self._sizes = MessageSizes(found)
 
     def decode(self, data: Sequence[bytes]) -> list[Any]:
-        parse, convert = self._class.FromString, self._convert
-        return decode_each(lambda each: convert(parse(each)), data)
+        return decode_each(self._read, data)
+
+    def _read(self, data: bytes) -> Any:
+        if self._sizes.has_any and data.count(ANY.encode()) > ANYS_MAX:
+            raise ValueError("it is too large")
+        self._cells.begin()
+        message = self._parse(data)
+        self._sizes.check(message, len(data), ROOM_BYTES + ROOM_RATIO * len(data))
+        return self._convert(message)
 
 
 def _message(pool: DescriptorPool, file: FileDescriptorProto, indexes: Sequence[int]) -> Descriptor:
@@ -93,75 +104,86 @@ def _message(pool: DescriptorPool, file: FileDescriptorProto, indexes: Sequence[
     return pool.FindMessageTypeByName(".".join(names))
 
 
-def _fields(message: Descriptor, place: SchemaPart) -> tuple[pa.DataType, Convert] | None:
-    """Return the type of a message, and what makes values of it; None: it has no fields."""
-    fields: list[pa.Field] = []
-    reads: list[tuple[str, bool, Convert | None]] = []
-    for each in message.fields:
-        kind, convert = _field(each, place.within(message.full_name))
-        fields.append(pa.field(each.name, kind))
-        reads.append((each.name, each.has_presence, convert))
-    if not fields:
-        return None
+class _Fields:
+    """Types of messages and their fields."""
 
-    def read(value: Message) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, may_lack, convert in reads:
-            if may_lack and not value.HasField(name):
-                found[name] = None
-            else:
-                part = getattr(value, name)
-                found[name] = part if convert is None else convert(part)
-        return found
+    def __init__(self, cells: CellsLeft) -> None:
+        self._cells = cells
 
-    return pa.struct(fields), read
+    def of_message(
+        self, message: Descriptor, part: SchemaPart
+    ) -> tuple[pa.DataType, Convert] | None:
+        """Return the type of a message, and what makes values of it; None: it has no fields."""
+        fields: list[pa.Field] = []
+        reads: list[tuple[str, bool, Convert | None]] = []
+        for each in message.fields:
+            kind, convert = self._field(each, part.within(message.full_name))
+            fields.append(pa.field(each.name, kind))
+            reads.append((each.name, each.has_presence, convert))
+        if not fields:
+            return None
 
+        def read(value: Message) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for name, may_lack, convert in reads:
+                if may_lack and not value.HasField(name):
+                    continue
+                held = getattr(value, name)
+                found[name] = held if convert is None else convert(held)
+            return found
 
-def _field(field: FieldDescriptor, place: SchemaPart) -> Typed:
-    message = field.message_type
-    if message is not None and message.GetOptions().map_entry:
-        return _map(message, place)
-    kind, change = _single(field, place)
-    if not field.is_repeated:
-        return kind, change
-    if change is None:
-        return pa.list_(kind), list
-    return pa.list_(kind), lambda values: [change(each) for each in values]
+        return pa.struct(fields), read
 
+    def _field(self, field: FieldDescriptor, part: SchemaPart) -> Typed:
+        message = field.message_type
+        if message is not None and message.GetOptions().map_entry:
+            return self._map(message, part)
+        kind, change = self._single(field, part)
+        if not field.is_repeated:
+            return kind, change
 
-def _map(entry: Descriptor, place: SchemaPart) -> Typed:
-    kind, change = _single(entry.fields_by_name["value"], place)
-    if change is None:
-        return pa.map_(pa.string(), kind), lambda values: [
-            (_key(key), values[key]) for key in values
-        ]
-    return pa.map_(pa.string(), kind), lambda values: [
-        (_key(key), change(values[key])) for key in values
-    ]
+        def read(values: Any) -> list[Any]:
+            self._cells.take(len(values), kind)
+            return list(values) if change is None else [change(each) for each in values]
+
+        return pa.list_(kind), read
+
+    def _map(self, entry: Descriptor, part: SchemaPart) -> Typed:
+        kind, change = self._single(entry.fields_by_name["value"], part)
+
+        def read(values: Any) -> list[tuple[str, Any]]:
+            self._cells.take(len(values), kind)
+            if change is None:
+                return [(_key(key), values[key]) for key in values]
+            return [(_key(key), change(values[key])) for key in values]
+
+        return pa.map_(pa.string(), kind), read
+
+    def _single(self, field: FieldDescriptor, part: SchemaPart) -> Typed:
+        if field.enum_type is not None:
+            names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
+            return pa.string(), lambda number: names.get(number) or str(number)
+        message = field.message_type
+        if message is None:
+            return _SIMPLE[field.type]
+        if message.full_name == f"{_GOOGLE}Timestamp":
+            return pa.timestamp("us", "UTC"), lambda at: at.seconds * 1_000_000 + at.nanos // 1000
+        if message.full_name in _WRAPPERS:
+            kind, change = self._single(message.fields_by_name["value"], part)
+            if change is None:
+                return kind, lambda wrapper: wrapper.value
+            return kind, lambda wrapper: change(wrapper.value)
+        if message.full_name in _AS_JSON or message.full_name in part or part.is_deep:
+            return JSON_TEXT, _json_text
+        return self.of_message(message, part) or (JSON_TEXT, _json_text)
 
 
 def _key(key: object) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
-def _single(field: FieldDescriptor, place: SchemaPart) -> Typed:
-    if field.enum_type is not None:
-        names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
-        return pa.string(), lambda number: names.get(number) or str(number)
-    message = field.message_type
-    if message is None:
-        return _SIMPLE[field.type]
-    if message.full_name == f"{_GOOGLE}Timestamp":
-        return pa.timestamp("us", "UTC"), lambda at: at.seconds * 1_000_000 + at.nanos // 1000
-    if message.full_name in _WRAPPERS:
-        kind, change = _single(message.fields_by_name["value"], place)
-        if change is None:
-            return kind, lambda wrapper: wrapper.value
-        return kind, lambda wrapper: change(wrapper.value)
-    if message.full_name in _AS_JSON or message.full_name in place or place.is_deep:
-        return JSON_TEXT, _json_text
-    return _fields(message, place) or (JSON_TEXT, _json_text)
-
-
 def _json_text(message: Message) -> str:
-    return MessageToJson(message, indent=None, preserving_proto_field_name=True)
+    pool = cast(DescriptorPool, message.DESCRIPTOR.file.pool)
+    return MessageToJson(
+        message, indent=None, preserving_proto_field_name=True, descriptor_pool=pool
+    )

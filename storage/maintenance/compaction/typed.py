@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from storage.formats.compacted_footer import ColumnSchema
 from storage.schemas.carried import Carried, Ints, SchemaRef, carried
-from storage.schemas.columns import ColumnUnion, Decoder, Fit, array_of, fitted
+from storage.schemas.columns import ColumnUnion, Decoder, Fit, decoded, fitted
 from storage.schemas.framing import KEY_HEADER, VALUE_HEADER, unpack_indexes
 
 HEADERS: Final = {"value": VALUE_HEADER, "key": KEY_HEADER}
@@ -35,6 +35,9 @@ REFS_MAX: Final = 10_000
 
 KINDS_MAX: Final = 1000
 """Maximum number of schemas that have columns in one file."""
+
+CELLS_MAX: Final = 8_000_000
+"""Maximum number of cells of typed columns in a row group, but for lists."""
 
 Indexes: TypeAlias = tuple[int, ...]
 
@@ -130,14 +133,19 @@ class TypedColumns:
     def begin_file(self) -> None:
         self._file = {}
 
+    @property
+    def rows_max(self) -> int:
+        leaves = sum(union.leaf_count for union in self._unions.values())
+        return max(1, CELLS_MAX // max(1, leaves))
+
     def widened(self, table: pa.Table) -> pa.Table:
         [batch] = table.combine_chunks().to_batches()
         for column in HEADERS:
-            decoded = self._decoded(batch, column)
+            found = self._decoded(batch, column)
             if column not in self._file:
-                self._file[column] = self._unions[column].fields if decoded else []
+                self._file[column] = self._unions[column].fields if found else []
             for each in self._file[column]:
-                values = _spread(decoded[each.name], each.type, table.num_rows)
+                values = _spread(found.get(each.name, ()), each.type, table.num_rows)
                 table = table.append_column(each, values)
         return table
 
@@ -158,7 +166,7 @@ class TypedColumns:
             kind = self._kind(schema)
             if kind is None:
                 continue
-            values = array_of(kind.decoder.decode(bodies), kind.decoder.type)
+            values = decoded(kind.decoder, bodies)
             if values.null_count < len(values):
                 found[kind.name].append(_Values(rows, values, kind.fit))
             else:

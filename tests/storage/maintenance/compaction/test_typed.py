@@ -24,6 +24,7 @@ from storage.schemas.columns import Decoder
 from storage.schemas.columns_avro import AvroDecoder
 from storage.schemas.columns_json import JsonDecoder
 from storage.schemas.framing import framed
+from storage.schemas.source import SchemaSource, SchemaType
 from storage.topics.items import Topic
 from tests.storage.maintenance.compaction.laboratory import (
     Laboratory,
@@ -72,7 +73,10 @@ class _One:
 
 
 def known() -> Known:
-    avro = {number: AvroDecoder(json.dumps(schema)) for number, schema in AVRO.items()}
+    avro = {
+        number: AvroDecoder(SchemaSource(SchemaType.AVRO, json.dumps(schema)))
+        for number, schema in AVRO.items()
+    }
     return Known({**avro, 9: JsonDecoder(json.dumps(JSON_SCHEMA))})
 
 
@@ -217,6 +221,8 @@ def test_a_footer_names_the_schemas_of_its_columns(tmp_path: Path) -> None:
     columns = [compacted.ColumnSchema("value", 1, ()), compacted.ColumnSchema("key", "g", (1, 0))]
 
     class Wide:
+        rows_max = 1000
+
         def widened(self, table: pa.Table) -> pa.Table:
             return table.append_column("key__v2", pa.array(["x"]))
 
