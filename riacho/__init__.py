@@ -33,10 +33,22 @@ if TYPE_CHECKING:
         FencedInstance,
         GatewayUnreachable,
         NoOffset,
+        SchemaIncompatible,
+        SchemaNotFound,
+        SchemaRefused,
         TransactionAborted,
     )
     from riacho.producer.producer import AsyncProducer, Producer
     from riacho.records import Record, RecordMetadata, TopicPartition
+    from riacho.schemas.deserializers import (
+        AvroDeserializer,
+        Deserializer,
+        JsonSchemaDeserializer,
+    )
+    from riacho.schemas.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from riacho.schemas.registry import AsyncSchemaRegistry, SchemaRegistry
+    from riacho.schemas.serializers import AvroSerializer, JsonSchemaSerializer
+    from riacho.schemas.values import RegisteredSchema, SchemaReference, SchemaText
     from storage.errors import (
         Conflict,
         Corrupt,
@@ -82,6 +94,9 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncSchemaRegistry",
+    "AvroDeserializer",
+    "AvroSerializer",
     "BufferExhausted",
     "Cluster",
     "CommitFailed",
@@ -89,6 +104,7 @@ __all__ = [
     "Consumer",
     "Corrupt",
     "DeliveryTimeout",
+    "Deserializer",
     "DuplicateSequence",
     "FencedInstance",
     "GatewayUnreachable",
@@ -104,6 +120,8 @@ __all__ = [
     "InvalidTopic",
     "InvalidTransactionState",
     "InvalidTransactionTimeout",
+    "JsonSchemaDeserializer",
+    "JsonSchemaSerializer",
     "NoOffset",
     "NotEnoughReplicas",
     "NotSupported",
@@ -115,12 +133,21 @@ __all__ = [
     "PartitionInfo",
     "PolicyViolation",
     "Producer",
+    "ProtobufDeserializer",
+    "ProtobufSerializer",
     "Record",
     "RecordMetadata",
     "RecordTooLarge",
+    "RegisteredSchema",
     "Rejected",
     "RequestTooLarge",
     "RiachoError",
+    "SchemaIncompatible",
+    "SchemaNotFound",
+    "SchemaReference",
+    "SchemaRefused",
+    "SchemaRegistry",
+    "SchemaText",
     "Topic",
     "TopicExists",
     "TopicPartition",
@@ -145,11 +172,23 @@ _HOMES = {
         "FencedInstance",
         "GatewayUnreachable",
         "NoOffset",
+        "SchemaIncompatible",
+        "SchemaNotFound",
+        "SchemaRefused",
         "TransactionAborted",
     ),
     "riacho.consumer.group_calls": ("OffsetAndMetadata",),
     "riacho.producer.producer": ("AsyncProducer", "Producer"),
     "riacho.records": ("Record", "RecordMetadata", "TopicPartition"),
+    "riacho.schemas.deserializers": (
+        "AvroDeserializer",
+        "Deserializer",
+        "JsonSchemaDeserializer",
+    ),
+    "riacho.schemas.protobuf": ("ProtobufDeserializer", "ProtobufSerializer"),
+    "riacho.schemas.registry": ("AsyncSchemaRegistry", "SchemaRegistry"),
+    "riacho.schemas.serializers": ("AvroSerializer", "JsonSchemaSerializer"),
+    "riacho.schemas.values": ("RegisteredSchema", "SchemaReference", "SchemaText"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -18,12 +18,15 @@ Some errors are raised only by the client: `GatewayUnreachable`, `BufferExhauste
 `DeliveryTimeout`, where certainly nothing was written; for consumers in groups `CommitFailed`,
 `FencedInstance` and `NoOffset`; for transactions `TransactionAborted` and `AlreadyCommitted`.
 A lost reply is an `OutcomeUnknown`, as when the gateway loses a reply from its stores.
+
+The registry of schemas has errors of its own, with Confluent's numbers in `error_code`:
+`SchemaRefused`, and below it `SchemaNotFound` and `SchemaIncompatible`.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from storage.errors import (
     Conflict,
@@ -31,6 +34,8 @@ from storage.errors import (
     Overloaded,
     Rejected,
     RiachoError,
+    Unauthenticated,
+    Unauthorized,
     Unavailable,
 )
 
@@ -90,15 +95,45 @@ class NoOffset(Rejected):
     code = "NO_OFFSET_FOR_PARTITION"
 
 
+class SchemaRefused(Rejected):
+    """The registry refused a call; `error_code` is Confluent's number of the reason."""
+
+    code = "SCHEMA_REFUSED"
+
+
+class SchemaNotFound(SchemaRefused):
+    """There is no such subject, version or schema."""
+
+    code = "SCHEMA_NOT_FOUND"
+
+
+class SchemaIncompatible(SchemaRefused):
+    """The schema does not keep the level of its subject; the message says why."""
+
+    code = "INCOMPATIBLE_SCHEMA"
+
+
+_REGISTRY_TIMEOUT: Final = 50002
+_REGISTRY_KINDS: Final[dict[int, type[RiachoError]]] = {
+    401: Unauthenticated,
+    403: Unauthorized,
+    404: SchemaNotFound,
+    409: SchemaIncompatible,
+}
+
+
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:
     """Return the error for a reply with a status of 400 or more.
 
     An unknown code is mapped to its family by status and flags. A body that is not a problem
     document comes from something between client and gateway, such as a proxy.
     """
-    problem = _problem(headers, body)
-    if problem is None:
+    document = _document(headers, body)
+    if isinstance(document.get("error_code"), int):
+        return _error_of_registry(document, status, headers)
+    if "code" not in document:
         return _error_of_stranger(status, headers, body)
+    problem = document
     error = error_of_document(problem, status)
     request_id = problem.get("request_id") or _request_id(headers)
     # The document is exact; the header counts whole seconds.
@@ -144,14 +179,34 @@ def retry_after_s_of(error: RiachoError) -> float:
     return float(getattr(error, "retry_after_s", 0.0))
 
 
-def _problem(headers: Mapping[str, str], body: bytes) -> dict[str, Any] | None:
+def _document(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """Return the body as a JSON object; empty: it is none."""
     if "json" not in headers.get("content-type", ""):
-        return None
+        return {}
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) and "code" in document else None
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _error_of_registry(
+    document: Mapping[str, Any], status: int, headers: Mapping[str, str]
+) -> RiachoError:
+    number = document["error_code"]
+    may_have_applied = number == _REGISTRY_TIMEOUT
+    retryable = status >= 500 or status == 429
+    kind = _REGISTRY_KINDS.get(status) or _family(status, retryable, may_have_applied)
+    return new_error(
+        SchemaRefused if kind is Rejected else kind,
+        str(document.get("message") or f"status {status}"),
+        status=status,
+        error_code=number,
+        retryable=retryable,
+        may_have_applied=may_have_applied,
+        request_id=_request_id(headers),
+        retry_after_s=_retry_after_s(headers),
+    )
 
 
 def _error_of_stranger(status: int, headers: Mapping[str, str], body: bytes) -> RiachoError:

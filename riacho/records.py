@@ -3,12 +3,29 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+
+class ProtobufMessage(Protocol):
+    """A message of a generated class, for a producer that serializes such."""
+
+    def SerializeToString(self) -> bytes: ...  # noqa: N802 - as Protobuf calls it.
+
 
 Payload: TypeAlias = (
-    bytes | bytearray | memoryview | str | int | float | list[Any] | dict[str, Any] | None
+    bytes
+    | bytearray
+    | memoryview
+    | str
+    | int
+    | float
+    | list[Any]
+    | dict[str, Any]
+    | ProtobufMessage
+    | None
 )
-"""A key or a value: bytes unchanged, text as UTF-8, other JSON values serialized, None as null."""
+"""A key or a value: bytes unchanged, text as UTF-8, other JSON values serialized, None as null. Or
+what the producer's serializer takes."""
 
 Headers: TypeAlias = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 """Headers by name, or as pairs where order and repetition matter."""

@@ -1,4 +1,4 @@
-"""The command `riacho`: serve, topics, produce, consume, groups, and maintenance of stores.
+"""The command `riacho`: serve, topics, produce, consume, groups, schemas, maintenance of stores.
 
 Only modules that every command needs are imported here; others are imported when a command runs,
 so that `riacho --help` appears at once. Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -17,6 +17,7 @@ from riacho.cli import clusters, groups, serve, topics, transactions
 from riacho.cli.maintenance import compact, doctor, fsck, maintain, retention, sweep
 from riacho.cli.output import Output, OutputOption, Url, errors_reported, print_json
 from riacho.cli.records import consume, produce
+from riacho.cli.schemas import schemas
 from riacho.cli.security import acls, keys, quotas
 from riacho.cli.security.whoami import whoami
 from riacho.cli.sql import sql
@@ -52,6 +53,7 @@ AWS's doors RIACHO_AUTH=aws signs requests.
 cli.add_typer(topics.commands, name="topic")
 cli.add_typer(groups.commands, name="group")
 cli.add_typer(transactions.commands, name="transaction")
+cli.add_typer(schemas.commands, name="schema")
 cli.add_typer(keys.commands, name="keys")
 cli.add_typer(acls.commands, name="acls")
 cli.add_typer(quotas.commands, name="quotas")

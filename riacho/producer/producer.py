@@ -83,6 +83,8 @@ class AsyncProducer(Producing):
         pipeline = self._pipeline
         if pipeline.loop is None:
             pipeline.loop = asyncio.get_running_loop()
+        if self._serializing is not None:
+            key, value, headers = await self._serializing.soon(topic, key, value, headers)
         give_up_s = time.monotonic() + self._max_block_s
         count = pipeline.partition_count(topic, partition)
         if count is None:
@@ -225,6 +227,8 @@ class Producer(Producing, Synchronous):
         pipeline = self._pipeline
         if pipeline.loop is None:
             self._bind()
+        if self._serializing is not None:
+            key, value, headers = self._serializing.now(topic, key, value, headers)
         give_up_s = time.monotonic() + self._max_block_s
         count = pipeline.partition_count(topic, partition)
         if count is None:

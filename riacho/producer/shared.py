@@ -14,6 +14,7 @@ from riacho.http.identity import Basic, ClientCert, Credentials
 from riacho.http.retries import Backoff
 from riacho.http.wire import COMPRESSIONS, Compression
 from riacho.producer.pipeline import Pipeline
+from riacho.producer.serializing import Serializing
 from riacho.transactions.transactions import Transactions
 from storage.errors import InvalidAcks
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import httpx
 
     from riacho.consumer.shared import Consuming
+    from riacho.schemas.serializers import Serializer
 
 MIB: Final = 1024 * 1024
 
@@ -47,6 +49,8 @@ class Producing:
         buffer_memory: int = 32 * MIB,
         max_block_ms: float = 60_000,
         metadata_max_age_ms: float = 300_000,
+        key_serializer: "Serializer | None" = None,
+        value_serializer: "Serializer | None" = None,
         token: str | None = None,
         basic: Basic | None = None,
         ca_file: str | None = None,
@@ -76,6 +80,8 @@ class Producing:
         as the gateway remembers; without it 1, or a retry could overtake its successor.
         `buffer_memory`: maximum bytes held; beyond that `send` waits up to `max_block_ms`.
         `metadata_max_age_ms`: maximum time until new partitions of a topic are noticed.
+        `key_serializer`, `value_serializer`: write keys and values by schemas of the registry
+        (`riacho.AvroSerializer` and others); `send` raises `InvalidRecord` for what does not fit.
         `token`, `basic`, `ca_file`, `client_cert`: who this client is, and whom it trusts: a key or
         token; (user, password); a file of authorities; a certificate, as one file, or (certificate,
         key), or (certificate, key, password). None: as the URL says (user:password@), or the
@@ -108,6 +114,8 @@ class Producing:
             is_idempotent=is_idempotent,
         )
         self._max_block_s = max_block_ms / 1000
+        has_schemas = key_serializer is not None or value_serializer is not None
+        self._serializing = Serializing(key_serializer, value_serializer) if has_schemas else None
         self._pipeline = Pipeline(
             gateway_url(url),
             delivery,

@@ -79,7 +79,9 @@ class RuleCalls:
                 raise no_version(number)
             only = found[-1]
         prepared = await self._registrar.prepare(subject, new, query.flag("normalize"))
-        level = await self._reader.level(subject, head)
+        # What if the subject had another level? Not one of Confluent's parameters.
+        asked = query.text("level")
+        level = _level(asked) if asked else await self._reader.level(subject, head)
         why = await self._registrar.violations(level, prepared, subject.context, head, only)
         told: dict[str, Any] = {"is_compatible": not why}
         if query.flag("verbose"):
@@ -111,12 +113,7 @@ class RuleCalls:
 
     async def _set_level(self, request: Request, subject: SubjectName) -> Response:
         body = await read_as(request, self._gateway, _LEVEL)
-        level: Level | None = None
-        if body.compatibility is not None:
-            try:
-                level = Level(body.compatibility.upper())
-            except ValueError:
-                raise invalid_level(body.compatibility[:100]) from None
+        level = None if body.compatibility is None else _level(body.compatibility)
         _refuse_unknown(body)
 
         def change(rules: SubjectRules) -> SubjectRules:
@@ -193,6 +190,13 @@ class RuleCalls:
             return (await self._reader.context(subject.context)).rules
         head = await self._reader.head(subject)
         return SubjectRules() if head is None else head.rules
+
+
+def _level(text: str) -> Level:
+    try:
+        return Level(text.upper())
+    except ValueError:
+        raise invalid_level(text[:100]) from None
 
 
 def _with_normalize(body: dict[str, Any], rules: SubjectRules) -> dict[str, Any]:

@@ -883,7 +883,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.compare,
             "Is a schema compatible with a subject?",
             on(READ, SUBJECT),
-            query="normalize verbose",
+            query="normalize verbose level",
             body=_SCHEMA_BODY,
         ),
         _schemas(
@@ -891,7 +891,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.compare_with,
             "Is a schema compatible with a version?",
             on(READ, SUBJECT),
-            query="normalize verbose",
+            query="normalize verbose level",
             body=_SCHEMA_BODY,
         ),
         _schemas(

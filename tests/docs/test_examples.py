@@ -71,6 +71,14 @@ def test_javascript_tails(gateway: GatewayProcess, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_python_writes_by_a_schema(gateway: GatewayProcess, tmp_path: Path) -> None:
+    assert run(command("python", "schemas"), gateway, tmp_path).splitlines() == [
+        "not sent: /amount: it should be an int, a whole number",
+        "{'amount': 12, 'day': datetime.date(2026, 1, 31), 'note': None}",
+    ]
+
+
+@pytest.mark.slow
 def test_python_tails_from_the_end(gateway: GatewayProcess, tmp_path: Path) -> None:
     run(command("python", "produce"), gateway, tmp_path)
     tail = subprocess.Popen(

@@ -21,3 +21,15 @@ def test_the_tour_says_what_the_guide_says(gateway: GatewayProcess, tmp_path: Pa
     assert '"error_code":409' in refused
     assert refused.count("TYPE_MISMATCH") == 2
     assert refused.count("/fields/0/type") >= 2
+
+
+def test_the_commands_print_what_the_guide_says(gateway: GatewayProcess, tmp_path: Path) -> None:
+    [lines] = blocks(GUIDE, "bash")
+
+    printed = shell(lines.text, gateway, tmp_path)
+    assert '"value":{"amount":3},"value_schema_id":' in printed
+    assert "not compatible by BACKWARD, beside version 1:\n  TYPE_MISMATCH at" in printed
+    assert "exit code 1\n" in printed
+    assert '~ /fields/amount/type  "int" -> "long"\n' in printed
+    assert "FORWARD   no: version 1 reads data of 2\n" in printed
+    assert "sales-value" in printed.splitlines()[-1]

@@ -3,13 +3,15 @@
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from riacho.cli.output import Url, bad_usage
+from riacho.cli.records.decoding import RecordDecoder
 from riacho.cli.records.formats import (
     DEFAULT_FORMAT,
     Origin,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from riacho.admin.admin import Admin, PartitionInfo
     from riacho.consumer.consumer import Consumer
     from riacho.records import Record
+
+Show: TypeAlias = "Callable[[Sequence[Record]], bytes]"
 
 POLL_MS: Final = 60_000
 POLL_RECORDS: Final = 2_000
@@ -76,6 +80,9 @@ def consume(
             " printed. -o says where to begin if nothing is committed: beginning or end.",
         ),
     ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print what names a schema as it is, not decoded.")
+    ] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Print the records of a topic, and then wait for more.
@@ -88,24 +95,52 @@ def consume(
     riacho consume orders -p 0 -o 42 -n 1 -f '%T %k=%v\\n'
     riacho consume orders -g billing              # our share, from where the group has come to
     riacho consume orders -g billing -e           # until the group has read all there is now
-    """
-    from riacho.admin.admin import Admin
 
+    Keys and values that name a schema of the registry are decoded, and printed as JSON.
+    """
     try:
         origin = parse_origin(offset)
     except ValueError as error:
         raise bad_usage(str(error), "--offset") from None
-    render = _renderer(format_, as_json)
+    with printing(_renderer(format_, as_json), None if raw else url) as show:
+        _consume(url, topic, origin, show, group, partition, exit_at_end, count)
+
+
+@contextmanager
+def printing(render: "Callable[[Record], bytes]", url: str | None) -> "Iterator[Show]":
+    """Yield what makes records to lines; `url`: where the registry is that decodes them."""
+    if url is None:
+        yield lambda records: b"".join(map(render, records))
+        return
+    decoder = RecordDecoder(url)
+    try:
+        yield lambda records: b"".join(map(render, decoder.decoded(records)))
+    finally:
+        decoder.close()
+
+
+def _consume(
+    url: str,
+    topic: str,
+    origin: Origin,
+    show: "Show",
+    group: str | None,
+    partition: int | None,
+    exit_at_end: bool,
+    count: int | None,
+) -> None:
+    from riacho.admin.admin import Admin
+
     if group is not None:
         if partition is not None:
             raise bad_usage("the group says which partitions are read", "--partition")
-        consume_in_group(url, group, topic, origin, render, exit_at_end, count)
+        consume_in_group(url, group, topic, origin, show, exit_at_end, count)
         return
     with Admin(url) as admin:
         infos = _wanted(admin.partitions(topic), topic, partition)
         spans = [_span(admin, topic, info, origin) for info in infos]
     try:
-        _print_records(url, topic, spans, render, exit_at_end, count)
+        _print_records(url, topic, spans, show, exit_at_end, count)
     except KeyboardInterrupt:
         # The usual way to stop waiting, so it is no failure.
         sys.stdout.flush()
@@ -154,7 +189,7 @@ def _print_records(
     url: str,
     topic: str,
     spans: list[OffsetSpan],
-    render: "Callable[[Record], bytes]",
+    show: "Show",
     exit_at_end: bool,
     count: int | None,
 ) -> None:
@@ -172,7 +207,7 @@ def _print_records(
             if exit_at_end:
                 records = [r for r in records if r.offset < ends.get(r.partition, 0)]
             left -= len(records)
-            sys.stdout.buffer.write(b"".join(map(render, records)))
+            sys.stdout.buffer.write(show(records))
             sys.stdout.buffer.flush()
             if exit_at_end:
                 for partition in _reached(consumer, topic, ends):

@@ -79,18 +79,27 @@ def _piece(match: re.Match[str]) -> Piece:
 def render_json(record: Record) -> bytes:
     """Return the record as one line of JSON, with the gateway's names.
 
-    What is not UTF-8 comes as `key_base64` or `value_base64`.
+    What is not UTF-8 comes as `key_base64` or `value_base64`. What was decoded is JSON itself, with
+    the id of its schema, or the GUID if that is what the record names.
     """
     line: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **_payload("key", record.key),
-        **_payload("value", record.value),
+        **_of_record("key", record),
+        **_of_record("value", record),
         "headers": [{"key": name, **_payload("value", value)} for name, value in record.headers],
     }
     return dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _of_record(name: str, record: Record) -> dict[str, Any]:
+    schema = getattr(record, f"{name}_schema", None)
+    if schema is None:
+        return _payload(name, getattr(record, name))
+    kind = "id" if isinstance(schema, int) else "guid"
+    return {name: getattr(record, f"{name}_json"), f"{name}_schema_{kind}": schema}
 
 
 def _payload(name: str, payload: bytes | None) -> dict[str, str | None]:

@@ -5,7 +5,7 @@ at least once.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from riacho.cli.output import bad_usage, note
@@ -29,7 +29,7 @@ def consume_in_group(
     group: str,
     topic: str,
     origin: Origin,
-    render: "Callable[[Record], bytes]",
+    show: "Callable[[Sequence[Record]], bytes]",
     exit_at_end: bool,
     count: int | None,
 ) -> None:
@@ -60,7 +60,7 @@ def consume_in_group(
                 timeout_ms = END_POLL_MS if exit_at_end else POLL_MS
                 records = consumer.poll(timeout_ms, max_records=min(left, POLL_RECORDS))
                 left -= len(records)
-                sys.stdout.buffer.write(b"".join(map(render, records)))
+                sys.stdout.buffer.write(show(records))
                 sys.stdout.buffer.flush()
                 if records or exit_at_end:
                     _commit(consumer)

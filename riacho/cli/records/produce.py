@@ -15,6 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from riacho.cli.output import Url, bad_usage, explain, note, pairs
+from riacho.cli.records.encoding import (
+    Encode,
+    KeyId,
+    KeySchema,
+    KeySubject,
+    SchemaChoice,
+    ValueId,
+    ValueSchema,
+    ValueSubject,
+    encoders,
+)
 from riacho.http.gateway import DEFAULT_URL
 from storage.errors import Rejected, RiachoError, UnknownTopicOrPartition
 
@@ -77,6 +88,8 @@ class Lines:
     is_null: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     partition: int | None = None
+    encode_key: Encode | None = None
+    encode_value: Encode | None = None
 
     def split(self, line: bytes) -> tuple[bytes | None, bytes | None]:
         """Return key and value of a line; without the separator it is all value."""
@@ -91,6 +104,10 @@ class Lines:
 
     def send(self, producer: "Producer", line: bytes, number: int, tally: Tally) -> None:
         key, value = self.split(line)
+        if self.encode_key is not None and key is not None:
+            key = self.encode_key(key)
+        if self.encode_value is not None and value is not None:
+            value = self.encode_value(value)
         producer.send(
             self.topic,
             value,
@@ -126,6 +143,12 @@ def produce(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds until a record is given up.")
     ] = 120,
+    schema: ValueSchema = "",
+    schema_subject: ValueSubject = "",
+    schema_id: ValueId = None,
+    key_schema: KeySchema = "",
+    key_schema_subject: KeySubject = "",
+    key_schema_id: KeyId = None,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Write the lines of stdin as records, and report the outcome on stderr.
@@ -134,6 +157,7 @@ def produce(
     echo hello | riacho produce orders
     riacho produce orders -k : < lines.txt        # key:value
     printf 'user-7:\\n' | riacho produce users -k : -z    # a tombstone
+    echo '{"amount": 3}' | riacho produce orders --schema order.avsc
 
     Each line is written once, however often it has to be sent. The exit code is 0 only if every
     line was acknowledged.
@@ -145,15 +169,25 @@ def produce(
         raise bad_usage(f"{acks!r} is not all, 1 or 0", "--acks")
     if compression not in ("lz4", "zstd", "gzip", "none"):
         raise bad_usage(f"{compression!r} is not lz4, zstd, gzip or none", "--compression")
+    key = SchemaChoice(
+        what="key", file=key_schema, subject=key_schema_subject, schema_id=key_schema_id
+    )
+    value = SchemaChoice(what="value", file=schema, subject=schema_subject, schema_id=schema_id)
+    headers = tuple(pairs(header, "--header"))
+    if key.is_given and not key_separator:
+        raise bad_usage("keys need --key-separator, which splits them off", key.option)
+    with Admin(url) as admin:
+        admin.describe_topic(topic)  # Fails at once if the topic does not exist.
+    encode_key, encode_value = encoders(url, topic, key, value)
     lines = Lines(
         topic=topic,
         separator=key_separator.encode(),
         is_null=null,
-        headers=tuple(pairs(header, "--header")),
+        headers=headers,
         partition=partition,
+        encode_key=encode_key,
+        encode_value=encode_value,
     )
-    with Admin(url) as admin:
-        admin.describe_topic(topic)  # Fails at once if the topic does not exist.
     tally = Tally()
     producer = Producer(
         url,

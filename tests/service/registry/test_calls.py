@@ -162,6 +162,12 @@ async def test_levels_decide_what_may_follow(registry: Registry) -> None:
     assert (await registry.register("s", TEXT))["version"] == 2
     assert await registry.done("DELETE /config") == {"compatibilityLevel": "NONE"}
     assert await registry.done("GET /config") == {"compatibilityLevel": "BACKWARD"}
+    # Another level may be asked about without setting it.
+    verdict = "POST /compatibility/subjects/s/versions/1"
+    for level, is_compatible in (("BACKWARD", True), ("FORWARD", False), ("none", True)):
+        told = await registry.done(verdict, {"schema": LONG}, level=level)
+        assert told == {"is_compatible": is_compatible}
+    assert await registry.code(verdict, {"schema": LONG}, level="UPWARD") == 42203
     # Bytes of a text can be read as text, but not what the first version wrote.
     raw = TEXT.replace("string", "bytes")
     await registry.done("PUT /config/s", {"compatibility": "BACKWARD_TRANSITIVE"})

@@ -1,0 +1,1 @@
+"""Schemas: the registry's calls, and values that are written and read by schemas."""
