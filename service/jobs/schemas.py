@@ -5,17 +5,19 @@ registry and the libraries of schemas are imported when the first schema is look
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from service.world.clock import World
 from storage import keys
 from storage.errors import NotSupported
-from storage.maintenance.compaction.typed import DataSchema, Indexes
+from storage.maintenance.compaction.typed import DataSchema
 from storage.schemas.carried import SchemaRef
 from storage.schemas.columns import Decoder
-from storage.schemas.source import SchemaSource
+from storage.schemas.columns_of import decoder_of
+from storage.schemas.columns_rows import Indexes
+from storage.schemas.source import SchemaSource, SchemaType
 from storage.stores.metadata import MetadataStore, pages
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class RegisteredSchemas:
 
         reader = self._reader()
         try:
-            found = _DataSchema(schema.schema_id, schema.type, await _maker(reader, schema))
+            found = _DataSchema(schema.schema_id, await _source(reader, schema))
         except RegistryError as error:
             log.warning("schema %d has no typed columns: %s", schema.schema_id, error)
             return None
@@ -100,37 +102,30 @@ class RegisteredSchemas:
         return found
 
 
-async def _maker(reader: "SchemaReader", schema: "Schema") -> Callable[[Indexes], Decoder]:
-    """Return what makes the decoder of a message, or of the only kind of data."""
+async def _source(reader: "SchemaReader", schema: "Schema") -> SchemaSource:
+    """Return the schema with all that it refers to; raises `RegistryError`."""
     _, named = await reader.resolved(schema.context, schema.references)
-    if schema.type == "AVRO":
-        from storage.schemas.columns_avro import AvroDecoder
+    if schema.type is not SchemaType.PROTOBUF:
+        return SchemaSource(schema.type, schema.text, tuple(named))
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-        source = SchemaSource(schema.type, schema.text, tuple(named))
-        return lambda _: AvroDecoder(source)
-    if schema.type == "JSON":
-        from storage.schemas.columns_json import JsonDecoder
-
-        return lambda _: JsonDecoder(schema.text, {each.name: each.text for each in named})
     from service.registry.formats.protobuf.form import ProtobufSchema
-    from storage.schemas.columns_protobuf import ProtobufDecoder
 
     parsed = await reader.parse(schema.type, schema.text, named)
     assert isinstance(parsed, ProtobufSchema), parsed
-    files = parsed.files
-    return lambda indexes: ProtobufDecoder(files, indexes)
+    files = FileDescriptorSet(file=parsed.files).SerializeToString()
+    return SchemaSource(schema.type, "", descriptors=files)
 
 
 @dataclass(slots=True)
 class _DataSchema:
     schema_id: int
-    type: str
-    make: Callable[[Indexes], Decoder]
+    source: SchemaSource
     made: dict[Indexes, Decoder | None] = field(default_factory=dict)
 
     @property
     def has_indexes(self) -> bool:
-        return self.type == "PROTOBUF"
+        return self.source.type is SchemaType.PROTOBUF
 
     @property
     def first(self) -> Indexes:
@@ -143,10 +138,10 @@ class _DataSchema:
 
     def _made(self, indexes: Indexes) -> Decoder | None:
         try:
-            return self.make(indexes)
+            return decoder_of(self.source, indexes)
         except ModuleNotFoundError as error:
             raise NotSupported(
-                f"typed columns of schemas of type {self.type} need {error.name!r};"
+                f"typed columns of schemas of type {self.source.type} need {error.name!r};"
                 " pip install 'riacho[schemas]'"
             ) from None
         except Exception as error:  # noqa: BLE001 - Libraries raise what they like.

@@ -25,8 +25,8 @@ Row groups tile the offsets that the segment covers, even those without a record
 for an offset is the first that ends after it. A row group that is read whole is checked by its
 CRC32C; if only some columns are read, they are checked page by page.
 
-Dictionary encoding made writing a third slower and files larger. Delta encoding is faster than
-plain numbers.
+Dictionary encoding of keys and values made writing a third slower and files larger. Delta encoding
+is faster than plain numbers.
 """
 
 from bisect import bisect_left
@@ -111,6 +111,8 @@ _OPTIONS: Final[dict[str, Any]] = {
     "write_page_checksum": True,
     "store_schema": False,
 }
+
+_DICTIONARY_BYTES_MAX: Final = 64 * 1024
 
 
 class MoreColumns(Protocol):
@@ -310,17 +312,26 @@ class CompactedWriter:
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """Return the options for a file; typed columns have dictionaries and statistics."""
+    """Return the options for a file; typed columns have statistics.
+
+    Their texts have dictionaries, small ones, so that those with few values are small, too.
+    """
     typed = schema.names[len(SCHEMA) :]
     if not typed:
         return _OPTIONS
     empty = pa.BufferOutputStream()
     pq.ParquetWriter(empty, pa.schema([schema.field(name) for name in typed])).close()
-    leaves = [leaf.path for leaf in pq.read_metadata(pa.BufferReader(empty.getvalue())).schema]
+    leaves = [*pq.read_metadata(pa.BufferReader(empty.getvalue())).schema]
+    numbers = [leaf.path for leaf in leaves if leaf.physical_type in ("INT32", "INT64")]
     return {
         **_OPTIONS,
-        "use_dictionary": leaves,
-        "write_statistics": [*_OPTIONS["write_statistics"], *leaves],
+        "use_dictionary": [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"],
+        "dictionary_pagesize_limit": _DICTIONARY_BYTES_MAX,
+        "write_statistics": [*_OPTIONS["write_statistics"], *(leaf.path for leaf in leaves)],
+        "column_encoding": {
+            **_OPTIONS["column_encoding"],
+            **dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        },
     }
 
 

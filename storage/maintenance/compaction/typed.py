@@ -17,15 +17,15 @@ them back: the raw bytes are the records.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from storage.formats.compacted_footer import ColumnSchema
 from storage.schemas.carried import Carried, Ints, SchemaRef, carried
-from storage.schemas.columns import ColumnUnion, Decoder, Fit, decoded, fitted
-from storage.schemas.framing import KEY_HEADER, VALUE_HEADER, unpack_indexes
+from storage.schemas.columns import ColumnUnion, Decoder, Fit, decoded
+from storage.schemas.columns_rows import ColumnValues, Indexes, by_message, spread
+from storage.schemas.framing import KEY_HEADER, VALUE_HEADER
 
 HEADERS: Final = {"value": VALUE_HEADER, "key": KEY_HEADER}
 """By column: the header that may name its schema."""
@@ -38,8 +38,6 @@ KINDS_MAX: Final = 1000
 
 CELLS_MAX: Final = 8_000_000
 """Maximum number of cells of typed columns in a row group, but for lists."""
-
-Indexes: TypeAlias = tuple[int, ...]
 
 
 class DataSchema(Protocol):
@@ -73,15 +71,6 @@ class _Kind:
     decoder: Decoder
     name: str
     """Of the typed column."""
-    fit: Fit
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """Decoded values of one schema, and the rows that they are in."""
-
-    rows: Ints
-    array: pa.Array
     fit: Fit
 
 
@@ -145,7 +134,7 @@ class TypedColumns:
             if column not in self._file:
                 self._file[column] = self._unions[column].fields if found else []
             for each in self._file[column]:
-                values = _spread(found.get(each.name, ()), each.type, table.num_rows)
+                values = spread(found.get(each.name, ()), each.type, table.num_rows)
                 table = table.append_column(each, values)
         return table
 
@@ -156,9 +145,9 @@ class TypedColumns:
             if kind is not None and self._file.get(schema.column)
         ]
 
-    def _decoded(self, batch: pa.RecordBatch, column: str) -> dict[str, list[_Values]]:
+    def _decoded(self, batch: pa.RecordBatch, column: str) -> dict[str, list[ColumnValues]]:
         """Return the values that decode, by the name of their typed column."""
-        found: dict[str, list[_Values]] = defaultdict(list)
+        found: dict[str, list[ColumnValues]] = defaultdict(list)
         failed: list[ColumnSchema] = []
         if self._file.get(column) == []:
             return found
@@ -168,7 +157,7 @@ class TypedColumns:
                 continue
             values = decoded(kind.decoder, bodies)
             if values.null_count < len(values):
-                found[kind.name].append(_Values(rows, values, kind.fit))
+                found[kind.name].append(ColumnValues(rows, values, kind.fit))
             else:
                 failed.append(schema)
         if not found and column not in self._file:
@@ -204,7 +193,7 @@ class TypedColumns:
             found = self._found.get(each.ref)
             if found is not None and found.has_indexes:
                 bodies = each.bodies(batch.column(column))
-                yield from (ColumnSchema(column, each.ref, at) for at, _, _ in _by_message(bodies))
+                yield from (ColumnSchema(column, each.ref, at) for at, _, _ in by_message(bodies))
             elif found is not None:
                 yield ColumnSchema(column, each.ref, ())
 
@@ -221,36 +210,9 @@ class TypedColumns:
             if not found.has_indexes:
                 yield ColumnSchema(column, each.ref, ()), each.rows, bodies
                 continue
-            for indexes, places, some in _by_message(bodies):
+            for indexes, places, some in by_message(bodies):
                 yield ColumnSchema(column, each.ref, indexes), each.rows[places], some
 
 
 def _carried(batch: pa.RecordBatch, column: str) -> list[Carried]:
     return carried(batch.column(column), batch.column("headers"), HEADERS[column])
-
-
-def _by_message(bodies: Sequence[bytes]) -> Iterator[tuple[Indexes, list[int], list[bytes]]]:
-    """Yield the messages of Protobuf with their places; what has no valid indexes is left out."""
-    places: dict[Indexes, list[int]] = defaultdict(list)
-    found: dict[Indexes, list[bytes]] = defaultdict(list)
-    for place, body in enumerate(bodies):
-        try:
-            indexes, start = unpack_indexes(body)
-        except ValueError:
-            continue
-        places[indexes].append(place)
-        found[indexes].append(body[start:])
-    for indexes, some in found.items():
-        yield indexes, places[indexes], some
-
-
-def _spread(values: Sequence[_Values], kind: pa.DataType, count: int) -> pa.Array:
-    """Return a column with these values in their rows, and null in others."""
-    arrays = [fitted(each.array, each.fit, kind) for each in values]
-    if len(arrays) == 1 and len(arrays[0]) == count:
-        return arrays[0]
-    places = np.full(count, -1, np.int64)
-    for number, each in zip(np.cumsum([0, *map(len, arrays)]), values, strict=False):
-        places[each.rows] = number + np.arange(len(each.rows))
-    joined = pa.concat_arrays([*arrays, pa.nulls(1, kind)])
-    return joined.take(pa.array(np.where(places < 0, len(joined) - 1, places)))

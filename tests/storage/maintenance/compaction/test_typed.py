@@ -17,12 +17,13 @@ from storage.formats import compacted, compacted_footer
 from storage.formats.compacted import SCHEMA
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.maintenance.compaction.plan import MIB
-from storage.maintenance.compaction.typed import DataSchema, Indexes
+from storage.maintenance.compaction.typed import DataSchema
 from storage.maintenance.fsck import check_lane
 from storage.schemas.carried import SchemaRef
 from storage.schemas.columns import Decoder
 from storage.schemas.columns_avro import AvroDecoder
 from storage.schemas.columns_json import JsonDecoder
+from storage.schemas.columns_rows import Indexes
 from storage.schemas.framing import framed
 from storage.schemas.source import SchemaSource, SchemaType
 from storage.topics.items import Topic
