@@ -138,8 +138,9 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
 def schema_options(given: Mapping[str, str]) -> ReadOptions:
     """Return the options that say of what a table or a stream is, not where it begins and ends."""
     options = Options(given, (*_BOTH, *_BATCH, *_STREAM))
-    everything = {"start": Boundary(end="earliest"), "end": Boundary(end="latest")}
-    return ReadOptions(**_shared(options), **everything)
+    return ReadOptions(
+        **_shared(options), start=Boundary(end="earliest"), end=Boundary(end="latest")
+    )
 
 
 def _refuse(given: Mapping[str, str], names: tuple[str, ...], where: str) -> None:

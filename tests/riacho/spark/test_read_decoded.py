@@ -1,8 +1,7 @@
 """`decode=true`: values as a typed column, by the schemas of the registry."""
 
+import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,11 @@ from riacho.errors import SchemaNotFound
 from riacho.schemas.registry import SchemaRegistry
 from riacho.schemas.values import SchemaText
 from riacho.spark.read.reading import RiachoReader, decoded_schema
+from service.jobs import work
+from service.jobs.compact import compact
+from service.jobs.runners.choice import How
+from service.jobs.stores import ship
+from service.settings import Settings
 from storage.errors import InvalidConfig, InvalidRecord
 from storage.schemas.codecs import codec_of
 from storage.schemas.framing import VALUE_HEADER, framed, header_of
@@ -24,8 +28,6 @@ from tests.riacho.spark.reads import table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parents[3]
 
 
 def order(**fields: str) -> str:
@@ -98,14 +100,21 @@ def test_values_are_decoded_by_the_versions_of_a_subject(gateway: GatewayProcess
             read({"url": gateway.url, "subscribe": "decoded", **wrong})
 
 
+async def compacted(spark: "SparkSession", settings: Settings) -> None:
+    """Compact in Spark's workers, which find the schemas by themselves."""
+    from service.jobs.runners.spark_runner import SparkRunner
+
+    async with work.begun(settings, "compact", How(spark=True)) as context:
+        context.runners._spark = SparkRunner(spark, ship(settings))
+        assert (await compact(context, ["orders"])).ok
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_table_and_a_stream_of_decoded_values(spark: "SparkSession", tmp_path: Path) -> None:
     with start_gateway(tmp_path) as gateway:
         filled(gateway, "orders")
-        command = [sys.executable, "-m", "service.jobs", "compact", "orders", "--no-spark"]
-        command += ["--data", str(tmp_path / "data")]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        asyncio.run(compacted(spark, Settings(data=tmp_path / "data")))
         [file] = (tmp_path / "data").rglob("*.parquet")
 
         options = {"url": gateway.url, "subscribe": "orders", "decode": "true"}
