@@ -19,8 +19,8 @@ Some errors are raised only by the client: `GatewayUnreachable`, `BufferExhauste
 `FencedInstance` and `NoOffset`; for transactions `TransactionAborted` and `AlreadyCommitted`.
 A lost reply is an `OutcomeUnknown`, as when the gateway loses a reply from its stores.
 
-The registry of schemas has errors of its own, with Confluent's numbers in `error_code`:
-`SchemaRefused`, and below it `SchemaNotFound` and `SchemaIncompatible`.
+Errors of the registry of schemas carry Confluent's number of the reason as `error_code`:
+`UnknownSchema`, `IncompatibleSchema`, `InvalidSchemaText`, and `SchemaRefused` for other reasons.
 """
 
 import json
@@ -30,6 +30,8 @@ from typing import Any, Final
 
 from storage.errors import (
     Conflict,
+    IncompatibleSchema,
+    InvalidSchemaText,
     OutcomeUnknown,
     Overloaded,
     Rejected,
@@ -37,6 +39,7 @@ from storage.errors import (
     Unauthenticated,
     Unauthorized,
     Unavailable,
+    UnknownSchema,
 )
 
 
@@ -101,24 +104,13 @@ class SchemaRefused(Rejected):
     code = "SCHEMA_REFUSED"
 
 
-class SchemaNotFound(SchemaRefused):
-    """There is no such subject, version or schema."""
-
-    code = "SCHEMA_NOT_FOUND"
-
-
-class SchemaIncompatible(SchemaRefused):
-    """The schema does not keep the level of its subject; the message says why."""
-
-    code = "INCOMPATIBLE_SCHEMA"
-
-
 _REGISTRY_TIMEOUT: Final = 50002
+_REGISTRY_INVALID_SCHEMA: Final = 42201
 _REGISTRY_KINDS: Final[dict[int, type[RiachoError]]] = {
     401: Unauthenticated,
     403: Unauthorized,
-    404: SchemaNotFound,
-    409: SchemaIncompatible,
+    404: UnknownSchema,
+    409: IncompatibleSchema,
 }
 
 
@@ -194,9 +186,10 @@ def _error_of_registry(
     document: Mapping[str, Any], status: int, headers: Mapping[str, str]
 ) -> RiachoError:
     number = document["error_code"]
+    kind = InvalidSchemaText if number == _REGISTRY_INVALID_SCHEMA else _REGISTRY_KINDS.get(status)
     may_have_applied = number == _REGISTRY_TIMEOUT
     retryable = status >= 500 or status == 429
-    kind = _REGISTRY_KINDS.get(status) or _family(status, retryable, may_have_applied)
+    kind = kind or _family(status, retryable, may_have_applied)
     return new_error(
         SchemaRefused if kind is Rejected else kind,
         str(document.get("message") or f"status {status}"),

@@ -38,6 +38,7 @@ from service.process.stores import (
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
 from service.registry import served as registry
+from service.registry.edge.late import LateSchemas
 from service.routes.access.quotas import QuotaRoutes
 from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
@@ -89,20 +90,19 @@ class App:
 
         Without `security` every caller may do everything.
         """
-        self.gateway = gateway
-        self._security = security
-        self._registry = registry
+        self.gateway, self._security, self._registry = gateway, security, registry
         producer_ids = ProducerIds(gateway.metadata, gateway.world)
         transaction_items = TransactionItems(gateway.metadata, producer_ids, gateway.world)
         staging = Staging(gateway, transaction_items)
         fences = Fences(producer_ids, transaction_items)
-        self._produce = ProduceRoutes(gateway, staging, fences, metrics)
+        schemas = LateSchemas(gateway)
+        self._produce = ProduceRoutes(gateway, staging, fences, metrics, schemas)
         coordinator = Coordinator(
             gateway.metadata, gateway.topics, gateway.world, limits_of(gateway.settings)
         )
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
         self._upkeep = GroupUpkeep(coordinator, offsets, gateway.settings, gateway.world)
-        groups = GroupRoutes(gateway, coordinator, offsets, MultiFetch(gateway, metrics))
+        groups = GroupRoutes(gateway, coordinator, offsets, MultiFetch(gateway, metrics, schemas))
         all_transactions = Transactions(gateway, offsets, producer_ids, transaction_items)
         transactions = TransactionRoutes(
             gateway,
@@ -122,12 +122,13 @@ class App:
             registry=registry,
             metrics=metrics,
             produce=self._produce,
-            fetch=FetchRoutes(gateway, metrics),
+            fetch=FetchRoutes(gateway, metrics, schemas),
             groups=groups,
             transactions=transactions,
             security=SecurityRoutes(gateway, view),
             quotas=QuotaRoutes(gateway, view),
             segments=SegmentRoutes(gateway),
+            late_schemas=schemas,
         )
         self._shared: dict[str, Any] = {
             "gateway": gateway,

@@ -3,7 +3,8 @@
     RiachoError
       Rejected               the request is wrong: change it
         InvalidRequest, InvalidTopic, InvalidConfig, InvalidPartitions,
-        InvalidReplicationFactor, InvalidRecord, InvalidAcks, UnknownTopicOrPartition,
+        InvalidReplicationFactor, InvalidRecord, SchemaMismatch, UnfitRecords, UnknownSchema,
+        InvalidSchemaText, InvalidAcks, UnknownTopicOrPartition,
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
         NotAcceptable, NotSupported, UnknownGroup, UnknownMember, InstanceFenced,
         InvalidSessionTimeout, UnknownProducer,
@@ -16,7 +17,8 @@
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, RebalanceInProgress,
         InconsistentGroup, GroupFull, GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence,
-        ProducerForgotten, DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused
+        ProducerForgotten, DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused,
+        IncompatibleSchema
       Unavailable            nothing was written: send the same request later
         Overloaded, QuotaExceeded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing,
         StoreLocked, ShuttingDown
@@ -30,7 +32,8 @@ Codes are Kafka's names where Kafka has one, and are written out, because renami
 must not change the API.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -112,6 +115,62 @@ class BadBatch(InvalidRecord):
     def __init__(self, message: str, fault: str) -> None:
         super().__init__(message)
         self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A record that does not fit its schema."""
+
+    index: int
+    """Among the records of the request, or of the batch."""
+    part: str
+    """key or value."""
+    path: str
+    """Where in it, as a JSON pointer; empty: all of it, or where is not known."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.part}{self.path and ' at '}{self.path}: {self.reason}"
+
+
+class SchemaMismatch(InvalidRecord):
+    """Records lack the schema that their topic asks for. It shares the code of its parent."""
+
+    def __init__(self, topic: str, refused: Sequence[RefusedRecord]) -> None:
+        first, others = refused[0], len(refused) - 1
+        more = f" (and {others} more)" if others else ""
+        super().__init__(
+            f"records[{first.index}].{first}{more}; topic {topic!r} checks schemas, so nothing of"
+            " the request was written"
+        )
+        self.topic = topic
+        self.refused = refused
+
+
+class UnfitRecords(InvalidRecord):
+    """Records do not fit the schema that their request names. It shares the code of its parent."""
+
+    def __init__(self, refused: Sequence[RefusedRecord], count: int) -> None:
+        first = refused[0]
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        super().__init__(
+            f"records[{first.index}].{first}{more}; nothing of the request was written"
+        )
+        self.refused = refused
+
+
+class UnknownSchema(Rejected):
+    """There is none that the caller may read."""
+
+    code = "UNKNOWN_SCHEMA"
+
+
+class InvalidSchemaText(Rejected):
+    code = "INVALID_SCHEMA"
+
+
+class IncompatibleSchema(Conflict):
+    code = "INCOMPATIBLE_SCHEMA"
 
 
 class InvalidAcks(Rejected):

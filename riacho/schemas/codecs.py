@@ -1,5 +1,6 @@
 """Codecs of registered schemas, with all that they refer to; each is made once."""
 
+import asyncio
 import base64
 from collections import OrderedDict
 from importlib import import_module
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from riacho.schemas.registry import AsyncSchemaRegistry
 from riacho.schemas.values import RegisteredSchema, SchemaReference
-from storage.errors import InvalidRecord
+from storage.errors import InvalidRecord, UnknownSchema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 CODECS_KEPT_MAX: Final = 200
 REFERENCED_MAX: Final = 500
+
+KNOWN_LATER_S: Final = 1.5
+"""Longer than a gateway believes what it knows of a subject."""
 
 _KNOWN_FILES: Final = ("google/protobuf/", "google/type/", "confluent/")
 """Files that Protobuf schemas import without registering them. Only these come from modules."""
@@ -96,6 +100,15 @@ class Codecs:
 
         await follow(schema.references, _context(schema.subject))
         return found
+
+    async def _referenced(self, subject: str, version: int, form: str) -> RegisteredSchema:
+        """Return what a schema refers to, which is there as long as the schema is."""
+        try:
+            return await self.registry.version(subject, version, form=form, deleted=True)
+        except UnknownSchema:
+            # It was registered a moment ago, by another gateway than the one that we ask.
+            await asyncio.sleep(KNOWN_LATER_S)
+            return await self.registry.version(subject, version, form=form, deleted=True)
 
     async def _descriptors(self, schema: RegisteredSchema) -> bytes:
         """Return the descriptors of a Protobuf schema: what it imports first."""

@@ -46,7 +46,7 @@ class Deserializer:
         """Return the value of a record; None if it is null.
 
         Raises `InvalidRecord` if it names no schema or does not fit the one that it names, and
-        `SchemaNotFound` if there is no such schema.
+        `UnknownSchema` if there is no such schema.
         """
         return self._waited(record, is_key=False)
 
@@ -126,7 +126,7 @@ def frame_of(
 
     if headers:
         wanted = framing.KEY_HEADER if is_key else framing.VALUE_HEADER
-        for name, value in headers:
+        for name, value in reversed(headers):
             if name == wanted and value and (found := framing.split_header(value)) is not None:
                 return found[0], found[1] + data
     return framing.split(data)

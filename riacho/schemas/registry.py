@@ -40,8 +40,8 @@ class AsyncSchemaRegistry:
             made = await registry.register("orders-value", SchemaText(text=avsc))
             print(made.id, made.version)
 
-    What was read by its id never changes, and is asked for once. Errors are `SchemaNotFound`,
-    `SchemaIncompatible` and other `SchemaRefused`.
+    What was read by its id never changes, and is asked for once. Errors are `UnknownSchema`,
+    `IncompatibleSchema`, `InvalidSchemaText` and `SchemaRefused`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class AsyncSchemaRegistry:
     async def look_up(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """Return the version of the subject that is this schema, or raise `SchemaNotFound`."""
+        """Return the version of the subject that is this schema, or raise `UnknownSchema`."""
         params = _flags(normalize=normalize)
         return registered(
             await self._ask("POST", _subject(subject), json=schema.body(), params=params)
@@ -120,6 +120,11 @@ class AsyncSchemaRegistry:
             self._kept.popitem(last=False)
         return found
 
+    async def ids_of(self, guid: str) -> dict[str, int]:
+        """Return the ids of the schema with a GUID, by the contexts that have it."""
+        found = await self._ask("GET", f"/schemas/guids/{guid}/ids")
+        return {each["context"]: each["id"] for each in found}
+
     async def versions_of(self, schema_id: int, *, subject: str = "") -> list[tuple[str, int]]:
         """Return the subjects and versions that have a schema."""
         params = {"subject": subject} if subject else {}
@@ -147,7 +152,7 @@ class AsyncSchemaRegistry:
                 return found
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
-        """Return the versions of a subject, or raise `SchemaNotFound`."""
+        """Return the versions of a subject, or raise `UnknownSchema`."""
         path = f"{_subject(subject)}/versions"
         return list(await self._ask("GET", path, params=_flags(deleted=deleted)))
 
@@ -276,7 +281,7 @@ class SchemaRegistry(Synchronous):
     def look_up(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """Return the version of the subject that is this schema, or raise `SchemaNotFound`."""
+        """Return the version of the subject that is this schema, or raise `UnknownSchema`."""
         return self._run(self.twin.look_up(subject, schema, normalize=normalize))
 
     def version(
@@ -291,6 +296,10 @@ class SchemaRegistry(Synchronous):
         """Return a schema by its id, or its GUID; see `AsyncSchemaRegistry.schema`."""
         return self._run(self.twin.schema(schema_id, form=form, subject=subject))
 
+    def ids_of(self, guid: str) -> dict[str, int]:
+        """Return the ids of the schema with a GUID, by the contexts that have it."""
+        return self._run(self.twin.ids_of(guid))
+
     def versions_of(self, schema_id: int, *, subject: str = "") -> list[tuple[str, int]]:
         """Return the subjects and versions that have a schema."""
         return self._run(self.twin.versions_of(schema_id, subject=subject))
@@ -304,7 +313,7 @@ class SchemaRegistry(Synchronous):
         return self._run(self.twin.latest_schemas(prefix, deleted=deleted))
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
-        """Return the versions of a subject, or raise `SchemaNotFound`."""
+        """Return the versions of a subject, or raise `UnknownSchema`."""
         return self._run(self.twin.versions(subject, deleted=deleted))
 
     def check(

@@ -43,10 +43,16 @@ def strategy_of(strategy: SubjectStrategy) -> Callable[[str, bool, str], str]:
 
 
 def record_name(schema: SchemaText) -> str:
-    """Return what a schema calls its values: Avro's full name, a title; empty: nothing."""
+    """Return what a schema calls its values: Avro's full name, a title; empty: nothing.
+
+    Raises `InvalidConfig` if it is no JSON.
+    """
     if schema.kind == "PROTOBUF":
         return ""  # A file has many messages; the message itself says which it is.
-    document = json.loads(schema.text)
+    try:
+        document = json.loads(schema.text)
+    except ValueError as error:
+        raise InvalidConfig(f"the schema is not JSON: {error}") from None
     if not isinstance(document, dict):
         return document if isinstance(document, str) and schema.kind == "AVRO" else ""
     if schema.kind == "JSON":

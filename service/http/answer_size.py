@@ -28,6 +28,8 @@ class Body:
     record_count: int
     size_bytes: int
     """The size of its records in memory."""
+    has_schemas: bool = False
+    """It is empty, because what it would show depends on the schemas that its reader may use."""
 
     @property
     def body_bytes(self) -> int:
@@ -41,6 +43,9 @@ def body_of(result: FetchResult, batches: Batches, pieces: Sequence[Data]) -> Bo
         sum(batch.num_rows for _, batch in batches),
         sum(batch.nbytes for _, batch in batches),
     )
+
+
+NEEDS_SCHEMAS: Final = Body((), 0, 0, 0, has_schemas=True)
 
 
 def with_rest(body: Body, rest: bytes) -> Body:

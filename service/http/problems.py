@@ -7,7 +7,7 @@ never a status; routes never catch one.
 import logging
 import math
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -29,14 +29,17 @@ from storage.errors import (
     Rejected,
     RequestTooLarge,
     RiachoError,
+    SchemaMismatch,
     TransactionTooLarge,
     Unauthenticated,
     Unauthorized,
     Unavailable,
+    UnfitRecords,
     UnknownCredential,
     UnknownGroup,
     UnknownMember,
     UnknownProducer,
+    UnknownSchema,
     UnknownTopicOrPartition,
     UnknownTransaction,
     UnsupportedMediaType,
@@ -66,6 +69,7 @@ _STATUS: Final[dict[type, HTTPStatus]] = {
     UnknownGroup: HTTPStatus.NOT_FOUND,
     UnknownMember: HTTPStatus.NOT_FOUND,
     UnknownProducer: HTTPStatus.NOT_FOUND,
+    UnknownSchema: HTTPStatus.NOT_FOUND,
     UnknownTransaction: HTTPStatus.NOT_FOUND,
     TransactionTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -82,6 +86,15 @@ _STATUS: Final[dict[type, HTTPStatus]] = {
 }
 
 
+class UnfitRecord(msgspec.Struct):
+    """A record that does not fit its schema."""
+
+    index: Annotated[int, msgspec.Meta(description="among the records of the request")]
+    part: Literal["key", "value"]
+    path: Annotated[str, msgspec.Meta(description="where in it, as a JSON pointer")]
+    reason: str
+
+
 class Problem(msgspec.Struct):
     """What went wrong, as RFC 9457 has it."""
 
@@ -96,6 +109,10 @@ class Problem(msgspec.Struct):
     throttle_time_ms: Annotated[
         int | msgspec.UnsetType, msgspec.Meta(description="with 429: when to try again")
     ] = msgspec.UNSET
+    records: Annotated[
+        list[UnfitRecord] | msgspec.UnsetType,
+        msgspec.Meta(description="with INVALID_RECORD: the first of those that do not fit"),
+    ] = msgspec.UNSET
 
 
 def status_of(kind: type[RiachoError]) -> HTTPStatus:
@@ -105,7 +122,7 @@ def status_of(kind: type[RiachoError]) -> HTTPStatus:
 
 def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Problem:
     """Return the problem document of `error`, with names as `caller` knows them."""
-    return _document(
+    found = _document(
         status_of(type(error)),
         error.code,
         caller.outer_text(str(error)),
@@ -114,6 +131,9 @@ def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Pr
         may_have_applied=error.may_have_applied,
         throttle_ms=error.throttle_ms if isinstance(error, QuotaExceeded) else None,
     )
+    if isinstance(error, SchemaMismatch | UnfitRecords):
+        found.records = msgspec.convert(error.refused, list[UnfitRecord], from_attributes=True)
+    return found
 
 
 def response_to(error: Exception, request_id: str, caller: Caller = ANYONE) -> Response:

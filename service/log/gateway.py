@@ -8,8 +8,8 @@ only saves reads and may be lost at any moment.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TypeAlias, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -55,6 +55,9 @@ from storage.stores.metadata import MetadataStore
 from storage.tasks import Arrivals
 from storage.topics.topics import Topic, Topics
 from storage.zones.zones import Zones
+
+if TYPE_CHECKING:
+    from service.registry.reading import SchemaReader
 
 T = TypeVar("T")
 
@@ -254,6 +257,13 @@ class Gateway:
         spreader = self._spreader(topic, numbered)
         # Its keys are the numbers of partitions; to convert each would cost time, for nothing.
         return assign(batch, wanted, topic.partition_count, spreader)  # type: ignore[return-value]
+
+    @cached_property
+    def schemas(self) -> "SchemaReader":
+        """What is registered. Most gateways never need it, so it is imported when they do."""
+        from service.registry.reading import SchemaReader
+
+        return SchemaReader(self.metadata, self.world, self.heavy_work)
 
     def _spreader(self, topic: Topic, numbered: Numbered | None) -> Spreader:
         if numbered is not None:

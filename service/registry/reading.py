@@ -70,6 +70,7 @@ class SchemaReader:
         self._schemas: OrderedDict[tuple[str, int], Schema] = OrderedDict()
         self._schemas_bytes = 0
         self._parsed: OrderedDict[object, Parsed] = OrderedDict()
+        self._decoded: OrderedDict[str, tuple[Versioned, SubjectHead]] = OrderedDict()
 
     async def _item(self, key: str) -> Versioned | None:
         kept = self._heads.get(key)
@@ -90,8 +91,18 @@ class SchemaReader:
 
     async def head(self, subject: SubjectName) -> SubjectHead | None:
         """Return the subject, at most a second old."""
-        item = await self._item(keys.subject(subject.context, subject.name))
-        return None if item is None else items.decode_subject(item.value)
+        key = keys.subject(subject.context, subject.name)
+        item = await self._item(key)
+        if item is None:
+            return None
+        kept = self._decoded.get(key)
+        if kept is not None and kept[0] == item:
+            return kept[1]
+        self._decoded[key] = item, items.decode_subject(item.value)
+        self._decoded.move_to_end(key)
+        if len(self._decoded) > HEADS_KEPT_MAX:
+            self._decoded.popitem(last=False)
+        return self._decoded[key][1]
 
     async def context(self, name: str) -> SchemaContext:
         """Return the context, at most a second old; an empty one if it has never been used."""
@@ -124,6 +135,25 @@ class SchemaReader:
         stored = items.decode_schema(item.value)
         text = items.inflated([stored.text, *await self._parts(context, schema_id, stored.parts)])
         return self.keep(loaded(context, schema_id, stored, text))
+
+    async def users(self, context: str, schema_id: int) -> list[str]:
+        """Return the names of the subjects that have the schema, as they are now."""
+        prefix = keys.schema_uses(context, schema_id)
+        return [
+            items.decode_user(item.value).subject
+            async for page in pages(self.metadata, prefix)
+            for _, item in page
+        ]
+
+    async def ids_of_guid(self, guid: str) -> list[tuple[str, int]]:
+        """Return the contexts that have the schema of a GUID, and its id in each."""
+        prefix = keys.schema_guids(keys.short_part(guid.lower()))
+        found = [
+            items.decode_id(item.value)
+            async for page in pages(self.metadata, prefix)
+            for _, item in page
+        ]
+        return [(each.context, each.schema_id) for each in found]
 
     async def _parts(self, context: str, schema_id: int, parts: int) -> list[bytes]:
         wanted = [keys.schema_text(context, schema_id, number) for number in range(1, parts)]

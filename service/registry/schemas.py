@@ -1,33 +1,27 @@
 """Calls about schemas by their ids, and about the registry itself."""
 
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.process.version import VERSION
-from service.registry import items
 from service.registry.answers import Parameters, answer, caller_in, parse_id, shown, text_answer
 from service.registry.changing import Changes
+from service.registry.edge.readable import ReadableSchemas
 from service.registry.errors import no_schema_id
 from service.registry.names import ALL_CONTEXTS, DEFAULT, SubjectName, context_of
 from service.registry.reading import Schema, SchemaReader
 from service.registry.subjects import formatted
 from service.security.acls import Operation, ResourceType
-from storage import keys
 from storage.schemas.source import SchemaType
-from storage.stores.metadata import pages
-
-READERS_KEPT_MAX: Final = 10_000
-"""Maximum number of schemas whose subject is remembered that allows to read them."""
 
 
 class SchemaCalls:
-    def __init__(self, reader: SchemaReader, changes: Changes) -> None:
+    def __init__(self, reader: SchemaReader, readable: ReadableSchemas, changes: Changes) -> None:
         self._reader = reader
+        self._readable = readable
         self._changes = changes
-        self._known: dict[tuple[str, int], set[str]] = {}
-        """Subjects that have a schema, as far as they were looked up."""
 
     async def show(self, request: Request) -> Response:
         """Show a schema by its id."""
@@ -62,7 +56,7 @@ class SchemaCalls:
         caller = caller_in(request)
         wanted = query.text("subject")
         found: list[tuple[str, int]] = []
-        for name in await self._users(schema.context, schema.schema_id):
+        for name in await self._reader.users(schema.context, schema.schema_id):
             head = await self._reader.head(SubjectName(schema.context, name))
             full = str(SubjectName(schema.context, name))
             if head is None or not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
@@ -78,43 +72,10 @@ class SchemaCalls:
             ]
         return found
 
-    async def _users(self, context: str, schema_id: int) -> list[str]:
-        prefix = keys.schema_uses(context, schema_id)
-        return [
-            items.decode_user(item.value).subject
-            async for page in pages(self._reader.metadata, prefix)
-            for _, item in page
-        ]
-
     async def _schema(self, request: Request, query: Parameters) -> Schema:
         schema_id = parse_id(request.path_params["schema"])
-        return await self._readable(request, context_of(query.text("subject")), schema_id)
-
-    async def _readable(self, request: Request, context: str, schema_id: int) -> Schema:
-        """Return the schema if the caller may read a subject that has it.
-
-        Without security, and once it is known which subject allows it, this takes no call of the
-        table.
-        """
-        if schema_id < 1:
-            raise no_schema_id(schema_id)
-        caller = caller_in(request)
-        if caller.is_anyone:
-            return await self._reader.schema(context, schema_id)
-
-        def may_read(name: str) -> bool:
-            full = str(SubjectName(context, name))
-            return caller.allows(Operation.READ, ResourceType.SUBJECT, full)
-
-        known = self._known.get((context, schema_id), set())
-        if not any(may_read(name) for name in known):
-            users = await self._users(context, schema_id)
-            if not any(may_read(name) for name in users):
-                raise no_schema_id(schema_id)
-            if len(self._known) >= READERS_KEPT_MAX:
-                self._known.clear()
-            self._known[context, schema_id] = set(users)
-        return await self._reader.schema(context, schema_id)
+        context = context_of(query.text("subject"))
+        return await self._readable.schema(caller_in(request), context, schema_id)
 
     async def list_all(self, request: Request) -> Response:
         """List schemas with their subjects and versions."""
@@ -146,27 +107,18 @@ class SchemaCalls:
     async def show_by_guid(self, request: Request) -> Response:
         """Show a schema by its GUID."""
         query = Parameters(request)
-        for context, schema_id in await self._of_guid(request):
-            schema = await self._readable(request, context, schema_id)
+        for context, schema_id in await self._reader.ids_of_guid(request.path_params["guid"]):
+            schema = await self._readable.schema(caller_in(request), context, schema_id)
             text = await formatted(self._reader, schema, query.text("format"))
             return answer({**shown(schema), "guid": schema.guid, "schema": text})
         raise no_schema_id(request.path_params["guid"][:100])
 
     async def list_ids_of_guid(self, request: Request) -> Response:
         """List the ids of the schema with a GUID, one for each context."""
-        found = await self._of_guid(request)
+        found = await self._reader.ids_of_guid(request.path_params["guid"])
         for context, schema_id in found:
-            await self._readable(request, context, schema_id)
+            await self._readable.schema(caller_in(request), context, schema_id)
         return answer([{"context": context, "id": schema_id} for context, schema_id in found])
-
-    async def _of_guid(self, request: Request) -> list[tuple[str, int]]:
-        prefix = keys.schema_guids(keys.short_part(request.path_params["guid"].lower()))
-        found = [
-            items.decode_id(item.value)
-            async for page in pages(self._reader.metadata, prefix)
-            for _, item in page
-        ]
-        return [(each.context, each.schema_id) for each in found]
 
     async def list_contexts(self, request: Request) -> Response:
         """List contexts."""

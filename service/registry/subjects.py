@@ -101,15 +101,17 @@ class SubjectCalls:
         done = await self._registrar.register(subject, new, query.flag("normalize"))
         caller.changed(Operation.WRITE, ResourceType.SUBJECT, str(subject))
         schema = done.schema
-        return answer(
-            {
-                "id": schema.schema_id,
-                "version": done.version,
-                "guid": schema.guid,
-                **_outer(request, schema),
-                "schema": schema.text,
-            }
-        )
+        told = {
+            "id": schema.schema_id,
+            "version": done.version,
+            "guid": schema.guid,
+            **_outer(request, schema),
+        }
+        if form := query.text("format"):
+            # Only if it is asked for: Confluent's client for Python keeps what it is told instead
+            # of what it has sent, and reads no text of Protobuf.
+            told["schema"] = await formatted(self._reader, schema, form)
+        return answer(told)
 
     async def look_up(self, request: Request) -> Response:
         """Find a schema under a subject."""

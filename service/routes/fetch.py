@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.http.access_log import request_id_of
-from service.http.answer_size import AnswerSize, Body, body_of, with_rest
+from service.http.answer_size import NEEDS_SCHEMAS, AnswerSize, Body, body_of, with_rest
 from service.http.bodies.arrow_fetch import arrow_body
 from service.http.bodies.fields import OFFSET_MAX
-from service.http.bodies.json_fetch import ndjson_pieces
+from service.http.bodies.json_fetch import ValueFormat, ndjson_pieces
+from service.http.bodies.schema_fetch import HasSchemas
 from service.http.deadlines import wait_s
 from service.http.json_requests import read_json
 from service.http.methods import is_head
@@ -30,6 +31,7 @@ from service.http.requests import (
 )
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.process.limits.outgoing import RequestShares
+from service.registry.edge.late import CallersSchemas, LateSchemas, with_schemas
 from service.routes.multi_fetch import FetchBody, MultiFetch, fetched_json, fetched_rest
 from service.routes.tail import TailResponse, limits_of, paced, tail
 from service.security.caller import Caller, caller_of
@@ -42,10 +44,11 @@ _FETCH_BODY: Final = msgspec.json.Decoder(FetchBody)
 
 
 class FetchRoutes:
-    def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
+    def __init__(self, gateway: Gateway, metrics: Metrics, schemas: LateSchemas) -> None:
         self._gateway = gateway
         self._metrics = metrics
-        self._several = MultiFetch(gateway, metrics)
+        self._schemas = schemas
+        self._several = MultiFetch(gateway, metrics, schemas)
 
     async def one(self, request: Request) -> Response:
         """Fetch records of one partition, or tail it as server-sent events."""
@@ -68,22 +71,45 @@ class FetchRoutes:
         async def arrow(bytes_max: int) -> Body:
             return await arrow_body(result.fetched, bytes_max, form)
 
+        if media_type == ARROW:
+            encode: Callable[[int], Awaitable[Body]] = arrow
+        else:
+            encode = self._text(result, media_type, value_format, None)
+        asked = (media_type, value_format, form)
+        found = await self._found(result, encode, media_type, asked)
+        if found.has_schemas:
+            # Readers with the same rights share what they may see.
+            encode = self._text(result, media_type, value_format, self._schemas.of(caller))
+            found = await self._found(result, encode, media_type, (*asked, caller.rights))
+        return await self._answer(result, found, shares, media_type, caller)
+
+    def _text(
+        self,
+        result: FetchResult,
+        media_type: str,
+        value_format: ValueFormat,
+        schemas: CallersSchemas | None,
+    ) -> Callable[[int], Awaitable[Body]]:
+        """Return what encodes records as text; without `schemas`, only those that name none."""
+
         def encoded(bytes_max: int) -> Body:
             batches = result.fetched.batches(bytes_max)
             if media_type == NDJSON:
-                pieces = ndjson_pieces(batches, value_format=value_format)
+                pieces = ndjson_pieces(batches, value_format=value_format, schemas=schemas)
             else:
-                pieces = fetched_json(result, batches, value_format)
+                pieces = fetched_json(result, batches, value_format, schemas)
             return body_of(result, batches, pieces)
 
         async def text(bytes_max: int) -> Body:
             size_bytes = min(bytes_max, result.fetched.memory_bytes)
-            return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
+            try:
+                return await with_schemas(
+                    self._gateway.heavy_work, size_bytes, lambda: encoded(bytes_max), schemas
+                )
+            except HasSchemas:
+                return NEEDS_SCHEMAS
 
-        encode = arrow if media_type == ARROW else text
-        return await self._answer(
-            result, shares, media_type, encode, (media_type, value_format, form), caller
-        )
+        return text
 
     def _budget(self, query: Query, caller: Caller) -> Budget:
         settings = self._gateway.settings
@@ -108,25 +134,32 @@ class FetchRoutes:
             max_wait_s=wait_s(request, wanted_s, self._gateway.world.monotonic_s()),
         )
 
-    async def _answer(
+    async def _found(
         self,
         result: FetchResult,
-        shares: RequestShares,
-        media_type: str,
         encode: Callable[[int], Awaitable[Body]],
+        media_type: str,
         form: Hashable,
-        caller: Caller,
-    ) -> Response:
+    ) -> Body:
         share = result.share if result.answer is None else result.answer.share
         size = AnswerSize.of(self._gateway.settings)
         fits = partial(size.fitted, encode, share.size_bytes, result)
         if result.answer is None:
-            found = await fits()
-        else:
-            found = await result.answer.body(form, fits)
-            if media_type == JSON:
-                # The records are shared with other readers; the end of the log must be current.
-                found = with_rest(found, fetched_rest(result, found.next_offset))
+            return await fits()
+        found = await result.answer.body(form, fits)
+        if media_type == JSON and not found.has_schemas:
+            # The records are shared with other readers; the end of the log must be current.
+            return with_rest(found, fetched_rest(result, found.next_offset))
+        return found
+
+    async def _answer(
+        self,
+        result: FetchResult,
+        found: Body,
+        shares: RequestShares,
+        media_type: str,
+        caller: Caller,
+    ) -> Response:
         if found.record_count:
             await caller.quotas.admit_fetch(caller, found.body_bytes)
         self._metrics.fetched(found.record_count, found.body_bytes)
@@ -158,6 +191,7 @@ class FetchRoutes:
             limits,
             self._metrics.fetched,
             caller,
+            self._schemas,
         )
         if is_head(request):
             return TailResponse(_nothing(), OpenCall())

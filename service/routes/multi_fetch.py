@@ -12,10 +12,12 @@ from service.http import problems
 from service.http.answer_size import AnswerSize, Body, body_of
 from service.http.bodies.fields import Count, Offset, PartitionNumber
 from service.http.bodies.json_fetch import FetchedRecord, ValueFormat, json_pieces
+from service.http.bodies.schema_fetch import SchemaLookup
 from service.http.metrics import Metrics
 from service.http.requests import parse_place
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.process.limits.outgoing import RequestShares
+from service.registry.edge.late import CallersSchemas, LateSchemas, with_schemas
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
 from storage.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge, RiachoError
@@ -106,9 +108,10 @@ class _Left:
 
 
 class MultiFetch:
-    def __init__(self, gateway: Gateway, metrics: Metrics) -> None:
+    def __init__(self, gateway: Gateway, metrics: Metrics, schemas: LateSchemas) -> None:
         self._gateway = gateway
         self._metrics = metrics
+        self._schemas = schemas
 
     async def fetch(
         self,
@@ -239,12 +242,13 @@ class MultiFetch:
         )
         items: list[Data] = []
         record_count = 0
+        schemas = self._schemas.of(caller)
         for wanted, result in zip(body.partitions, results, strict=True):
             place = FetchedPartition(caller.outer_name(wanted.topic), wanted.partition)
             try:
                 if isinstance(result, RiachoError):
                     raise result
-                found = await self._item(result, wanted, left, body.value_format)
+                found = await self._item(result, wanted, left, body.value_format, schemas)
             except RiachoError as error:
                 place.error = problems.document(error, request_id, caller)
                 items += [b",", msgspec.json.encode(place)]
@@ -261,7 +265,12 @@ class MultiFetch:
         return pieces
 
     async def _item(
-        self, result: FetchResult, wanted: Wanted, left: _Left, value_format: ValueFormat
+        self,
+        result: FetchResult,
+        wanted: Wanted,
+        left: _Left,
+        value_format: ValueFormat,
+        schemas: CallersSchemas,
     ) -> Body:
         """Return the records of one partition that fit into the answer.
 
@@ -273,11 +282,13 @@ class MultiFetch:
             # Do not decode what will not be sent.
             if bytes_max > 0 and left.records > 0:
                 batches = _first_records(result.fetched.batches(bytes_max), left.records)
-            return body_of(result, batches, fetched_json(result, batches, value_format))
+            return body_of(result, batches, fetched_json(result, batches, value_format, schemas))
 
         async def encode(bytes_max: int) -> Body:
             size_bytes = min(bytes_max, result.fetched.memory_bytes)
-            return await self._gateway.heavy_work.convert(size_bytes, lambda: encoded(bytes_max))
+            return await with_schemas(
+                self._gateway.heavy_work, size_bytes, lambda: encoded(bytes_max), schemas
+            )
 
         affordable = min(left.bytes, wanted.max_bytes or left.bytes, result.share.size_bytes)
         try:
@@ -309,13 +320,18 @@ def _first_records(batches: Batches, count: int) -> Batches:
     return cut
 
 
-def fetched_json(result: FetchResult, batches: Batches, value_format: ValueFormat) -> list[Data]:
+def fetched_json(
+    result: FetchResult,
+    batches: Batches,
+    value_format: ValueFormat,
+    schemas: SchemaLookup | None,
+) -> list[Data]:
     """Return pieces that, concatenated, are the JSON object of what was fetched.
 
     The last piece is what follows the records.
     """
     rest = fetched_rest(result, result.fetched.end_of(batches))
-    return [b'{"records":', *json_pieces(batches, value_format=value_format), rest]
+    return [b'{"records":', *json_pieces(batches, value_format=value_format, schemas=schemas), rest]
 
 
 def fetched_rest(result: FetchResult, next_offset: int) -> bytes:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Final, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +28,7 @@ from service.log.numbering import (
 )
 from service.process.limits.admission import Hold
 from service.process.limits.record_limits import RecordLimits
+from service.registry.edge.late import LateSchemas
 from service.security.acls import Operation, ResourceType
 from service.security.caller import caller_of
 from service.transactions.fences import Fences
@@ -41,6 +42,11 @@ NO_OFFSET: Final = -1
 """Returned for `acks=0`, as in Kafka, and for staged records: the offset is not known yet."""
 
 
+_SchemaId: TypeAlias = Annotated[
+    int | msgspec.UnsetType, msgspec.Meta(description="of the schema that the request names")
+]
+
+
 class Result(msgspec.Struct, gc=False):
     partition: int
     base_offset: Annotated[int, msgspec.Meta(description="-1: not known yet")]
@@ -52,13 +58,29 @@ class ProduceAnswer(msgspec.Struct, gc=False):
     staged: (
         Annotated[str, msgspec.Meta(description="what a commit may name it by")] | msgspec.UnsetType
     ) = msgspec.UNSET
+    key_schema_id: _SchemaId = msgspec.UNSET
+    value_schema_id: _SchemaId = msgspec.UNSET
+
+    def of(self, produced: Produced) -> Self:
+        """Return it with the schemas by which the records were encoded."""
+        if produced.key_schema_id is not None:
+            self.key_schema_id = produced.key_schema_id
+        if produced.value_schema_id is not None:
+            self.value_schema_id = produced.value_schema_id
+        return self
 
 
 class ProduceRoutes:
     def __init__(
-        self, gateway: Gateway, staging: Staging, fences: Fences, metrics: Metrics
+        self,
+        gateway: Gateway,
+        staging: Staging,
+        fences: Fences,
+        metrics: Metrics,
+        schemas: LateSchemas,
     ) -> None:
         self._gateway = gateway
+        self._schemas = schemas
         self._staging = staging
         self._fences = fences
         self._metrics = metrics
@@ -92,7 +114,7 @@ class ProduceRoutes:
             produced, wanted = await self._read(request, topic, partition, hold)
             batch, sent = produced.batch, produced.sent
             if acks is Acks.NONE:
-                return await self._without_ack(topic, batch, wanted, hold)
+                return await self._without_ack(topic, produced, wanted, hold)
             size_bytes = batch.nbytes
             # Records that are stored as sent are in memory in both forms.
             hold.grow_to(size_bytes + sum(len(each.data) for each in sent))
@@ -113,7 +135,7 @@ class ProduceRoutes:
                 )
                 results = [Result(p, base, count) for p, (base, count) in placed.items()]
         self._metrics.produced(batch.num_rows, size_bytes)
-        return _answer(HTTPStatus.OK, ProduceAnswer(results, name))
+        return _answer(HTTPStatus.OK, ProduceAnswer(results, name).of(produced))
 
     async def _numbered(self, sender: SenderHeaders) -> Numbered | None:
         """Return the numbers of an idempotent producer that exists, outside of a transaction."""
@@ -175,17 +197,22 @@ class ProduceRoutes:
         )
         content_type = request.headers.get("content-type", "")
         now_ms = self._gateway.world.now_ms()
-        produced = await self._gateway.heavy_work.convert(
+        found = await self._gateway.heavy_work.convert(
             len(body), lambda: decode_produce(body, content_type, now_ms=now_ms, limits=limits)
         )
+        if isinstance(found, Produced):
+            produced = found
+        else:
+            produced = await self._schemas.encode(caller, topic_name, found)
         if partition is not None:
             _check_only(partition, produced.partitions)
             return produced, partition
         return produced, produced.partitions
 
     async def _without_ack(
-        self, topic: str, batch: pa.RecordBatch, wanted: Wanted, hold: Hold
+        self, topic: str, produced: Produced, wanted: Wanted, hold: Hold
     ) -> Response:
+        batch = produced.batch
         size_bytes = batch.nbytes
         hold.grow_to(size_bytes)
         counts, append = await self._gateway.produce_later(topic, batch, size_bytes, wanted)
@@ -203,7 +230,7 @@ class ProduceRoutes:
         self._unacknowledged.add(task)
         task.add_done_callback(self._unacknowledged.discard)
         results = [Result(p, NO_OFFSET, count) for p, count in counts.items()]
-        return _answer(HTTPStatus.ACCEPTED, ProduceAnswer(results))
+        return _answer(HTTPStatus.ACCEPTED, ProduceAnswer(results).of(produced))
 
 
 def _authorized(request: Request, sender: SenderHeaders) -> SenderHeaders:

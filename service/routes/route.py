@@ -9,6 +9,7 @@ from service.controller.live_gateways import LiveGateways
 from service.http.metrics import Metrics
 from service.http.requests import JSON
 from service.log.gateway import Gateway
+from service.registry.edge.late import LateSchemas
 from service.routes.access.quotas import QuotaRoutes
 from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
@@ -42,13 +43,11 @@ class Handlers:
     security: SecurityRoutes
     quotas: QuotaRoutes
     segments: SegmentRoutes
+    late_schemas: LateSchemas
 
-    @cached_property
+    @property
     def schemas(self) -> "Registry":
-        # Most cold starts never need it.
-        from service.registry.assembly import Registry
-
-        return Registry(self.gateway)
+        return self.late_schemas.registry
 
     # These are served by FastAPI, so they are imported by the first call that needs it.
 

@@ -86,6 +86,9 @@ _PRODUCE_NOW: Final = (
     errors.InvalidAcks,
     errors.ShuttingDown,
     errors.UnknownTransaction,
+    errors.UnknownSchema,
+    errors.InvalidSchemaText,
+    errors.IncompatibleSchema,
 )
 _SETTINGS: Final = (
     errors.InvalidConfig,
@@ -249,7 +252,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/topics/{topic}/records",
             lambda to: to.produce.to_topic,
             "Produce records to a topic",
-            needs=on(WRITE, TOPIC) + within(WRITE, TRANSACTIONAL_ID),
+            needs=on(WRITE, TOPIC) + within(WRITE, TRANSACTIONAL_ID) + within(WRITE, SUBJECT),
             parameters=_PRODUCE_PARAMETERS,
             body=RequestBody(ProduceBody, (JSON, NDJSON, ARROW)),
             answers=_PRODUCE_ANSWERS,
@@ -259,7 +262,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "POST /v1/topics/{topic}/partitions/{partition}/records",
             lambda to: to.produce.to_partition,
             "Produce records to one partition",
-            needs=on(WRITE, TOPIC) + within(WRITE, TRANSACTIONAL_ID),
+            needs=on(WRITE, TOPIC) + within(WRITE, TRANSACTIONAL_ID) + within(WRITE, SUBJECT),
             parameters=_PRODUCE_PARAMETERS,
             body=RequestBody(ProduceBody, (JSON, NDJSON, ARROW)),
             answers=_PRODUCE_ANSWERS,

@@ -32,9 +32,11 @@ from service.http.requests import SSE
 from service.log.gateway import FetchResult, Gateway, Position, Wait
 from service.log.waiting import LongPoll
 from service.process.limits.outgoing import RequestShares
+from service.registry.edge.late import CallersSchemas, LateSchemas
 from service.security.caller import Caller
 from service.security.quotas.open_calls import OpenCall
 from storage.errors import QuotaExceeded, RiachoError
+from storage.reading.fetched import Batches
 from storage.reading.reader import Budget
 
 RETRY_MS: Final = 100
@@ -77,6 +79,7 @@ async def tail(
     limits: Limits,
     count: Callable[[int, int], None],
     caller: Caller,
+    schemas: LateSchemas,
 ) -> AsyncGenerator[bytes, None]:
     """Yield events from `first` on, forever, or until `stop_after` records or `limits`.
 
@@ -92,10 +95,10 @@ async def tail(
         batches = result.fetched.batches(result.share.size_bytes)
         # Compaction may have removed records after the last one.
         offset = result.fetched.end_of(batches)
-        events = [
-            b"id: %d\ndata: %b\n\n" % (number, data)
-            for number, data in encode_each(batches, value_format=value_format)
-        ]
+        found = schemas.of(caller)
+        events = _events(batches, value_format, found)
+        while await found.look_up():
+            events = _events(batches, value_format, found)
         if left is not None:
             events = events[:left]
             left -= len(events)
@@ -171,6 +174,13 @@ class TailResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._opened:
             await super().__call__(scope, receive, send)
+
+
+def _events(batches: Batches, value_format: ValueFormat, schemas: CallersSchemas) -> list[bytes]:
+    return [
+        b"id: %d\ndata: %b\n\n" % (number, data)
+        for number, data in encode_each(batches, value_format=value_format, schemas=schemas)
+    ]
 
 
 def _fitting(events: Sequence[bytes], bytes_max: int) -> list[bytes]:

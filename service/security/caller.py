@@ -6,7 +6,7 @@ whether the thing exists.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -147,6 +147,13 @@ class Caller:
     @property
     def name_prefix(self) -> str:
         return self.identity.name_prefix
+
+    @property
+    def rights(self) -> Hashable:
+        """What equals only the rights of callers who may do the same."""
+        who = self.identity
+        named = who.principal, who.credential_id, who.name_prefix, who.is_super, who.expires_ms
+        return named, self.host, self._acls
 
     @property
     def is_super(self) -> bool:

@@ -10,7 +10,7 @@ GUIDE = ROOT / "docs/schemas.md"
 
 
 def test_the_tour_says_what_the_guide_says(gateway: GatewayProcess, tmp_path: Path) -> None:
-    first, second = (each.text for each in blocks(GUIDE) if each.info == "sh")
+    first, second, third = (each.text for each in blocks(GUIDE) if each.info == "sh")
 
     printed = shell(first, gateway, tmp_path)
     assert '"id":1' in printed
@@ -21,6 +21,10 @@ def test_the_tour_says_what_the_guide_says(gateway: GatewayProcess, tmp_path: Pa
     assert '"error_code":409' in refused
     assert refused.count("TYPE_MISMATCH") == 2
     assert refused.count("/fields/0/type") >= 2
+    told = shell(third, gateway, tmp_path)
+    assert '"value_schema_id":1' in told
+    assert "records[0].value at /amount" in told
+    assert '"value":{"amount":3}' in told
 
 
 def test_the_commands_print_what_the_guide_says(gateway: GatewayProcess, tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ PRODUCE = [
     Decoder(
         covers=(
             "service.http.bodies.json.decode_json",
-            "service.http.bodies.json._records",
-            "service.http.bodies.json._raw_records",
+            "service.http.bodies.json._common_records",
+            "service.http.bodies.json._raw_body",
             "service.http.bodies.json.decoded_records",
             "service.http.bodies.json._decoded_plain",
             "service.http.bodies.json._stored",

@@ -171,6 +171,15 @@ async def _one_zone_is_down(deployed: Deployment, _: Names) -> None:
 
 
 IN_TRANSACTION = {"riacho-transaction": "{transaction}"}
+
+
+ONE: dict[str, Any] = {"records": [{"value": 1}]}
+
+
+async def _with_schema(deployed: Deployment, _: Names) -> None:
+    await deployed.done("POST", "/subjects/texts/versions", json={"schema": '"string"'})
+
+
 EVERYWHERE = [{"partition": partition, "value": "v"} for partition in range(101)]
 
 PRODUCING: Recipes = {
@@ -182,6 +191,16 @@ PRODUCING: Recipes = {
     ),
     **of(PRODUCE, "INVALID_RECORD", _body(records=[{"headers": {"n" * 300: "v"}}])),
     **of(PRODUCE, "MESSAGE_TOO_LARGE", _body(records=[{"value": LONG}])),
+    **of(PRODUCE, "UNKNOWN_SCHEMA", _body(**ONE, value_schema_id=9)),
+    **of(PRODUCE, "INVALID_SCHEMA", _body(**ONE, value_schema='"none"')),
+    **of(
+        PRODUCE,
+        "INCOMPATIBLE_SCHEMA",
+        Recipe(
+            change=Request(json={**ONE, "value_schema": '"int"', "value_subject": "texts"}),
+            before=_with_schema,
+        ),
+    ),
     **of(
         PRODUCE,
         "TRANSACTIONAL_ID_NOT_FOUND",

@@ -127,8 +127,8 @@ REPLIES = [
         why=TREE,
     ),
     Decoder(
-        covers=("riacho.errors._problem",),
-        decode=lambda body: errors._problem({"content-type": "application/problem+json"}, body),
+        covers=("riacho.errors._document",),
+        decode=lambda body: errors._document({"content-type": "application/problem+json"}, body),
         valid=PROBLEMS,
         hard=NESTED,
         errors=(),

@@ -1,16 +1,23 @@
 """Decoders of schemas, as callers of the registry send them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
 
 from hypothesis import strategies as st
 
 from service.registry.formats.form import form_of
+from storage.schemas.codec import ROOM_BYTES, ROOM_RATIO, Codec
 from storage.schemas.json_schema.reading import read, write
 from storage.schemas.source import InvalidSchema, SchemaType
 from tests.fuzz.decoder import Decoder
 from tests.service.registry.formats.json_schema.values import SCHEMAS
 from tests.service.registry.formats.test_avro import SIMPLE, compound
+from tests.storage.schemas.test_avro import ORDER_CODEC, ORDERS
+from tests.storage.schemas.test_json import CODEC as JSON
+from tests.storage.schemas.test_protobuf import CODEC as PROTOBUF
+from tests.storage.schemas.test_protobuf import FULL
 
 TREE = "a few bytes may be an object with a dictionary, or a type with its fields"
 DEEP = st.sampled_from(
@@ -38,7 +45,75 @@ def _text_of(schemas: st.SearchStrategy[object]) -> st.SearchStrategy[bytes]:
     return schemas.map(lambda schema: json.dumps(schema).encode())
 
 
+class Unfit(Exception):
+    """A codec has refused a body."""
+
+
+def _read(codec: Codec) -> Callable[[bytes], Any]:
+    def decode(data: bytes) -> Any:
+        found = codec.decode_many([data])
+        if found.refused:
+            assert found.values == [None]
+            raise Unfit(found.refused[0].reason)
+        return found.values[0]
+
+    return decode
+
+
+def _written(codec: Codec) -> Callable[[Any], bytes]:
+    # Protobuf's library moves parts of a message of any type.
+    return lambda value: codec.encode_many([deepcopy(value)]).bodies[0] or b"null"
+
+
+def _data(
+    covers: tuple[str, ...], codec: Codec, values: st.SearchStrategy[Any], hard: Sequence[bytes]
+) -> Decoder:
+    return Decoder(
+        covers=covers,
+        decode=_read(codec),
+        encode=_written(codec),
+        valid=values.map(_written(codec)),
+        hard=st.sampled_from(hard),
+        errors=(Unfit,),
+        factor=ROOM_RATIO,
+        limit_bytes=ROOM_BYTES,
+        why="what values take is counted while they are decoded",
+    )
+
+
+SHORT = b"\x00\x01\x7f\x80\xff"
+DATA = [
+    _data(
+        (
+            "storage.schemas.avro.codec.AvroCodec.decode_many",
+            "storage.schemas.avro.reading._double",
+            "storage.schemas.avro.reading._float",
+            "storage.schemas.avro.reading._shortest",
+        ),
+        ORDER_CODEC,
+        ORDERS,
+        [b"\xff" * 11, b"\xfe" * 40, SHORT * 9],
+    ),
+    _data(
+        (
+            "storage.schemas.protobuf.codec.ProtobufCodec.decode_many",
+            "storage.schemas.protobuf.codec.ProtobufCodec._parsed",
+            "storage.schemas.framing.unpack_indexes",
+        ),
+        PROTOBUF,
+        st.sampled_from([FULL, {}]),
+        [b"\x00" + b"\x1a\x00" * 5_000, b"\x00" + b"\x62" * 500, b"\xfe" * 40, SHORT],
+    ),
+    _data(
+        ("storage.schemas.json_schema.codec.JsonCodec.decode_many",),
+        JSON,
+        st.just([{"id": 1}]),
+        [b"[" * 5_000, b'{"a":' * 5_000, b"1e999", b'"\\ud800"'],
+    ),
+]
+
 ALL = [
+    *DATA,
     Decoder(
         covers=("service.registry.formats.json_schema.form._JsonSchemaForm.parse",),
         decode=_stored(SchemaType.JSON),

@@ -5,16 +5,27 @@ from typing import Any
 
 import pytest
 
-from riacho.errors import GatewayUnreachable, error_of, new_error, retry_after_s_of
+from riacho.errors import (
+    GatewayUnreachable,
+    SchemaRefused,
+    error_of,
+    new_error,
+    retry_after_s_of,
+)
 from riacho.http.retries import Backoff
 from storage.errors import (
+    IncompatibleSchema,
+    InvalidSchemaText,
     OffsetOutOfRange,
     OutcomeUnknown,
     Overloaded,
     Rejected,
     RiachoError,
     TopicExists,
+    Unauthenticated,
+    Unauthorized,
     Unavailable,
+    UnknownSchema,
 )
 
 PROBLEM = {"content-type": "application/problem+json"}
@@ -45,6 +56,33 @@ def test_a_class_with_its_own_words_keeps_those_of_the_gateway() -> None:
 
     assert isinstance(error, OffsetOutOfRange)
     assert str(error) == "offset 9 is outside the log"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "kind", "retryable"),
+    [
+        (40401, 404, UnknownSchema, False),
+        (40403, 404, UnknownSchema, False),
+        (409, 409, IncompatibleSchema, False),
+        (42201, 422, InvalidSchemaText, False),
+        (42205, 422, SchemaRefused, False),
+        (40101, 401, Unauthenticated, False),
+        (40301, 403, Unauthorized, False),
+        (429, 429, Overloaded, True),
+        (50001, 500, Unavailable, True),
+        (50002, 500, OutcomeUnknown, True),
+    ],
+)
+def test_the_registry_has_numbers_instead_of_codes(
+    number: int, status: int, kind: type[RiachoError], retryable: bool
+) -> None:
+    headers = {"content-type": "application/vnd.schemaregistry.v1+json"}
+    body = json.dumps({"error_code": number, "message": "why"}).encode()
+    error: Any = error_of(status, headers, body)
+
+    assert type(error) is kind
+    assert (str(error), error.error_code, error.status) == ("why", number, status)
+    assert (error.retryable, error.may_have_applied) == (retryable, kind is OutcomeUnknown)
 
 
 @pytest.mark.parametrize(

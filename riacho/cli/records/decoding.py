@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from riacho.schemas.registry import SchemaRegistry
     from storage.schemas.codec import Codec
 
-SchemaId: TypeAlias = int | str
+Named: TypeAlias = int | str
+"""How a record names its schema: by its id, or by its GUID."""
+
 
 MISSING_FOR_S: Final = 30.0
 """How long an id that the registry does not know is not asked for again."""
@@ -27,15 +29,14 @@ MISSING_FOR_S: Final = 30.0
 MISSING_MAX: Final = 100
 """Unknown ids after which no others are asked for: these values only look as if they named one."""
 
-_NOT_DECODED: Final = object()
-
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecord(Record):
     """A record of which key, value or both were decoded: then they are text of JSON."""
 
-    key_schema: SchemaId | None = None
-    value_schema: SchemaId | None = None
+    key_schema: int | None = None
+    value_schema: int | None = None
+    """The id of the schema; None: it was not decoded."""
     key_json: Any = None
     value_json: Any = None
 
@@ -47,8 +48,8 @@ class RecordDecoder:
         self._url = url
         self._registry: SchemaRegistry | None = None
         self._codecs: Codecs | None = None
-        self._known: dict[SchemaId, Codec] = {}
-        self._missing: dict[SchemaId, float] = {}
+        self._known: dict[Named, tuple[int, Codec]] = {}
+        self._missing: dict[Named, float] = {}
 
     def close(self) -> None:
         if self._registry is not None:
@@ -65,9 +66,9 @@ class RecordDecoder:
             for i, record in enumerate(records)
         ]
 
-    def _found(self, records: Sequence[Record], *, is_key: bool) -> dict[int, tuple[SchemaId, Any]]:
+    def _found(self, records: Sequence[Record], *, is_key: bool) -> dict[int, tuple[int, Any]]:
         """Return what could be decoded, by the position of its record."""
-        by_schema: dict[SchemaId, list[tuple[int, bytes]]] = defaultdict(list)
+        by_schema: dict[Named, list[tuple[int, bytes]]] = defaultdict(list)
         for i, record in enumerate(records):
             data = record.key if is_key else record.value
             if data is None or not (data[:1] == b"\0" or record.headers):
@@ -76,10 +77,11 @@ class RecordDecoder:
 
             if (frame := frame_of(data, record.headers, is_key=is_key)) is not None:
                 by_schema[frame[0]].append((i, frame[1]))
-        found: dict[int, tuple[SchemaId, Any]] = {}
-        for schema_id, bodies in by_schema.items():
-            if (codec := self._codec(schema_id)) is None:
+        found: dict[int, tuple[int, Any]] = {}
+        for named, bodies in by_schema.items():
+            if (known := self._codec(named)) is None:
                 continue
+            schema_id, codec = known
             decoded = codec.decode_many([body for _, body in bodies])
             refused = {each.index for each in decoded.refused}
             for number, (i, _) in enumerate(bodies):
@@ -87,34 +89,38 @@ class RecordDecoder:
                     found[i] = (schema_id, decoded.values[number])
         return found
 
-    def _codec(self, schema_id: SchemaId) -> "Codec | None":
-        codec = self._known.get(schema_id)
-        if codec is not None:
-            return codec
+    def _codec(self, named: Named) -> "tuple[int, Codec] | None":
+        known = self._known.get(named)
+        if known is not None:
+            return known
         now_s = time.monotonic()
-        if schema_id in self._missing and now_s < self._missing[schema_id]:
+        if named in self._missing and now_s < self._missing[named]:
             return None
-        if schema_id not in self._missing and len(self._missing) >= MISSING_MAX:
+        if named not in self._missing and len(self._missing) >= MISSING_MAX:
             return None
         try:
-            codec = self._known[schema_id] = self._asked(schema_id)
+            known = self._known[named] = self._asked(named)
         except RiachoError:
-            self._missing[schema_id] = now_s + MISSING_FOR_S
+            self._missing[named] = now_s + MISSING_FOR_S
             return None
-        return codec
+        return known
 
-    def _asked(self, schema_id: SchemaId) -> "Codec":
+    def _asked(self, named: Named) -> "tuple[int, Codec]":
         from riacho.schemas.codecs import Codecs
 
         if self._registry is None or self._codecs is None:
             self._registry = registry_at(self._url)
             self._codecs = Codecs(self._registry.twin)
-        schema = self._registry.schema(schema_id)
-        return self._registry.wait_for(self._codecs.of(schema))
+        schema_id = named
+        if isinstance(schema_id, str):
+            ids = self._registry.ids_of(schema_id)
+            schema_id = ids.get(".") or next(iter(ids.values()))
+        schema = self._registry.schema(named)
+        return schema_id, self._registry.wait_for(self._codecs.of(schema))
 
 
 def _with(
-    record: Record, key: tuple[SchemaId, Any] | None, value: tuple[SchemaId, Any] | None
+    record: Record, key: tuple[int, Any] | None, value: tuple[int, Any] | None
 ) -> DecodedRecord:
     import msgspec
 

@@ -8,8 +8,7 @@ import typer
 
 from riacho.cli.output import bad_usage, note
 from riacho.cli.schemas.options import registry_at, schema_in, subject_and_version
-from riacho.errors import SchemaNotFound
-from storage.errors import InvalidRecord
+from storage.errors import InvalidRecord, UnknownSchema
 
 if TYPE_CHECKING:
     from riacho.schemas.registry import SchemaRegistry
@@ -117,7 +116,7 @@ def _chosen(registry: "SchemaRegistry", topic: str, choice: SchemaChoice) -> "Re
     text = schema_in(choice.file, None, [])
     try:
         return registry.look_up(subject, text)
-    except SchemaNotFound:
+    except UnknownSchema:
         made = registry.register(subject, text)
         note(f"{choice.file} was registered under {subject}, id {made.id}")
         return made

@@ -80,7 +80,7 @@ def render_json(record: Record) -> bytes:
     """Return the record as one line of JSON, with the gateway's names.
 
     What is not UTF-8 comes as `key_base64` or `value_base64`. What was decoded is JSON itself, with
-    the id of its schema, or the GUID if that is what the record names.
+    the id of its schema.
     """
     line: dict[str, Any] = {
         "topic": record.topic,
@@ -98,8 +98,7 @@ def _of_record(name: str, record: Record) -> dict[str, Any]:
     schema = getattr(record, f"{name}_schema", None)
     if schema is None:
         return _payload(name, getattr(record, name))
-    kind = "id" if isinstance(schema, int) else "guid"
-    return {name: getattr(record, f"{name}_json"), f"{name}_schema_{kind}": schema}
+    return {name: getattr(record, f"{name}_json"), f"{name}_schema_id": schema}
 
 
 def _payload(name: str, payload: bytes | None) -> dict[str, str | None]:

@@ -20,9 +20,8 @@ from riacho.cli.schemas.options import (
     registry_at,
     schema_in,
 )
-from riacho.errors import SchemaNotFound
 from riacho.http.gateway import DEFAULT_URL
-from storage.errors import RiachoError, Unauthorized
+from storage.errors import RiachoError, Unauthorized, UnknownSchema
 
 if TYPE_CHECKING:
     from riacho.schemas.differences import SchemaChange
@@ -114,14 +113,14 @@ def _level_of(registry: "SchemaRegistry", subject: str) -> str | None:
     """Return the level of a subject; None: we may use the subject, but not see that."""
     try:
         return registry.level(subject)
-    except (SchemaNotFound, Unauthorized):
+    except (UnknownSchema, Unauthorized):
         return None
 
 
 def _versions_of(registry: "SchemaRegistry", subject: str) -> list[int]:
     try:
         return registry.versions(subject)
-    except SchemaNotFound:
+    except UnknownSchema:
         return []
 
 

@@ -13,8 +13,9 @@ one refuses the body, the sender made a mistake, so error messages are made ther
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -30,12 +31,42 @@ from storage.formats.records import HEADERS_TYPE, RECORD_SCHEMA, no_headers
 Decoded: TypeAlias = "tuple[pa.RecordBatch, list[PartitionNumber | None] | None]"
 """The records, and the requested partition of each; None: none is requested."""
 
+Part: TypeAlias = Literal["key", "value"]
+
 _Json: TypeAlias = Annotated[
     Raw, Meta(description="text is its UTF-8 bytes, other JSON its JSON text, null is null")
 ]
 _NULL: Final = Raw(b"null")
 # What the decoders raise: UTF-8 is checked apart from JSON, and Python limits nesting.
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSchema:
+    """The schema of all keys or of all values of a request, as its sender names it."""
+
+    part: Part
+    schema_id: int | None = None
+    text: str | None = None
+    kind: str | None = None
+    subject: str | None = None
+    version: int | None = None
+
+    def checked(self) -> Self:
+        """Return it, or raise `InvalidRequest` unless it names one schema, in one way."""
+        part = self.part
+        by_id, by_text, by_subject = self.schema_id, self.text, self.subject
+        if by_id is not None and (by_text is not None or by_subject is not None):
+            raise InvalidRequest(
+                f"{part}_schema_id: give it alone, without {part}_schema and {part}_subject"
+            )
+        if by_id is None and by_text is None and by_subject is None:
+            raise InvalidRequest(f"give {part}_schema_id, {part}_schema or {part}_subject, too")
+        if self.kind is not None and by_text is None:
+            raise InvalidRequest(f"{part}_schema_type: give {part}_schema, too")
+        if self.version is not None and (by_subject is None or by_text is not None):
+            raise InvalidRequest(f"{part}_version: give {part}_subject, too, and no {part}_schema")
+        return self
 
 
 class _Plain(Struct, gc=False, forbid_unknown_fields=True):
@@ -82,6 +113,19 @@ class _BodyOfRawValues(Struct, gc=False, forbid_unknown_fields=True):
     records: list[_RecordOfRawValue]
 
 
+_SchemaId: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_SchemaText: TypeAlias = Annotated[
+    str, Meta(description="registered under the subject, which is <topic>-value or <topic>-key")
+]
+_SchemaKind: TypeAlias = Annotated[
+    Literal["AVRO", "JSON", "PROTOBUF"], Meta(description="of the text; AVRO if left out")
+]
+_Subject: TypeAlias = str
+_Version: TypeAlias = Annotated[
+    int, Meta(ge=1, le=2**31 - 1, description="of the subject; the latest if left out")
+]
+
+
 def _null() -> Raw:
     return _NULL
 
@@ -102,8 +146,36 @@ class ProduceRecord(_Common, gc=False):
     headers: dict[str, _Json] | list[ProduceHeader] | None = None
 
 
-class ProduceBody(Struct, gc=False, forbid_unknown_fields=True):
+class ProduceBody(Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """Records, and the schemas that all their keys and values have.
+
+    A schema is named by its id, by a subject and perhaps its version, or by its text, which is
+    registered.
+    """
+
     records: Annotated[list[ProduceRecord], Meta(extra_json_schema={"minItems": 1})]
+    value_schema_id: _SchemaId | None = None
+    value_schema: _SchemaText | None = None
+    value_schema_type: _SchemaKind | None = None
+    value_subject: _Subject | None = None
+    value_version: _Version | None = None
+    key_schema_id: _SchemaId | None = None
+    key_schema: _SchemaText | None = None
+    key_schema_type: _SchemaKind | None = None
+    key_subject: _Subject | None = None
+    key_version: _Version | None = None
+
+    def chosen(self, part: Part) -> ChosenSchema | None:
+        """Return which schema the keys or the values have, if that is said."""
+        found = ChosenSchema(
+            part,
+            getattr(self, f"{part}_schema_id"),
+            getattr(self, f"{part}_schema"),
+            getattr(self, f"{part}_schema_type"),
+            getattr(self, f"{part}_subject"),
+            getattr(self, f"{part}_version"),
+        )
+        return None if found == ChosenSchema(part) else found.checked()
 
 
 class TopicRecord(_Record, gc=False, kw_only=True):
@@ -124,22 +196,32 @@ _RAW_BODY: Final = msgspec.json.Decoder(ProduceBody)
 _LINES: Final = (msgspec.json.Decoder(_Record), msgspec.json.Decoder(_RecordOfRawValue))
 _RAW_LINE: Final = msgspec.json.Decoder(ProduceRecord)
 _TEXT: Final = msgspec.json.Decoder(str)
+_ANY: Final = msgspec.json.Decoder()
+_BEHIND_BYTES: Final = 200
 _STARTS_OF_OTHER_JSON: Final = b"{[-0123456789tf"
 
 _Records: TypeAlias = Sequence[_Record] | Sequence[_RecordOfRawValue] | Sequence[ProduceRecord]
 _Stored: TypeAlias = str | bytes | None
 
 
-def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
-    """Return the records of a JSON body; those without a timestamp get `now_ms`."""
+def decode_json(body: bytes, *, now_ms: int, limits: RecordLimits) -> "Decoded | UnencodedRecords":
+    """Return the records of a JSON body; those without a timestamp get `now_ms`.
+
+    Of records whose schema the body names, nothing is encoded yet.
+    """
     check_shape(body, limits)
-    try:
-        plain = _PLAIN_BODY.decode(body).records
-    except _REFUSALS:
-        pass
-    else:
-        return _decoded_plain(plain, len(body), now_ms, limits)
-    return decoded_records(_records(body), len(body), now_ms, limits)
+    if not _ends_with_schemas(body):
+        try:
+            plain = _PLAIN_BODY.decode(body).records
+        except _REFUSALS:
+            pass
+        else:
+            return _decoded_plain(plain, len(body), now_ms, limits)
+        if (records := _common_records(body)) is not None:
+            return decoded_records(records, len(body), now_ms, limits)
+    whole = _raw_body(body)
+    unencoded = _unencoded(whole, body, now_ms, limits)
+    return unencoded or decoded_records(whole.records, len(body), now_ms, limits)
 
 
 def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
@@ -148,7 +230,7 @@ def decode_ndjson(body: bytes, *, now_ms: int, limits: RecordLimits) -> Decoded:
     return decoded_records(_lines(body), len(body), now_ms, limits)
 
 
-def _records(body: bytes) -> _Records:
+def _common_records(body: bytes) -> _Records | None:
     for decoder in _BODIES:
         try:
             records: _Records = decoder.decode(body).records
@@ -156,7 +238,7 @@ def _records(body: bytes) -> _Records:
             continue
         if _is_trusted(records, body):
             return records
-    return _raw_records(body)
+    return None
 
 
 def _lines(body: bytes) -> _Records:
@@ -183,10 +265,26 @@ def _is_trusted(records: _Records, body: bytes) -> bool:
     return True
 
 
-def _raw_records(body: bytes) -> list[ProduceRecord]:
+def _ends_with_schemas(body: bytes) -> bool:
+    """Whether fields behind the records may name schemas: those before them are seen at once."""
+    end = body[-_BEHIND_BYTES:]
+    return b'"value_' in end or b'"key_' in end
+
+
+def _unencoded(
+    whole: ProduceBody, body: bytes, now_ms: int, limits: RecordLimits
+) -> "UnencodedRecords | None":
+    key, value = whole.chosen("key"), whole.chosen("value")
+    if key is None and value is None:
+        return None
+    check_count(len(whole.records), limits)
+    return UnencodedRecords(whole.records, key, value, len(body), now_ms, limits)
+
+
+def _raw_body(body: bytes) -> ProduceBody:
     try:
         body.decode()  # The decoder does not check raw values for UTF-8.
-        return _RAW_BODY.decode(body).records
+        return _RAW_BODY.decode(body)
     except msgspec.ValidationError as error:
         raise explained(error) from error
     except _REFUSALS as error:
@@ -246,6 +344,50 @@ def _decoded_plain(
     )
     check_batch(batch, limits, body_bytes)
     return batch, None
+
+
+@dataclass(frozen=True, slots=True)
+class UnencodedRecords:
+    """Records whose keys, values or both are still to be encoded by a schema."""
+
+    records: Sequence[ProduceRecord]
+    key: ChosenSchema | None
+    value: ChosenSchema | None
+    body_bytes: int
+    now_ms: int
+    limits: RecordLimits
+
+    def values_of(self, part: Part) -> list[Any]:
+        """Return the JSON values of the keys or the values, or raise `InvalidRequest`."""
+        is_key = part == "key"
+        for index, record in enumerate(self.records):
+            if (record.key_base64 if is_key else record.value_base64) is not None:
+                raise InvalidRequest(
+                    f"records[{index}].{part}_base64: a {part} that has a schema is sent as JSON"
+                )
+        found = [record.key if is_key else record.value for record in self.records]
+        try:
+            return [_ANY.decode(each) for each in found]
+        except _REFUSALS as error:
+            raise InvalidRequest(f"records: a {part} is not acceptable JSON: {error}") from None
+
+    def with_bodies(
+        self, keys: Sequence[bytes | None] | None, values: Sequence[bytes | None] | None
+    ) -> Decoded:
+        """Return the records with these keys and values; None: as they came."""
+        count = len(self.records)
+        batch = pa.RecordBatch.from_arrays(
+            [
+                _timestamps([record.timestamp for record in self.records], self.now_ms),
+                pa.array(_keys(self.records) if keys is None else keys, pa.binary()),
+                pa.array(_values(self.records) if values is None else values, pa.binary()),
+                _headers(self.records),
+            ],
+            schema=RECORD_SCHEMA,
+        )
+        check_batch(batch, self.limits, max(self.body_bytes, batch.nbytes))
+        partitions = [record.partition for record in self.records]
+        return batch, None if partitions.count(None) == count else partitions
 
 
 def _timestamps(stamps: list[int | None], now_ms: int) -> pa.Array:

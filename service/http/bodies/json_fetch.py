@@ -6,7 +6,8 @@
 
     text     a string; bytes that are not UTF-8 come as key_base64 or value_base64 instead
     json     the value itself, if it is JSON, embedded as it was stored; else as text. Keys
-             stay text, so that a key such as 42 or true does not change its type
+             stay text, so that a key such as 42 or true does not change its type. Keys and values
+             that name a schema are decoded (`schema_fetch.py`)
     base64   always key_base64 and value_base64
 
 A header's value is text, or `value_base64` when it is not UTF-8, whatever the format. Nothing
@@ -14,19 +15,30 @@ here contains a line break, so a record is always one line.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import pyarrow as pa
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from service.http.bodies.fields import Base64
+from service.http.bodies.schema_fetch import (
+    HasSchemas,
+    SchemaLookup,
+    decoded_columns,
+    names_schemas,
+    rows_of,
+)
 from storage.reading.fetched import Batches, Data
 
 ValueFormat: TypeAlias = Literal["text", "json", "base64"]
 
 _Text: TypeAlias = str | UnsetType | None
 _Bytes: TypeAlias = Base64 | UnsetType | None
+_SchemaId: TypeAlias = Annotated[
+    int | UnsetType, Meta(description="of the schema that it was decoded by")
+]
+_Error: TypeAlias = Annotated[str | UnsetType, Meta(description="why it comes as base64")]
 
 
 class FetchedHeader(Struct, gc=False):
@@ -53,7 +65,7 @@ class _Base64Record(Struct, gc=False):
 
 # The widest form, so the OpenAPI document shows it; for batches with bytes that are not UTF-8.
 class FetchedRecord(Struct, gc=False):
-    """A record; key and value as text, JSON or base64."""
+    """A record; key and value as text, JSON or base64, or decoded by their schema."""
 
     offset: int
     timestamp: int
@@ -62,6 +74,10 @@ class FetchedRecord(Struct, gc=False):
     value: str | Raw | UnsetType | None = UNSET
     value_base64: _Bytes = UNSET
     headers: Sequence[FetchedHeader] = ()
+    key_schema_id: _SchemaId = UNSET
+    key_error: _Error = UNSET
+    value_schema_id: _SchemaId = UNSET
+    value_error: _Error = UNSET
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -70,36 +86,57 @@ _JSON_STARTS: Final = frozenset('{["-0123456789tfn \t\r\n')
 _NO_HEADERS: Final[tuple[FetchedHeader, ...]] = ()
 
 
-def json_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
+def json_pieces(
+    batches: Batches,
+    *,
+    value_format: ValueFormat = "text",
+    schemas: SchemaLookup | None = None,
+) -> list[Data]:
     """Return pieces that, concatenated, are the JSON array of the records.
 
     One piece per batch, so that only one batch at a time is in memory as Python objects.
+
+    With `value_format` json, raises `HasSchemas` for records that name schemas, if it has none.
     """
     pieces: list[Data] = []
     for batch in batches:
-        encoded = memoryview(_ENCODER.encode([*_records([batch], value_format)]))
+        encoded = memoryview(_ENCODER.encode([*_records([batch], value_format, schemas)]))
         if len(encoded) > len(b"[]"):
             pieces += [b"," if pieces else b"[", encoded[1:-1]]
     return [*(pieces or [b"["]), b"]"]
 
 
-def ndjson_pieces(batches: Batches, *, value_format: ValueFormat = "text") -> list[Data]:
+def ndjson_pieces(
+    batches: Batches,
+    *,
+    value_format: ValueFormat = "text",
+    schemas: SchemaLookup | None = None,
+) -> list[Data]:
     """Return pieces that, concatenated, are the records, one per line, each line ended."""
-    return [_ENCODER.encode_lines([*_records([batch], value_format)]) for batch in batches]
+    return [_ENCODER.encode_lines([*_records([batch], value_format, schemas)]) for batch in batches]
 
 
 def encode_each(
-    batches: Batches, *, value_format: ValueFormat = "text"
+    batches: Batches,
+    *,
+    value_format: ValueFormat = "text",
+    schemas: SchemaLookup | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and the JSON of every record: the id and data of server-sent events."""
-    for record in _records(batches, value_format):
+    for record in _records(batches, value_format, schemas):
         yield record.offset, _ENCODER.encode(record)
 
 
-def _records(batches: Batches, value_format: ValueFormat) -> Iterator[Any]:
+def _records(
+    batches: Batches, value_format: ValueFormat, schemas: SchemaLookup | None
+) -> Iterator[Any]:
     for offsets, batch in batches:
         if value_format == "base64":
             yield from _base64_records(offsets, batch)
+        elif value_format == "json" and names_schemas(batch):
+            if schemas is None:
+                raise HasSchemas
+            yield from _decoded_records(offsets, batch, schemas)
         else:
             yield from _text_records(offsets, batch, value_format == "json")
 
@@ -126,6 +163,24 @@ def _text_records(offsets: Sequence[int], batch: pa.RecordBatch, as_json: bool) 
     if bytes not in {*map(type, keys), *map(type, values)}:
         return map(_TextRecord, offsets, timestamps, keys, values, headers)
     return map(FetchedRecord, offsets, timestamps, *_split(keys), *_split(values), headers)
+
+
+def _decoded_records(
+    offsets: Sequence[int], batch: pa.RecordBatch, schemas: SchemaLookup
+) -> Iterator[FetchedRecord]:
+    timestamps = batch.column("timestamp").to_pylist()
+    headers = _headers(batch.column("headers"))
+    keys, values = decoded_columns(batch, schemas)
+    values.plain = [
+        _embedded(value) if schema_id is UNSET else value
+        for value, schema_id in zip(values.plain, values.ids, strict=True)
+    ]
+    for offset, timestamp, key, value, those in zip(
+        offsets, timestamps, rows_of(keys), rows_of(values), headers, strict=True
+    ):
+        yield FetchedRecord(
+            offset, timestamp, key[0], key[1], value[0], value[1], those, *key[2:], *value[2:]
+        )
 
 
 def _texts(column: pa.Array) -> list[Any]:

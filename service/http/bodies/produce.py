@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from service.http.bodies.arrow import decode_arrow
-from service.http.bodies.json import decode_json, decode_ndjson
+from service.http.bodies.json import UnencodedRecords, decode_json, decode_ndjson
 from service.process.limits.record_limits import DEFAULT_LIMITS, RecordLimits
 from storage.errors import UnsupportedMediaType
 from storage.formats.partitioner import Explicit
@@ -22,7 +22,7 @@ JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
-_DECODERS: Final[dict[str, Callable[..., tuple[Any, ...]]]] = {
+_DECODERS: Final[dict[str, Callable[..., Any]]] = {
     JSON: decode_json,
     NDJSON: decode_ndjson,
     ARROW_STREAM: decode_arrow,
@@ -40,12 +40,17 @@ class Produced:
     partitions: Explicit
     sent: Sequence[Sent] = ()
     """The same records in pieces, if they can be stored as received."""
+    key_schema_id: int | None = None
+    """Of the schema by which all keys were encoded."""
+    value_schema_id: int | None = None
 
 
 def decode_produce(
     body: bytes, content_type: str | None, *, now_ms: int, limits: RecordLimits = DEFAULT_LIMITS
-) -> Produced:
+) -> Produced | UnencodedRecords:
     """Return the records of `body`; those without a timestamp get `now_ms`.
+
+    Of records whose schema the body names, nothing is encoded yet.
 
     Raises `UnsupportedMediaType` for another type, `InvalidRequest` for a body that does not
     match its type, and the errors of `service/process/limits/record_limits.py` for one that is
@@ -58,7 +63,8 @@ def decode_produce(
             f"Content-Type {content_type!r} is not supported;"
             f" use {JSON}, {NDJSON} (both UTF-8) or {ARROW_STREAM}"
         )
-    return Produced(*decode(body, now_ms=now_ms, limits=limits))
+    found = decode(body, now_ms=now_ms, limits=limits)
+    return found if isinstance(found, UnencodedRecords) else Produced(*found)
 
 
 def _is_utf8(parameters: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from riacho import AvroSerializer, Producer, SchemaRegistry
 from riacho.cli.schemas.options import LevelName, schema_in, subject_and_version
 from riacho.cli.schemas.rules import ModeName
 from riacho.schemas.differences import SchemaChange, changes
@@ -218,6 +219,11 @@ def test_lines_of_json_are_written_by_a_schema_and_read_as_json(gateway: Gateway
     assert documents[3]["key"] == {"amount": 1}
     assert documents[3]["key_schema_id"] == document("show", "lines-key", gateway=gateway)["id"]
     assert documents[4]["value"] == "plain"
+    with SchemaRegistry(gateway.url) as registry, Producer(gateway.url) as producer:
+        by_guid = AvroSerializer(registry, id_in="header")("lines", {"amount": 5, "note": None})
+        producer.send("lines", by_guid.data, headers=by_guid.headers).result()
+    last = json.loads(riacho("consume", "lines", "-o", "-1", "-e", "-J", url=gateway.url).stdout)
+    assert (last["value"]["amount"], last["value_schema_id"]) == (5, value_id)
     raw = riacho("consume", "lines", "-e", "--raw", "-n", "1", url=gateway.url).stdout
     assert raw == b"\0" + value_id.to_bytes(4, "big") + b"\x06\0\n"
     grouped = riacho("consume", "lines", "-e", "-g", "lines", "-f", "%k %v %s\\n", url=gateway.url)

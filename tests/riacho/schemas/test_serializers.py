@@ -35,10 +35,10 @@ from riacho import (
     ProtobufDeserializer,
     ProtobufSerializer,
     Record,
-    SchemaNotFound,
     SchemaReference,
     SchemaRegistry,
     SchemaText,
+    UnknownSchema,
 )
 from riacho.schemas.serializers import Serialized
 from service.registry.formats.protobuf.compiler import compile_text
@@ -156,10 +156,7 @@ def test_json_is_the_same_for_both(registry: SchemaRegistry, theirs: SchemaRegis
 
 
 def test_protobuf_is_the_same_for_both(
-    gateway: GatewayProcess,
-    registry: SchemaRegistry,
-    theirs: SchemaRegistryClient,
-    messages: dict[str, Any],
+    registry: SchemaRegistry, theirs: SchemaRegistryClient, messages: dict[str, Any]
 ) -> None:
     order = messages["shop.Order"](by={"name": "Zoë"}, lines=[{"amount": 3}])
     order.at.FromJsonString("2026-01-31T23:59:59Z")
@@ -171,11 +168,10 @@ def test_protobuf_is_the_same_for_both(
 
         made = their_protobuf.ProtobufSerializer(kind, theirs, {"use.deprecated.format": False})
         assert ours.data == made(message, context(topic))
-        with SchemaRegistryClient({"url": gateway.url}) as reading:
-            read = their_protobuf.ProtobufDeserializer(
-                kind, {"use.deprecated.format": False}, schema_registry_client=reading
-            )
-            assert read(ours.data, context(topic)) == message
+        read = their_protobuf.ProtobufDeserializer(
+            kind, {"use.deprecated.format": False}, schema_registry_client=theirs
+        )
+        assert read(ours.data, context(topic)) == message
         assert ProtobufDeserializer(registry, kind)(record(ours)) == message
 
     made = ProtobufSerializer(registry, messages["shop.Order"], id_in="header")("proto", order)
@@ -221,6 +217,8 @@ def test_subjects_are_chosen_by_a_strategy(registry: SchemaRegistry) -> None:
     unnamed = JsonSchemaSerializer(registry, "{}", subject_strategy="record_name")
     with pytest.raises(InvalidConfig, match="by its title"):
         unnamed("strategic", 1)
+    with pytest.raises(InvalidConfig, match="is not JSON"):
+        AvroSerializer(registry, "{")
     with pytest.raises(InvalidConfig, match="topic_record_name"):
         AvroSerializer(registry, schema, subject_strategy="other")  # type: ignore[arg-type]
 
@@ -231,7 +229,7 @@ def test_what_is_registered_may_be_left_to_others(registry: SchemaRegistry) -> N
     registry.register("left.In", SchemaText(text=inner))
     references = [SchemaReference("left.In", "left.In", -1)]
     careful = AvroSerializer(registry, outer, references=references, auto_register=False)
-    with pytest.raises(SchemaNotFound):
+    with pytest.raises(UnknownSchema):
         careful("left", {"in": {"a": 1}})
     made = AvroSerializer(registry, outer, references=references)("left", {"in": {"a": 1}})
     assert careful("left", {"in": {"a": 1}}) == made
@@ -255,7 +253,7 @@ def test_what_does_not_fit_says_where(registry: SchemaRegistry) -> None:
         read(record(Serialized(whole[:-1])))
     with pytest.raises(InvalidRecord, match="the value names no schema"):
         read(record(Serialized(b"text")))
-    with pytest.raises(SchemaNotFound):
+    with pytest.raises(UnknownSchema):
         read(record(Serialized(b"\x00\x00\xff\xff\xffx")))
     with pytest.raises(InvalidRecord, match="is of type AVRO"):
         JsonSchemaDeserializer(registry)(record(Serialized(whole)))

@@ -18,10 +18,11 @@ from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
+    FileDescriptorSet,
 )
 from google.protobuf.message import DecodeError
 
-from service.registry.formats.form import Incompatibility
+from service.registry.formats.form import Incompatibility, Parsed
 from service.registry.formats.protobuf.comparing import differences
 from service.registry.formats.protobuf.compiler import check_descriptor, compile_text
 from service.registry.formats.protobuf.explicit_maps import (
@@ -149,3 +150,9 @@ def _all_fields(
     else:
         for message in scope.message_type:
             yield from _all_fields(message)
+
+
+def descriptors_of(parsed: Parsed) -> bytes:
+    """Return a Protobuf schema and what it imports as a serialized `FileDescriptorSet`."""
+    assert isinstance(parsed, ProtobufSchema), parsed
+    return FileDescriptorSet(file=parsed.files).SerializeToString()
