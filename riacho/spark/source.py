@@ -37,11 +37,11 @@ class RiachoDataSource(DataSource):
         text = f"{SCHEMA}, {HEADERS}" if self._is_set("includeHeaders") else SCHEMA
         if not self._is_set("decode"):
             return text
-        from riacho.spark.read.reading import decoded_schema
+        from riacho.spark.read.reading import schema_with_values
 
         names = [each.split()[0] for each in SCHEMA.split(", ")]
         with_headers = ["headers"] if self._is_set("includeHeaders") else []
-        return decoded_schema(self.options, [*names, *with_headers])
+        return schema_with_values(self.options, [*names, *with_headers])
 
     def _is_set(self, name: str) -> bool:
         return str(self.options.get(name, "")).strip().lower() == "true"

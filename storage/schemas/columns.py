@@ -225,7 +225,7 @@ def array_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([array_of(values[:half], kind), array_of(values[half:], kind)])
 
 
-def decoded(decoder: Decoder, data: Sequence[bytes]) -> pa.Array:
+def typed_array(decoder: Decoder, data: Sequence[bytes]) -> pa.Array:
     """Return values as an array; null where they do not decode."""
     parts = [
         array_of(decoder.decode(data[start : start + ROWS_AT_ONCE]), decoder.type)
@@ -250,7 +250,7 @@ class CellsLeft:
             raise ValueError(f"it has more than {CELLS_MAX} cells")
 
 
-def decode_each(read: Callable[[Any], Any], data: Sequence[Any]) -> list[Any]:
+def each_or_none(read: Callable[[Any], Any], data: Sequence[Any]) -> list[Any]:
     """Return `read` of each of them; None where it raises anything: the data is anyone's."""
     found: list[Any] = []
     for each in data:

@@ -28,7 +28,7 @@ from storage.schemas.columns import (
     DECIMAL_DIGITS_MAX,
     JSON_TEXT,
     SchemaPart,
-    decode_each,
+    each_or_none,
     is_column_name,
 )
 from storage.schemas.source import Named, SchemaSource
@@ -84,7 +84,7 @@ class AvroDecoder:
         values, convert = self._codec.decode_many(data).values, self._convert
         if convert is None:
             return values
-        return decode_each(lambda each: None if each is None else convert(each), values)
+        return each_or_none(lambda each: None if each is None else convert(each), values)
 
 
 def _plain(text: str) -> str:

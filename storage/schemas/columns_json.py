@@ -23,7 +23,7 @@ from storage.schemas.columns import (
     JSON_TEXT,
     CellsLeft,
     SchemaPart,
-    decode_each,
+    each_or_none,
     is_column_name,
 )
 
@@ -103,7 +103,7 @@ class JsonDecoder:
             value = parse(each)
             return None if value is None else convert(value)
 
-        return decode_each(read, data)
+        return each_or_none(read, data)
 
 
 class _Types:

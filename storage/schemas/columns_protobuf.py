@@ -26,7 +26,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from storage.schemas.codec import ROOM_BYTES, ROOM_RATIO
-from storage.schemas.columns import JSON_TEXT, CellsLeft, SchemaPart, decode_each
+from storage.schemas.columns import JSON_TEXT, CellsLeft, SchemaPart, each_or_none
 from storage.schemas.protobuf.sizes import ANY, ANYS_MAX, MessageSizes
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -83,7 +83,7 @@ class ProtobufDecoder:
         self._sizes = MessageSizes(found)
 
     def decode(self, data: Sequence[bytes]) -> list[Any]:
-        return decode_each(self._read, data)
+        return each_or_none(self._read, data)
 
     def _read(self, data: bytes) -> Any:
         if self._sizes.has_any and data.count(ANY.encode()) > ANYS_MAX:

@@ -81,7 +81,7 @@ class Decoding:
         What does not decode is null; raises `InvalidRecord` instead if it `fails_fast`.
         """
         from storage.schemas.carried import carried
-        from storage.schemas.columns import decoded
+        from storage.schemas.columns import typed_array
         from storage.schemas.columns_rows import ColumnValues, by_message, spread
         from storage.schemas.framing import VALUE_HEADER
 
@@ -97,7 +97,7 @@ class Decoding:
                 at, bodies = messages.get((0,), ([], []))
                 rows = rows[at]
             if bodies:
-                found.append(ColumnValues(rows, decoded(decoder, bodies), fit))
+                found.append(ColumnValues(rows, typed_array(decoder, bodies), fit))
         column = spread(found, self.type, len(values))
         if self.fails_fast and column.null_count > values.null_count:
             raise InvalidRecord(f"a value of {place} does not decode; decode.mode is FAILFAST")

@@ -158,7 +158,7 @@ def _shared(options: Options) -> dict[str, Any]:
         "url": options.url(),
         "credentials": options.credentials(),
         "subscription": subscription,
-        "decode": _decode(options, subscription),
+        "decode": _value_schemas(options, subscription),
         "late_is_latest": strategy == "latest",
         "min_partitions": options.integer("minPartitions"),
         "max_records_per_partition": options.integer("maxRecordsPerPartition"),
@@ -166,7 +166,7 @@ def _shared(options: Options) -> dict[str, Any]:
     }
 
 
-def _decode(options: Options, subscription: TopicSelection) -> DecodeOptions | None:
+def _value_schemas(options: Options, subscription: TopicSelection) -> DecodeOptions | None:
     schema_id = options.integer("decode.schema")
     given = options.at_most_one(("decode.schema", "decode.subject"))
     mode = options.choice("decode.mode", ("permissive", "failfast"), "permissive")

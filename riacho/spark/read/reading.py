@@ -50,7 +50,7 @@ def decoding_for(options: ReadOptions) -> Decoding | None:
     return decoding_of(options.decode, options.url, options.credentials)
 
 
-def decoded_schema(given: Mapping[str, str], names: Iterable[str]) -> StructType:
+def schema_with_values(given: Mapping[str, str], names: Iterable[str]) -> StructType:
     """Return the columns of that name, and the decoded one."""
     decoding = decoding_for(schema_options(given))
     assert decoding is not None, "decode=true"

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from storage.formats.compacted_footer import ColumnSchema
 from storage.schemas.carried import Carried, Ints, SchemaRef, carried
-from storage.schemas.columns import ColumnUnion, Decoder, Fit, decoded
+from storage.schemas.columns import ColumnUnion, Decoder, Fit, typed_array
 from storage.schemas.columns_rows import ColumnValues, Indexes, by_message, spread
 from storage.schemas.framing import KEY_HEADER, VALUE_HEADER
 
@@ -130,7 +130,7 @@ class TypedColumns:
     def widened(self, table: pa.Table) -> pa.Table:
         [batch] = table.combine_chunks().to_batches()
         for column in HEADERS:
-            found = self._decoded(batch, column)
+            found = self._typed_values(batch, column)
             if column not in self._file:
                 self._file[column] = self._unions[column].fields if found else []
             for each in self._file[column]:
@@ -145,7 +145,7 @@ class TypedColumns:
             if kind is not None and self._file.get(schema.column)
         ]
 
-    def _decoded(self, batch: pa.RecordBatch, column: str) -> dict[str, list[ColumnValues]]:
+    def _typed_values(self, batch: pa.RecordBatch, column: str) -> dict[str, list[ColumnValues]]:
         """Return the values that decode, by the name of their typed column."""
         found: dict[str, list[ColumnValues]] = defaultdict(list)
         failed: list[ColumnSchema] = []
@@ -155,7 +155,7 @@ class TypedColumns:
             kind = self._kind(schema)
             if kind is None:
                 continue
-            values = decoded(kind.decoder, bodies)
+            values = typed_array(kind.decoder, bodies)
             if values.null_count < len(values):
                 found[kind.name].append(ColumnValues(rows, values, kind.fit))
             else:

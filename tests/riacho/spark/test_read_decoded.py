@@ -13,7 +13,7 @@ from riacho import Admin, Producer
 from riacho.errors import SchemaNotFound
 from riacho.schemas.registry import SchemaRegistry
 from riacho.schemas.values import SchemaText
-from riacho.spark.read.reading import RiachoReader, decoded_schema
+from riacho.spark.read.reading import RiachoReader, schema_with_values
 from service.jobs import work
 from service.jobs.compact import compact
 from service.jobs.runners.choice import How
@@ -68,7 +68,7 @@ EXPECTED = [{"amount": 3, "city": None}, {"amount": 2**40, "city": "Faro"}, None
 
 
 def read(given: dict[str, str], schema: StructType | None = None) -> pa.Table:
-    return table(RiachoReader(given, schema or decoded_schema(given, ["offset"])))
+    return table(RiachoReader(given, schema or schema_with_values(given, ["offset"])))
 
 
 def test_values_are_decoded_by_the_versions_of_a_subject(gateway: GatewayProcess) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from storage.formats.records import record_batch
 from storage.schemas.carried import carried
-from storage.schemas.columns import LEAVES_MAX, ColumnUnion, decoded, fitted
+from storage.schemas.columns import LEAVES_MAX, ColumnUnion, fitted, typed_array
 from storage.schemas.columns_avro import AvroDecoder
 from storage.schemas.columns_json import JsonDecoder
 from storage.schemas.columns_protobuf import ProtobufDecoder
@@ -72,7 +72,7 @@ def test_avro_types_and_values() -> None:
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema, named), value)
 
     decoder = avro_decoder(schema, line)
-    array = decoded(decoder, [out.getvalue(), b"\x02", b""])
+    array = typed_array(decoder, [out.getvalue(), b"\x02", b""])
     del value["nothing"]
     expected = {**value, "by": [("k", one), ("n", None)], "either": "5"}
     assert array.to_pylist() == [expected, None, None]
@@ -87,11 +87,13 @@ def test_bad_avro_is_null_and_ends() -> None:
     nulls = avro_decoder({"type": "array", "items": "null"})
     assert nulls.type == pa.string()
     forever = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01" * 2
-    assert decoded(nulls, [forever]).to_pylist() == [None]
+    assert typed_array(nulls, [forever]).to_pylist() == [None]
     chain = avro_decoder(record("Chain", next=["null", "Chain"]))
-    assert decoded(chain, [b"\x02" * 1_000_000]).to_pylist() == [None]
+    assert typed_array(chain, [b"\x02" * 1_000_000]).to_pylist() == [None]
     late = avro_decoder(logical("long", "timestamp-millis"))
-    assert decoded(late, [b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x02"]).to_pylist() == [
+    assert typed_array(
+        late, [b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x02"]
+    ).to_pylist() == [
         None,
         datetime(1970, 1, 1, 0, 0, 0, 1000, UTC),
     ]
@@ -131,7 +133,7 @@ def test_json_types_and_values() -> None:
     }  # fmt: skip
     wrong = {"id": "7", "price": "x", "ok": 1, "at": "now", "day": 5, "tags": "a", "far": 2**70}
     bodies = [json.dumps(each).encode() for each in (right, wrong, [1], None)]
-    found = decoded(decoder, [*bodies, b"{", b"\xff"]).to_pylist()
+    found = typed_array(decoder, [*bodies, b"{", b"\xff"]).to_pylist()
     assert found[0] == {
         "id": 7, "price": 1.0, "ok": True, "at": MOMENT, "day": date(2026, 1, 2),
         "tags": ["a", None, "b"], "any": '[1,{"x":2}]', "loose": '{"y":1}',
@@ -141,7 +143,7 @@ def test_json_types_and_values() -> None:
     assert found[2:] == [None] * 4
     wide = {"type": "array", "items": {"properties": {f"p{n}": {} for n in range(900)}}}
     # Three bytes each, which would be 90 million cells.
-    assert decoded(JsonDecoder(json.dumps(wide)), [b"[" + b"{}," * 100_000 + b"{}]"]).null_count
+    assert typed_array(JsonDecoder(json.dumps(wide)), [b"[" + b"{}," * 100_000 + b"{}]"]).null_count
 
 
 def proto() -> list[FileDescriptorProto]:
@@ -183,7 +185,7 @@ def test_protobuf_types_and_values() -> None:
         b"\x08\x05\x10\x07\x1a\x02\x08\x01\x22\x02\x08\x09\x2a\x02\x08\x02\x32\x03\x0a\x01x"
         b"\x4a\x00\x4a\x02\x08\x03\x52\x05\x08\x01\x12\x01y"
     )
-    assert decoded(decoder, [data, b"", b"\x08"]).to_pylist() == [
+    assert typed_array(decoder, [data, b"", b"\x08"]).to_pylist() == [
         {
             "count": 5, "kind": "7", "inner": {"n": Decimal(1)}, "self": '{"count": 9}',
             "at": datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), "text": "x",
