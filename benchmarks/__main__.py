@@ -11,6 +11,7 @@ NAMES = (
     "codec",
     "kafka_codec",
     "schemas",
+    "schema_validation",
     "http",
     "cpu",
     "fan_out",

@@ -181,7 +181,7 @@ class App:
             for path in registry.paths_of(route.path)
         ]
         door = None if self._security is None else self._security.door
-        return Router([*served, *pages], self._administer, door)
+        return Router([*served, *pages], self._administer, door, registry.in_context)
 
     def _when_called(self, route: Route) -> Endpoint:
         """Return the handler of a route, whose modules are imported by its first call."""

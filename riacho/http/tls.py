@@ -97,8 +97,11 @@ def trouble_with(url: str, error: BaseException) -> str:
 
 
 def hint_about(url: str, error: BaseException) -> str:
-    """Return what may be behind a connection that was closed without a word."""
-    if "without sending" not in str(error):
+    """Return what may be behind a connection that was closed, or reset, without a word."""
+    import httpx
+
+    # The reason of a gateway that refuses a certificate is lost if its reset overtakes it.
+    if "without sending" not in str(error) and not isinstance(error, httpx.ReadError):
         return ""
     if url.startswith("https://"):
         return f"; if the gateway requires certificates of its clients, {CLIENT_CERT} names one"

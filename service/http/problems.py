@@ -7,7 +7,7 @@ never a status; routes never catch one.
 import logging
 import math
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -86,11 +86,11 @@ _STATUS: Final[dict[type, HTTPStatus]] = {
 }
 
 
-class UnfitRecord(msgspec.Struct):
-    """A record that does not fit its schema."""
+class RecordProblem(msgspec.Struct):
+    """Why a record does not fit its schema."""
 
-    index: Annotated[int, msgspec.Meta(description="among the records of the request")]
-    part: Literal["key", "value"]
+    index: Annotated[int, msgspec.Meta(description="its place in the request")]
+    part: Annotated[str, msgspec.Meta(description="key or value")]
     path: Annotated[str, msgspec.Meta(description="where in it, as a JSON pointer")]
     reason: str
 
@@ -110,8 +110,8 @@ class Problem(msgspec.Struct):
         int | msgspec.UnsetType, msgspec.Meta(description="with 429: when to try again")
     ] = msgspec.UNSET
     records: Annotated[
-        list[UnfitRecord] | msgspec.UnsetType,
-        msgspec.Meta(description="with INVALID_RECORD: the first of those that do not fit"),
+        list[RecordProblem] | msgspec.UnsetType,
+        msgspec.Meta(description="the first of the records that do not fit their schema"),
     ] = msgspec.UNSET
 
 
@@ -122,7 +122,7 @@ def status_of(kind: type[RiachoError]) -> HTTPStatus:
 
 def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Problem:
     """Return the problem document of `error`, with names as `caller` knows them."""
-    found = _document(
+    body = _document(
         status_of(type(error)),
         error.code,
         caller.outer_text(str(error)),
@@ -132,8 +132,11 @@ def document(error: RiachoError, request_id: str, caller: Caller = ANYONE) -> Pr
         throttle_ms=error.throttle_ms if isinstance(error, QuotaExceeded) else None,
     )
     if isinstance(error, SchemaMismatch | UnfitRecords):
-        found.records = msgspec.convert(error.refused, list[UnfitRecord], from_attributes=True)
-    return found
+        body.records = [
+            RecordProblem(each.index, each.part, each.path, caller.outer_text(each.reason))
+            for each in error.refused
+        ]
+    return body
 
 
 def response_to(error: Exception, request_id: str, caller: Caller = ANYONE) -> Response:

@@ -27,6 +27,9 @@ from storage.errors import InvalidRequest, RiachoError
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+Rewrite = Callable[[Sequence[str], bytes], tuple[Sequence[str], bytes]]
+"""Returns the parts of a path and the query by which a call is served."""
+
 Failed = Callable[[Exception, Caller, Mapping[str, str]], Response | None]
 
 ROUTE: Final = "riacho.route"
@@ -78,12 +81,20 @@ class _Node:
 class Router:
     """Serves every request by its method and path; anything else is left to `others`.
 
-    A `door` decides first whether the caller may go on; without one, every caller may.
+    A `door` decides first whether the caller may go on; without one, every caller may. What
+    `rewrite` returns is what it decides about.
     """
 
-    def __init__(self, routes: Iterable[Served], others: ASGIApp, door: Door | None = None) -> None:
+    def __init__(
+        self,
+        routes: Iterable[Served],
+        others: ASGIApp,
+        door: Door | None = None,
+        rewrite: Rewrite | None = None,
+    ) -> None:
         self._others = others
         self._door = door
+        self._rewrite = rewrite
         self._root = _Node()
         for route in routes:
             self._add(route)
@@ -103,7 +114,9 @@ class Router:
         if scope["type"] != "http":
             await self._others(scope, receive, send)
             return
-        parts = parts_of(scope)
+        parts: Sequence[str] = parts_of(scope)
+        if self._rewrite is not None:
+            parts, scope["query_string"] = self._rewrite(parts, scope["query_string"])
         node, values = self._find(parts)
         route, is_head = node.route(scope["method"])
         # As many of both: a node is reached by its parameters.

@@ -58,6 +58,7 @@ from storage.zones.zones import Zones
 
 if TYPE_CHECKING:
     from service.registry.reading import SchemaReader
+    from service.registry.validation.validation import Validation
 
 T = TypeVar("T")
 
@@ -155,7 +156,7 @@ class Gateway:
         """
 
         async def attempt(topic: Topic) -> dict[PartitionNumber, tuple[int, int]]:
-            parts = self.assigned(topic, batch, wanted, numbered)
+            parts = await self.assigned(topic, batch, wanted, numbered)
             claims = claims_of(topic, parts, numbered)
             is_unchanged = len(parts) == 1 and next(iter(parts.values())) is batch
             bases = await self.batcher.append(
@@ -193,9 +194,9 @@ class Gateway:
         async def attempt(topic: Topic) -> int:
             topic.check_partition(partition)
             found, late = batches, check
-            if late is not None and not is_kept(topic.config, found):
+            if late is not None and (topic.schema_rules or not is_kept(topic.config, found)):
                 found, late = await late(), None
-            records = await self._as_stored(topic, partition, found)
+            records = await self.as_stored(topic, partition, found)
             parts = {partition: records}
             bases = await self.batcher.append(
                 topic,
@@ -210,15 +211,24 @@ class Gateway:
         with self._lane_runtime.releases.yielding():
             return await self.with_topic(topic_name, attempt)
 
-    async def _as_stored(
+    async def as_stored(
         self, topic: Topic, partition: PartitionNumber, batches: Batches
     ) -> Records:
-        """Return batches in the form that they are stored in, in the order of arrival."""
+        """Return batches in the form that they are stored in, in the order of arrival.
+
+        Raises `SchemaMismatch` for records that lack what the topic's rules ask for.
+        """
         place = topic.topic_id, partition
-        if is_kept(topic.config, batches) and not self._converting.is_busy(place):
+        is_as_came = is_kept(topic.config, batches)
+        if is_as_came and not topic.schema_rules and not self._converting.is_busy(place):
             return batches
         now_ms = self.world.now_ms()
         async with self._converting.in_turn(place):
+            if topic.schema_rules:
+                await self._validation.check(topic, batches)
+                batches = replace(batches, opened=None)
+            if is_as_came:
+                return batches
             return await self.heavy_work.convert(
                 len(batches.data), lambda: as_stored(topic.config, batches, now_ms)
             )
@@ -229,20 +239,27 @@ class Gateway:
         """Only choose partitions: return the count by partition, and the append to run later."""
 
         async def attempt(topic: Topic) -> tuple[Topic, Mapping[PartitionNumber, pa.RecordBatch]]:
-            return topic, self.assigned(topic, batch, wanted)
+            return topic, await self.assigned(topic, batch, wanted)
 
         topic, parts = await self.with_topic(topic_name, attempt)
         counts = {p: part.num_rows for p, part in parts.items()}
         return counts, lambda: self.batcher.append(topic, parts, size_bytes)
 
-    def assigned(
+    async def assigned(
         self,
         topic: Topic,
         batch: pa.RecordBatch,
         wanted: Wanted,
         numbered: Numbered | None = None,
+        rows: Sequence[int] | None = None,
     ) -> Mapping[PartitionNumber, pa.RecordBatch]:
-        """Return the records of each partition of the topic, as they are to be stored."""
+        """Return the records of each partition of the topic, as they are to be stored.
+
+        Raises `SchemaMismatch` for records that lack what the topic's rules ask for; `rows` are
+        their places in the request, if that has others, too.
+        """
+        if topic.schema_rules:
+            await self._validation.check(topic, batch, rows)
         if topic.config.is_compacted and batch.column(1).null_count:
             row = batch.column(1).is_null().to_pylist().index(True)
             raise InvalidRecord(
@@ -264,6 +281,12 @@ class Gateway:
         from service.registry.reading import SchemaReader
 
         return SchemaReader(self.metadata, self.world, self.heavy_work)
+
+    @cached_property
+    def _validation(self) -> "Validation":
+        from service.registry.validation.validation import Validation
+
+        return Validation(self.schemas, self.heavy_work)
 
     def _spreader(self, topic: Topic, numbered: Numbered | None) -> Spreader:
         if numbered is not None:

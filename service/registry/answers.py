@@ -20,6 +20,7 @@ from service.registry import errors
 from service.registry.bodies import MEDIA_TYPE
 from service.registry.errors import RegistryError, invalid_version, no_subject
 from service.registry.reading import Schema
+from service.registry.registering import LATEST, VERSION_MAX
 from service.security.caller import Caller, caller_of
 from storage.errors import (
     Corrupt,
@@ -39,8 +40,6 @@ T = TypeVar("T")
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Maximum body: a schema of the maximum size, as a JSON string of escapes."""
 
-VERSION_MAX: Final = 2**31 - 1
-LATEST: Final = -1
 
 Call = Callable[[Request], Awaitable[Response]]
 
@@ -64,13 +63,19 @@ class Parameters:
             raise RegistryError(
                 400, "the query string is not UTF-8, or has too many fields"
             ) from None
+        self._pairs = pairs
         self._values: dict[str, str] = dict(pairs)
+
+    def texts(self, name: str) -> list[str]:
+        """Return all values of a parameter that may be repeated."""
+        return [text for each, text in self._pairs if each == name]
 
     def text(self, name: str) -> str:
         return self._values.get(name, "")
 
-    def flag(self, name: str) -> bool:
-        return self._values.get(name, "").lower() == "true"
+    def flag(self, *names: str) -> bool:
+        """Return whether one of the names that clients have for a parameter says true."""
+        return any(self._values.get(name, "").lower() == "true" for name in names)
 
     def page(self, found: Sequence[T]) -> list[T]:
         """Return what `offset` and `limit` choose of `found`."""

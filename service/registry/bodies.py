@@ -18,7 +18,7 @@ class ReferenceBody(msgspec.Struct):
 class SchemaBody(msgspec.Struct):
     """A schema to register, to look up, or to compare."""
 
-    schema: str = ""
+    schema: str | None = ""
     schemaType: str | None = None  # noqa: N815 - as Confluent names it.
     references: list[ReferenceBody] | None = None
     metadata: dict[str, Any] | None = None
@@ -33,6 +33,7 @@ class LevelBody(msgspec.Struct, omit_defaults=True):
     compatibility: str | None = None
     normalize: bool | None = None
     alias: str | None = None
+    validateFields: bool | None = None  # noqa: N815
     compatibilityGroup: str | None = None  # noqa: N815 - as Confluent names it.
     defaultMetadata: Any = None  # noqa: N815
     overrideMetadata: Any = None  # noqa: N815

@@ -6,6 +6,7 @@ readable by its id, because records that carry the id may exist.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -31,17 +32,54 @@ from service.registry.items import (
     SubjectRules,
     SubjectVersion,
 )
-from service.registry.names import SubjectName, parse_subject
-from service.registry.reading import SchemaReader
+from service.registry.names import DEFAULT, SubjectName, parse_subject
+from service.registry.reading import DEFAULT_MODE, READ_ONLY_EVERYWHERE, SchemaReader
 from service.registry.registering import READ_ONLY
 from storage import keys
 from storage.cas import Again, retry
+from storage.errors import MetadataConflict
 from storage.stores.metadata import TRANSACT_OPS_MAX, Check, Delete, Op, Put, Versioned, pages
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a change relies on."""
+
+    subject: SubjectName
+    item: Versioned | None
+    head: SubjectHead | None
+    context: SchemaContext
+    default: SchemaContext
+    checks: tuple[Check, ...]
+    """That the rules of the contexts are still the same."""
+
+    @property
+    def live(self) -> list[SubjectVersion]:
+        return [] if self.head is None else self.head.live()
+
+    @property
+    def rules(self) -> SubjectRules:
+        """Return what is set for the subject or, without a name, for the context."""
+        if not self.subject.name:
+            return self.context.rules
+        return SubjectRules() if self.head is None else self.head.rules
+
+    def check_mode(self) -> None:
+        """Raise if the subject is read-only."""
+        around = [self.context.rules.mode, self.default.rules.mode]
+        own = [] if self.head is None else [self.head.rules.mode]
+        mode = next((each for each in (*own, *around) if each is not None), DEFAULT_MODE)
+        if self.default.rules.mode == READ_ONLY_EVERYWHERE:
+            mode = READ_ONLY_EVERYWHERE
+        if mode in READ_ONLY:
+            raise not_permitted(f"Subject {self.subject} is in {mode} mode")
+
+
 class Changes:
+    """Every change looks first whether an earlier attempt was applied whose reply was lost."""
+
     def __init__(self, reader: SchemaReader) -> None:
         self._reader = reader
         self._metadata = reader.metadata
@@ -55,99 +93,106 @@ class Changes:
 
         async def attempt(is_in_doubt: bool) -> int | Again:
             nonlocal chosen
-            item, head = await self._head(subject)
-            if head is None or not (head.live() or permanent or is_in_doubt):
-                if is_in_doubt and chosen is not None:
+            before = await self._before(subject)
+            head = before.head
+            if is_in_doubt and chosen is not None:
+                found = None if head is None else head.find(chosen)
+                if found is None or (found.is_deleted and not permanent):
                     return chosen
+            before.check_mode()
+            if head is None or not head.versions:
                 raise no_subject(str(subject))
             if chosen is None:
                 live = head.live()
+                if not live and not permanent:
+                    raise no_subject(str(subject))
                 chosen = (live or head.versions)[-1].version
             found = head.find(chosen)
-            done = found is None if permanent else found is not None and found.is_deleted
-            if done and is_in_doubt:
-                return chosen
             if found is None:
                 raise no_version(chosen)
             if permanent and not found.is_deleted:
                 raise version_not_deleted(str(subject), chosen)
             if not permanent and found.is_deleted:
                 raise version_deleted(str(subject), chosen)
-            await self._delete(item, head, [found], permanent=permanent)
+            await self._delete(before, [found], permanent=permanent)
             return chosen
 
-        await self._check_mode(subject)
         return await self._changed(subject, attempt)
 
     async def delete_subject(self, subject: SubjectName, *, permanent: bool) -> list[int]:
-        """Delete all versions of a subject; return their numbers."""
-        seen: list[int] = []
+        """Delete all versions of a subject, and what is set for it; return their numbers."""
+        seen: set[int] = set()
 
         async def attempt(is_in_doubt: bool) -> list[int] | Again:
-            item, head = await self._head(subject)
-            live = [] if head is None else head.live()
-            if is_in_doubt and seen and not live and (head is None or not permanent):
-                return seen
-            if head is None or not head.versions:
+            before = await self._before(subject)
+            versions = () if before.head is None else before.head.versions
+            if is_in_doubt and not any(
+                each.version in seen and each.is_deleted is permanent for each in versions
+            ):
+                return sorted(seen)
+            before.check_mode()
+            if not versions:
                 raise no_subject(str(subject))
-            if permanent and live:
+            if permanent and before.live:
                 raise subject_not_deleted(str(subject))
-            if not permanent and not live:
+            if not permanent and not before.live:
                 raise subject_deleted(str(subject))
-            doomed = list(head.versions) if permanent else live
-            seen[:] = [each.version for each in doomed]
             if permanent:
-                await self._delete_permanently(subject, doomed)
+                # An earlier attempt may have removed some, if there are too many for one.
+                seen.update(each.version for each in versions)
+                await self._delete_permanently(before, versions)
             else:
-                await self._delete(item, head, doomed, permanent=False)
-            return seen
+                seen.clear()
+                seen.update(each.version for each in before.live)
+                await self._delete(before, before.live, permanent=False, with_rules=True)
+            return sorted(seen)
 
-        await self._check_mode(subject)
         return await self._changed(subject, attempt)
 
-    async def _delete_permanently(
-        self, subject: SubjectName, doomed: Sequence[SubjectVersion]
-    ) -> None:
+    async def _delete_permanently(self, before: _Before, doomed: Sequence[SubjectVersion]) -> None:
         """Delete versions, the newest first, in as many transactions as their references need."""
+        subject = before.subject
         some: list[SubjectVersion] = []
-        ops = 1
+        ops = most = 1 + len(before.checks)
         for each in reversed(doomed):
             schema = await self._reader.schema(subject.context, each.schema_id)
             needed = 1 + len(schema.references)
             if ops + needed > TRANSACT_OPS_MAX:
-                await self._delete(*await self._head(subject), some, permanent=True)
-                some, ops = [], 1
+                await self._delete(before, some, permanent=True)
+                before = await self._before(subject)
+                some, ops = [], most
             some.append(each)
             ops += needed
-        await self._delete(*await self._head(subject), some, permanent=True)
+        await self._delete(before, some, permanent=True)
 
     async def _delete(
         self,
-        item: Versioned | None,
-        head: SubjectHead | None,
+        before: _Before,
         doomed: Sequence[SubjectVersion],
         *,
         permanent: bool,
+        with_rules: bool = False,
     ) -> None:
-        if item is None or head is None:
-            return
-        subject = SubjectName(head.context, head.name)
+        item, head, subject = before.item, before.head, before.subject
+        if item is None or head is None or any(head.find(e.version) != e for e in doomed):
+            # Others have deleted them meanwhile, and perhaps the numbers were given again.
+            raise MetadataConflict({})
         numbers = {each.version for each in doomed}
         for each in doomed:
             await self._check_referrers(subject, each.version, permanent, numbers)
+        changed = replace(head, rules=SubjectRules()) if with_rules else head
+        ops: list[Op] = list(before.checks)
         if permanent:
             left = tuple(each for each in head.versions if each.version not in numbers)
-            ops = await self._permanent_ops(subject, doomed, left)
+            ops += await self._permanent_ops(subject, doomed, left)
         else:
             left = tuple(
                 replace(each, is_deleted=each.is_deleted or each.version in numbers)
                 for each in head.versions
             )
-            ops = []
         key = keys.subject(subject.context, subject.name)
-        changed = replace(head, versions=left)
         if left:
-            ops.append(Put(key, items.encode(changed), item.version))
+            ops.append(Put(key, items.encode(replace(changed, versions=left)), item.version))
         else:
             ops.append(Delete(key, item.version))
         await self._metadata.transact(ops)
@@ -160,7 +205,7 @@ class Changes:
             by = SubjectName(user.context, user.subject)
             if by == subject and user.version in doomed:
                 continue
-            _, head = await self._head(by)
+            head = await self._head(by)
             found = None if head is None else head.find(user.version)
             if found is not None and (permanent or not found.is_deleted):
                 raise referenced(str(subject), version)
@@ -206,34 +251,27 @@ class Changes:
         change: Callable[[SubjectRules], SubjectRules],
         *,
         must_be_empty: bool = False,
+        must_be_writable: bool = False,
     ) -> SubjectRules:
         """Change level or mode of a subject or, without a name, of its context; return the old."""
+        tried: list[tuple[SubjectRules, SubjectRules]] = []
 
-        async def attempt(_: bool) -> SubjectRules | Again:
-            context_key = keys.schema_context(subject.context)
-            context_item = await self._metadata.get(context_key)
-            context = _context(subject.context, context_item)
-            expected = None if context_item is None else context_item.version
-            if not subject.name:
-                if must_be_empty and await self._has_versions(subject.context):
-                    raise not_permitted("Cannot import since found existing subjects")
-                changed = replace(context, rules=change(context.rules))
-                await self._metadata.transact([Put(context_key, items.encode(changed), expected)])
-                return context.rules
-            item, found = await self._head(subject)
-            head = found or SubjectHead(subject.context, subject.name)
-            if must_be_empty and head.live():
+        async def attempt(is_in_doubt: bool) -> SubjectRules | Again:
+            before = await self._before(subject)
+            old = before.rules
+            if is_in_doubt and tried and old == tried[-1][1]:
+                return tried[-1][0]
+            if must_be_writable:
+                before.check_mode()
+            if must_be_empty and (
+                before.live if subject.name else await self._has_versions(subject.context)
+            ):
                 raise not_permitted("Cannot import since found existing subjects")
-            value = items.encode(replace(head, rules=change(head.rules)))
-            key = keys.subject(subject.context, subject.name)
-            ops: list[Op] = [Put(key, value, None if item is None else item.version)]
-            if context_item is None:
-                # Subjects are listed context by context.
-                ops.append(Put(context_key, items.encode(context), None))
-            else:
-                ops.append(Check(context_key, expected))
-            await self._metadata.transact(ops)
-            return head.rules
+            new = change(old)
+            tried.append((old, new))
+            if ops := _rules_ops(before, new):
+                await self._metadata.transact(ops)
+            return old
 
         return await self._changed(subject, attempt)
 
@@ -252,7 +290,7 @@ class Changes:
                 raise no_level(str(subject))
             return replace(rules, level=None, normalize=None)
 
-        return await self.set_rules(subject, change)
+        return await self.set_rules(subject, change, must_be_writable=True)
 
     async def delete_mode(self, subject: SubjectName) -> SubjectRules:
         """Remove the mode of a subject or a context; return what was there."""
@@ -264,34 +302,60 @@ class Changes:
 
         return await self.set_rules(subject, change)
 
+    async def delete_modes_within(self, context: str) -> None:
+        """Remove the modes of all subjects of a context; if it fails halfway, do it again."""
+        async for page in pages(self._metadata, keys.subjects_of(context)):
+            for _, item in page:
+                head = items.decode_subject(item.value)
+                if head.rules.mode is not None:
+                    subject = SubjectName(context, head.name)
+                    await self.set_rules(subject, lambda rules: replace(rules, mode=None))
+
     async def delete_context(self, name: str) -> None:
-        """Delete a context that has no subjects; its ids are not given again."""
+        """Delete a context that has no versions; its ids are not given again."""
 
         async def attempt(_: bool) -> Again | None:
             key = keys.schema_context(name)
             item = await self._metadata.get(key)
             if item is None:
                 return None
-            if await self._metadata.list(keys.subjects_of(name), limit=1):
+            # Subjects without versions are those for which something is set.
+            heads = await self._metadata.list(keys.subjects_of(name), limit=TRANSACT_OPS_MAX - 1)
+            if any(items.decode_subject(head.value).versions for _, head in heads):
                 raise context_not_empty(name)
+            ops: list[Op] = [Delete(key, head.version) for key, head in heads]
             context = replace(_context(name, item), rules=SubjectRules())
-            if context.last_id:
-                await self._metadata.transact([Put(key, items.encode(context), item.version)])
+            if context.last_id or len(ops) == TRANSACT_OPS_MAX - 1:
+                ops.append(Put(key, items.encode(context), item.version))
             else:
-                await self._metadata.transact([Delete(key, item.version)])
-            return None
+                ops.append(Delete(key, item.version))
+            await self._metadata.transact(ops)
+            return Again() if len(ops) == TRANSACT_OPS_MAX else None
 
         await retry(f"context {name}", attempt, self._world.patience)
         self._reader.forget(keys.schema_context(name))
 
-    async def _head(self, subject: SubjectName) -> tuple[Versioned | None, SubjectHead | None]:
-        item = await self._metadata.get(keys.subject(subject.context, subject.name))
-        return item, None if item is None else items.decode_subject(item.value)
+    async def _before(self, subject: SubjectName) -> _Before:
+        key = keys.subject(subject.context, subject.name) if subject.name else None
+        contexts = [keys.schema_context(each) for each in (subject.context, DEFAULT)]
+        wanted = {*contexts, key} - {None}
+        found = await self._metadata.get_many(sorted(each for each in wanted if each is not None))
+        item = None if key is None else found.get(key)
+        return _Before(
+            subject,
+            item,
+            None if item is None else items.decode_subject(item.value),
+            _context(subject.context, found.get(contexts[0])),
+            _context(DEFAULT, found.get(contexts[1])),
+            tuple(
+                Check(each, found[each].version if each in found else None)
+                for each in dict.fromkeys(contexts)
+            ),
+        )
 
-    async def _check_mode(self, subject: SubjectName) -> None:
-        mode = await self._reader.mode(subject, await self._reader.head(subject))
-        if mode in READ_ONLY:
-            raise not_permitted(f"Subject {subject} is in {mode} mode")
+    async def _head(self, subject: SubjectName) -> SubjectHead | None:
+        item = await self._metadata.get(keys.subject(subject.context, subject.name))
+        return None if item is None else items.decode_subject(item.value)
 
     async def _changed(
         self, subject: SubjectName, attempt: Callable[[bool], Awaitable[T | Again]]
@@ -302,6 +366,23 @@ class Changes:
             self._reader.forget(
                 keys.subject(subject.context, subject.name), keys.schema_context(subject.context)
             )
+
+
+def _rules_ops(before: _Before, rules: SubjectRules) -> list[Op]:
+    """Return what sets the rules of a subject or, without a name, of its context."""
+    [own, *others] = before.checks
+    context = before.context if before.subject.name else replace(before.context, rules=rules)
+    # Subjects are listed context by context, so there must be one.
+    is_put = not before.subject.name or own.expected is None
+    ops: list[Op] = [Put(own.key, items.encode(context), own.expected) if is_put else own, *others]
+    if not before.subject.name:
+        return ops
+    key = keys.subject(before.subject.context, before.subject.name)
+    expected = None if before.item is None else before.item.version
+    head = before.head or SubjectHead(before.subject.context, before.subject.name)
+    if head.versions or rules != SubjectRules():
+        return [*ops, Put(key, items.encode(replace(head, rules=rules)), expected)]
+    return [] if expected is None else [*ops, Delete(key, expected)]
 
 
 def _context(name: str, item: Versioned | None) -> SchemaContext:

@@ -10,7 +10,13 @@ from service.registry import items
 from service.registry.compatibility import Level
 from service.registry.errors import invalid_schema, no_schema_id
 from service.registry.formats.form import Parsed, form_of
-from service.registry.items import SchemaContext, SchemaReference, StoredSchema, SubjectHead
+from service.registry.items import (
+    SchemaContext,
+    SchemaReference,
+    StoredSchema,
+    SubjectHead,
+    SubjectRules,
+)
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.world.clock import World
 from storage import keys
@@ -37,6 +43,12 @@ IN_THREAD_BYTES: Final = 1024 * 1024
 
 DEFAULT_LEVEL: Final = Level.BACKWARD
 DEFAULT_MODE: Final = "READWRITE"
+READ_ONLY_EVERYWHERE: Final = "READONLY_OVERRIDE"
+"""If this is the mode of all subjects, none can have another one."""
+
+
+def _anything(_: object) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +79,48 @@ class SchemaReader:
         self.world = world
         self._heavy_work = heavy_work
         self._heads: OrderedDict[str, _Kept[Versioned | None]] = OrderedDict()
+        self._forgotten = 0
         self._schemas: OrderedDict[tuple[str, int], Schema] = OrderedDict()
         self._schemas_bytes = 0
         self._parsed: OrderedDict[object, Parsed] = OrderedDict()
         self._decoded: OrderedDict[str, tuple[Versioned, SubjectHead]] = OrderedDict()
 
-    async def _item(self, key: str) -> Versioned | None:
+    def _known(self, key: str) -> _Kept[Versioned | None] | None:
+        """Return what this gateway has read of an item within the last second, if anything."""
         kept = self._heads.get(key)
-        now_s = self.world.monotonic_s()
-        if kept is not None and now_s < kept.until_s:
-            return kept.value
+        return kept if kept is not None and self.world.monotonic_s() < kept.until_s else None
+
+    async def _read(self, key: str) -> Versioned | None:
+        until_s, forgotten = self.world.monotonic_s() + FRESH_S, self._forgotten
         found = await self.metadata.get(key)
-        self._heads[key] = _Kept(found, now_s + FRESH_S)
-        self._heads.move_to_end(key)
-        if len(self._heads) > HEADS_KEPT_MAX:
-            self._heads.popitem(last=False)
+        if self._forgotten == forgotten:  # Else it may be from before a change of this gateway.
+            self._heads[key] = _Kept(found, until_s)
+            self._heads.move_to_end(key)
+            if len(self._heads) > HEADS_KEPT_MAX:
+                self._heads.popitem(last=False)
         return found
 
     def forget(self, *subject_keys: str) -> None:
         """Read these items again: this gateway has just changed them."""
+        self._forgotten += 1
         for key in subject_keys:
             self._heads.pop(key, None)
 
-    async def head(self, subject: SubjectName) -> SubjectHead | None:
-        """Return the subject, at most a second old."""
+    async def head(
+        self, subject: SubjectName, is_enough: Callable[[SubjectHead | None], bool] = _anything
+    ) -> SubjectHead | None:
+        """Return the subject, at most a second old; as it is now if that is not `is_enough`.
+
+        So a version that another gateway has just registered is not said to be missing.
+        """
         key = keys.subject(subject.context, subject.name)
-        item = await self._item(key)
+        kept = self._known(key)
+        if kept is not None and is_enough(found := self._subject(key, kept.value)):
+            return found
+        return self._subject(key, await self._read(key))
+
+    def _subject(self, key: str, item: Versioned | None) -> SubjectHead | None:
+        """Return the subject in an item, which is decoded once for each of its versions."""
         if item is None:
             return None
         kept = self._decoded.get(key)
@@ -106,7 +134,8 @@ class SchemaReader:
 
     async def context(self, name: str) -> SchemaContext:
         """Return the context, at most a second old; an empty one if it has never been used."""
-        item = await self._item(keys.schema_context(name))
+        kept = self._known(key := keys.schema_context(name))
+        item = await self._read(key) if kept is None else kept.value
         return SchemaContext(name) if item is None else items.decode_context(item.value)
 
     async def all_heads(self) -> AsyncIterator[SubjectHead]:
@@ -121,6 +150,16 @@ class SchemaReader:
             items.decode_context(item.value).name
             async for page in pages(self.metadata, keys.SCHEMA_CONTEXTS)
             for _, item in page
+        ]
+
+    async def contexts_in_use(self) -> list[str]:
+        """Return the contexts with subjects or rules; of deleted ones only the last id is kept."""
+        return [
+            context.name
+            async for page in pages(self.metadata, keys.SCHEMA_CONTEXTS)
+            for context in [items.decode_context(item.value) for _, item in page]
+            if context.rules != SubjectRules()
+            or await self.metadata.list(keys.subjects_of(context.name), limit=1)
         ]
 
     async def schema(self, context: str, schema_id: int) -> Schema:
@@ -192,12 +231,10 @@ class SchemaReader:
         path: tuple[str, ...],
     ) -> SchemaReference:
         subject = parse_subject(reference.subject, inside=inside)
-        head = await self.head(subject)
+        head = await self.head(
+            subject, lambda head: _version_of(head, reference.version) is not None
+        )
         found = _version_of(head, reference.version)
-        if found is None and head is not None:
-            # It may have been registered a moment ago, by another gateway.
-            self.forget(keys.subject(subject.context, subject.name))
-            found = _version_of(await self.head(subject), reference.version)
         if found is None:
             raise invalid_schema(
                 f"no schema reference found for subject '{subject}' and version {reference.version}"
@@ -244,6 +281,8 @@ class SchemaReader:
         return Level(str(await self._rule(subject, head, "level") or DEFAULT_LEVEL))
 
     async def mode(self, subject: SubjectName, head: SubjectHead | None) -> str:
+        if (await self.context(DEFAULT)).rules.mode == READ_ONLY_EVERYWHERE:
+            return READ_ONLY_EVERYWHERE
         return str(await self._rule(subject, head, "mode") or DEFAULT_MODE)
 
     async def normalizes(self, subject: SubjectName, head: SubjectHead | None) -> bool:

@@ -8,8 +8,10 @@ A version that refers to others rewrites their subjects unchanged: whoever delet
 versions meanwhile has to look again, and finds the reference.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +24,7 @@ from service.registry.errors import (
     INCOMPATIBLE,
     RegistryError,
     invalid_schema,
+    invalid_version,
     not_permitted,
     other_id,
     too_large,
@@ -38,14 +41,21 @@ from service.registry.items import (
     SubjectVersion,
 )
 from service.registry.names import DEFAULT, SubjectName, parse_subject
-from service.registry.reading import DEFAULT_LEVEL, DEFAULT_MODE, Schema, SchemaReader, loaded
+from service.registry.reading import (
+    DEFAULT_LEVEL,
+    DEFAULT_MODE,
+    READ_ONLY_EVERYWHERE,
+    Schema,
+    SchemaReader,
+    loaded,
+)
 from storage import keys
 from storage.cas import Again, retry
 from storage.schemas.source import InvalidSchema, SchemaType
 from storage.stores.metadata import Check, Op, Put, Versioned
 
 REFERENCES_MAX: Final = 40
-"""Each takes two writes, and a transaction has at most 100."""
+"""Each takes two writes, and a transaction has at most 100. The rest takes ten at most."""
 
 VERSIONS_MAX: Final = 10_000
 """Maximum number of versions of a subject: they are in one item."""
@@ -54,6 +64,8 @@ COMPARED_MAX: Final = 100
 """Maximum number of versions that a transitive level compares a new one with."""
 
 ID_MAX: Final = 2**31 - 1
+VERSION_MAX: Final = 2**31 - 1
+LATEST: Final = -1
 
 READ_ONLY: Final = frozenset({"READONLY", "READONLY_OVERRIDE", "FORWARD"})
 
@@ -89,6 +101,8 @@ class Prepared:
     text: str
     digest: str
     """Of everything that makes it another schema."""
+    is_normal: bool
+    """Whether it is stored in its normal form."""
 
     @property
     def guid(self) -> str:
@@ -105,9 +119,15 @@ class _Before:
     head: SubjectHead | None
     head_item: Versioned | None
     default: SchemaContext
-    digest_item: Versioned | None
+    default_item: Versioned | None
     schema_id: int | None
     """Of the schema, if it is registered already in this context."""
+
+    @property
+    def mode(self) -> str:
+        if self.default.rules.mode == READ_ONLY_EVERYWHERE:
+            return READ_ONLY_EVERYWHERE
+        return str(self.rule("mode") or DEFAULT_MODE)
 
     def rule(self, name: str) -> object:
         rules = [None if self.head is None else self.head.rules]
@@ -121,6 +141,8 @@ class Registrar:
         self._reader = reader
         self._metadata = reader.metadata
         self._world = reader.world
+        self._turn = asyncio.Lock()
+        """Held by one of those who lost a race: they need not race each other, too."""
 
     async def prepare(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Prepared:
         """Return the schema as it would be stored, or raise what is wrong with it."""
@@ -144,7 +166,7 @@ class Registrar:
         told = [[each.name, each.subject, each.version] for each in references]
         parts = [new.type.value, text, told, new.metadata, new.rule_set]
         digest = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
-        return Prepared(_with(new, references), parsed, text, digest)
+        return Prepared(_with(new, references), parsed, text, digest, normalize)
 
     async def id_of(self, context: str, prepared: Prepared) -> int | None:
         """Return the id of the schema, if it is registered in this context."""
@@ -153,10 +175,26 @@ class Registrar:
 
     async def register(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Registered:
         """Return the version of the subject that has the schema: an old one, or a new one."""
+        for each in new.references:
+            if each.version == LATEST:
+                self._forget(parse_subject(each.subject, inside=subject.context))
         prepared = await self.prepare(subject, new, normalize)
 
+        has_lost = False  # Those who find their schema at the first look wait for nobody.
+
         async def attempt(_: bool) -> Registered | Again:
+            nonlocal has_lost
+            async with self._turn if has_lost else nullcontext():
+                has_lost = True
+                return await once()
+
+        async def once() -> Registered | Again:
+            nonlocal prepared
             before = await self._before(subject, prepared)
+            if prepared.is_normal != (normalize or bool(before.rule("normalize"))):
+                self._forget(subject)
+                prepared = await self.prepare(subject, new, normalize)
+                return Again()
             if (found := _known(before)) is not None and new.schema_id in (None, before.schema_id):
                 assert before.schema_id is not None
                 schema = await self._reader.schema(subject.context, before.schema_id)
@@ -168,10 +206,14 @@ class Registrar:
             return registered
 
         registered = await retry(f"subject {subject}", attempt, self._world.patience)
-        self._reader.forget(
-            keys.subject(subject.context, subject.name), keys.schema_context(subject.context)
-        )
+        self._forget(subject)
         return registered
+
+    def _forget(self, subject: SubjectName) -> None:
+        self._reader.forget(
+            keys.subject(subject.context, subject.name),
+            *{keys.schema_context(subject.context), keys.schema_context(DEFAULT)},
+        )
 
     async def _before(self, subject: SubjectName, prepared: Prepared) -> _Before:
         context_key = keys.schema_context(subject.context)
@@ -192,14 +234,13 @@ class Registrar:
             None if head is None else items.decode_subject(head.value),
             head,
             context(default_key, DEFAULT),
-            digest,
+            found.get(default_key),
             None if digest is None else items.decode_id(digest.value).schema_id,
         )
 
     async def _check(self, subject: SubjectName, prepared: Prepared, before: _Before) -> None:
         """Raise unless mode and level allow the new version."""
-        mode = str(before.rule("mode") or DEFAULT_MODE)
-        new = prepared.new
+        mode, new = before.mode, prepared.new
         if mode in READ_ONLY:
             raise not_permitted(f"Subject {subject} in context {subject.context} is in {mode} mode")
         if new.schema_id not in (None, -1):
@@ -210,10 +251,9 @@ class Registrar:
                 raise not_permitted(
                     f"Overwrite new schema with id {new.schema_id} is not permitted"
                 )
-        if before.head is not None and len(before.head.versions) >= VERSIONS_MAX:
-            raise not_permitted(f"Subject {subject} has {VERSIONS_MAX} versions, the limit")
-        following = 1 if before.head is None else before.head.next_version
+        _check_versions(subject, new, before.head)
         if mode != "IMPORT":
+            following = 1 if before.head is None else before.head.next_version
             if new.version not in (None, -1, 0, following):
                 raise invalid_schema(f"version is {new.version}, and the next one is {following}")
             level = Level(str(before.rule("level") or DEFAULT_LEVEL))
@@ -262,7 +302,7 @@ class Registrar:
         new = prepared.new
         schema_id, ops = self._schema_ops(subject.context, prepared, before)
         version = head.next_version
-        if str(before.rule("mode")) == "IMPORT" and new.version and new.version > 0:
+        if before.mode == "IMPORT" and new.version and new.version > 0:
             version = new.version
             if head.find(version) is not None:
                 raise not_permitted(f"Subject {subject} has a version {version} already")
@@ -277,6 +317,9 @@ class Registrar:
             use = items.encode(SchemaUser(subject.context, subject.name))
             ops.append(Put(use_key, use, _version(await self._metadata.get(use_key))))
         ops += await self._reference_ops(subject, version, new.references, head_key)
+        if subject.context != DEFAULT:
+            # Levels and modes must still be those that were checked, as those of the context.
+            ops.append(Check(keys.schema_context(DEFAULT), _version(before.default_item)))
         stored = _stored(prepared, 0)
         return ops, Registered(version, loaded(subject.context, schema_id, stored, prepared.text))
 
@@ -340,6 +383,16 @@ class Registrar:
             )
             ops[key] = Put(key, user, None)
         return list(ops.values())
+
+
+def _check_versions(subject: SubjectName, new: NewSchema, head: SubjectHead | None) -> None:
+    """Raise unless there is a number for a new version."""
+    if new.version is not None and new.version > VERSION_MAX:
+        raise invalid_version(str(new.version))
+    if head is not None and len(head.versions) >= VERSIONS_MAX:
+        raise not_permitted(f"Subject {subject} has {VERSIONS_MAX} versions, the limit")
+    if head is not None and head.next_version > VERSION_MAX:
+        raise not_permitted(f"Subject {subject} has no version after {VERSION_MAX}")
 
 
 def _known(before: _Before) -> int | None:

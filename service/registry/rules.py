@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from service.log.gateway import Gateway
 from service.registry.answers import (
-    LATEST,
     Parameters,
     answer,
     caller_in,
@@ -29,10 +28,10 @@ from service.registry.errors import (
     no_version,
     not_permitted,
 )
-from service.registry.items import SubjectRules
+from service.registry.items import SubjectHead, SubjectRules, SubjectVersion
 from service.registry.names import DEFAULT, SubjectName
 from service.registry.reading import DEFAULT_LEVEL, DEFAULT_MODE, SchemaReader
-from service.registry.registering import Registrar
+from service.registry.registering import LATEST, Registrar
 from service.registry.subjects import BODY, check_references, new_schema, subject_of
 from service.security.acls import Operation, ResourceType
 
@@ -68,16 +67,19 @@ class RuleCalls:
         body = await read_as(request, self._gateway, BODY)
         new = new_schema(body, caller_in(request).name_prefix)
         check_references(request, subject, new)
-        head = await self._reader.head(subject)
-        only = None
-        if number is not None:
-            if head is None or not head.live():
-                raise no_subject(str(subject))
-            live = head.live()
-            found = [each for each in live if number in (LATEST, each.version)]
-            if not found:
-                raise no_version(number)
-            only = found[-1]
+
+        def chosen(head: SubjectHead | None) -> SubjectVersion | None:
+            live = [] if head is None else head.live()
+            return next((each for each in reversed(live) if number in (LATEST, each.version)), None)
+
+        head = await self._reader.head(
+            subject, lambda head: number is None or chosen(head) is not None
+        )
+        only = None if number is None else chosen(head)
+        if number is not None and only is None:
+            raise (
+                no_subject(str(subject)) if head is None or not head.live() else no_version(number)
+            )
         prepared = await self._registrar.prepare(subject, new, query.flag("normalize"))
         # What if the subject had another level? Not one of Confluent's parameters.
         asked = query.text("level")
@@ -120,7 +122,7 @@ class RuleCalls:
             changed = rules if level is None else replace(rules, level=str(level))
             return changed if body.normalize is None else replace(changed, normalize=body.normalize)
 
-        await self._changes.set_rules(subject, change)
+        await self._changes.set_rules(subject, change, must_be_writable=True)
         _record(request, subject)
         return answer(body)
 
@@ -181,6 +183,8 @@ class RuleCalls:
 
     async def _delete_mode(self, request: Request, subject: SubjectName) -> Response:
         old = await self._changes.delete_mode(subject)
+        if not subject.name and Parameters(request).flag("recursive"):
+            await self._changes.delete_modes_within(subject.context)
         _record(request, subject)
         return answer({"mode": old.mode or DEFAULT_MODE})
 
@@ -207,7 +211,7 @@ def _refuse_unknown(body: LevelBody) -> None:
     """Raise rather than forget what would have changed the answers of other calls."""
     known: Callable[[str], bool] = ("compatibility", "normalize").__contains__
     for name in body.__struct_fields__:
-        if not known(name) and getattr(body, name) not in (None, ""):
+        if not known(name) and getattr(body, name) not in (None, "", False):
             raise not_permitted(f"{name} is not supported here; leave it out")
 
 

@@ -10,9 +10,9 @@ from service.registry.answers import Parameters, answer, caller_in, parse_id, sh
 from service.registry.changing import Changes
 from service.registry.edge.readable import ReadableSchemas
 from service.registry.errors import no_schema_id
-from service.registry.names import ALL_CONTEXTS, DEFAULT, SubjectName, context_of
+from service.registry.names import DEFAULT, SubjectName, context_of
 from service.registry.reading import Schema, SchemaReader
-from service.registry.subjects import formatted
+from service.registry.subjects import formatted, has_prefix
 from service.security.acls import Operation, ResourceType
 from storage.schemas.source import SchemaType
 
@@ -29,7 +29,8 @@ class SchemaCalls:
         schema = await self._schema(request, query)
         body: dict[str, Any] = {**shown(schema), "guid": schema.guid}
         if query.flag("fetchMaxId"):
-            body["maxId"] = (await self._reader.context(schema.context)).last_id
+            last_id = (await self._reader.context(schema.context)).last_id
+            body["maxId"] = max(last_id, schema.schema_id)
         body["schema"] = await formatted(self._reader, schema, query.text("format"))
         return answer(body)
 
@@ -57,7 +58,13 @@ class SchemaCalls:
         wanted = query.text("subject")
         found: list[tuple[str, int]] = []
         for name in await self._reader.users(schema.context, schema.schema_id):
-            head = await self._reader.head(SubjectName(schema.context, name))
+            head = await self._reader.head(
+                SubjectName(schema.context, name),
+                lambda head: (
+                    head is not None
+                    and any(each.schema_id == schema.schema_id for each in head.versions)
+                ),
+            )
             full = str(SubjectName(schema.context, name))
             if head is None or not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
                 continue
@@ -86,7 +93,7 @@ class SchemaCalls:
         async for head in self._reader.all_heads():
             full = str(SubjectName(head.context, head.name))
             name = caller.outer_name(full)
-            if prefix not in ("", ALL_CONTEXTS) and not name.startswith(prefix.removeprefix(":.:")):
+            if not has_prefix(name, prefix):
                 continue
             if not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
                 continue
@@ -97,7 +104,9 @@ class SchemaCalls:
         for name, context, version in query.page(sorted(found, key=lambda e: (e[0], e[2].version))):
             schema = await self._reader.schema(context, version.schema_id)
             numbers = {"version": version.version, "id": schema.schema_id, "guid": schema.guid}
-            bodies.append({"subject": name, **numbers, **shown(schema), "schema": schema.text})
+            deleted = {"deleted": True} if version.is_deleted else {}
+            body = {"subject": name, **numbers, **shown(schema), **deleted, "schema": schema.text}
+            bodies.append(body)
         return answer(bodies)
 
     async def list_types(self, _: Request) -> Response:
@@ -125,7 +134,7 @@ class SchemaCalls:
         query = Parameters(request)
         caller = caller_in(request)
         if caller.is_anyone or caller.is_super:
-            names = {DEFAULT, *await self._reader.contexts()}
+            names = {DEFAULT, *await self._reader.contexts_in_use()}
         else:
             names = {DEFAULT}
             async for head in self._reader.all_heads():

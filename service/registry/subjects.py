@@ -1,6 +1,7 @@
 """Calls about subjects and their versions."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeGuard
 
 import msgspec
 from starlette.requests import Request
@@ -8,7 +9,6 @@ from starlette.responses import Response
 
 from service.log.gateway import Gateway
 from service.registry.answers import (
-    LATEST,
     Parameters,
     answer,
     caller_in,
@@ -28,12 +28,14 @@ from service.registry.errors import (
 from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
-from service.registry.registering import NewSchema, Registrar
+from service.registry.registering import LATEST, NewSchema, Registrar
 from service.security.acls import Operation, ResourceType
-from storage import keys
 from storage.schemas.source import SchemaType
 
 BODY: Final = msgspec.json.Decoder(SchemaBody)
+
+DELETED_ONLY: Final = ("deletedOnly", "deleted_only")
+"""Confluent's client for Python sends the second, which its server ignores."""
 
 
 def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
@@ -77,7 +79,6 @@ class SubjectCalls:
     async def list_subjects(self, request: Request) -> Response:
         """List subjects."""
         query = Parameters(request)
-        prefix = query.text("subjectPrefix")
         caller = caller_in(request)
         found = []
         async for head in self._reader.all_heads():
@@ -87,7 +88,7 @@ class SubjectCalls:
             ):
                 continue
             name = caller.outer_name(name)
-            if prefix in ("", ALL_CONTEXTS) or name.startswith(prefix.removeprefix(":.:")):
+            if has_prefix(name, query.text("subjectPrefix")):
                 found.append(name)
         return answer(query.page(sorted(found)))
 
@@ -101,17 +102,15 @@ class SubjectCalls:
         done = await self._registrar.register(subject, new, query.flag("normalize"))
         caller.changed(Operation.WRITE, ResourceType.SUBJECT, str(subject))
         schema = done.schema
-        told = {
-            "id": schema.schema_id,
-            "version": done.version,
-            "guid": schema.guid,
-            **_outer(request, schema),
-        }
-        if form := query.text("format"):
-            # Only if it is asked for: Confluent's client for Python keeps what it is told instead
-            # of what it has sent, and reads no text of Protobuf.
-            told["schema"] = await formatted(self._reader, schema, form)
-        return answer(told)
+        return answer(
+            {
+                "id": schema.schema_id,
+                "version": done.version,
+                "guid": schema.guid,
+                **_outer(request, schema),
+                "schema": await formatted(self._reader, schema, _form_for(query, new)),
+            }
+        )
 
     async def look_up(self, request: Request) -> Response:
         """Find a schema under a subject."""
@@ -121,20 +120,37 @@ class SubjectCalls:
         new = new_schema(body, caller_in(request).name_prefix)
         check_references(request, subject, new)
         with_deleted = query.flag("deleted")
-        head = await self._existing(subject, with_deleted=with_deleted)
+        await self._existing(subject, with_deleted)
         prepared = await self._registrar.prepare(subject, new, query.flag("normalize"))
         schema_id = await self._registrar.id_of(subject.context, prepared)
-        versions = head.versions if with_deleted else head.live()
-        found = [each for each in versions if each.schema_id == schema_id]
-        if not found and head is not None:
-            # Perhaps another gateway has registered it within the last second.
-            self._reader.forget(keys.subject(subject.context, subject.name))
-            head = await self._existing(subject, with_deleted=with_deleted)
+
+        def versions_of(head: SubjectHead) -> list[SubjectVersion]:
             versions = head.versions if with_deleted else head.live()
-            found = [each for each in versions if each.schema_id == schema_id]
+            return [each for each in versions if each.schema_id == schema_id]
+
+        head = await self._existing(
+            subject, with_deleted, lambda head: schema_id is None or bool(versions_of(head))
+        )
+        found = versions_of(head)
         if not found:
             raise no_schema()
-        return answer(await self._version_body(request, subject, found[-1]))
+        form = _form_for(query, new)
+        return answer(await self._version_body(request, subject, found[-1], form))
+
+    async def find_by_metadata(self, request: Request) -> Response:
+        """Show the latest version whose metadata has all properties of the query."""
+        query = Parameters(request)
+        subject = subject_of(request)
+        wanted = set(zip(query.texts("key"), query.texts("value"), strict=False))
+        with_deleted = query.flag("deleted")
+        head = await self._existing(subject, with_deleted)
+        versions = head.versions if with_deleted else head.live()
+        for version in reversed(versions):
+            schema = await self._reader.schema(subject.context, version.schema_id)
+            if wanted <= _properties(schema):
+                form = query.text("format")
+                return answer(await self._version_body(request, subject, version, form))
+        raise no_schema()
 
     async def delete_subject(self, request: Request) -> Response:
         """Delete all versions of a subject."""
@@ -148,16 +164,13 @@ class SubjectCalls:
         """List the versions of a subject."""
         query = Parameters(request)
         subject = subject_of(request)
-        with_deleted = query.flag("deleted") or query.flag("deletedOnly")
-        head = await self._existing(subject, with_deleted=with_deleted)
+        only_deleted = query.flag(*DELETED_ONLY)
+        with_deleted = query.flag("deleted") or only_deleted
+        head = await self._existing(subject, with_deleted)
         found = [
             -each.version if each.is_deleted and query.flag("deletedAsNegative") else each.version
             for each in head.versions
-            if (
-                each.is_deleted
-                if query.flag("deletedOnly")
-                else with_deleted or not each.is_deleted
-            )
+            if (each.is_deleted if only_deleted else with_deleted or not each.is_deleted)
         ]
         if not found:
             raise no_subject(str(subject))
@@ -182,8 +195,12 @@ class SubjectCalls:
         subject, version = await self._version(request, with_deleted=True)
         found: set[int] = set()
         for user in await self._changes.referrers(subject, version.version):
-            head = await self._reader.head(SubjectName(user.context, user.subject))
-            by = None if head is None else head.find(user.version)
+            number = user.version
+            head = await self._reader.head(
+                SubjectName(user.context, user.subject),
+                lambda head, number=number: head is not None and head.find(number) is not None,  # type: ignore[misc]
+            )
+            by = None if head is None else head.find(number)
             if by is not None and (query.flag("deleted") or not by.is_deleted):
                 found.add(by.schema_id)
         return answer(query.page(sorted(found)))
@@ -198,9 +215,19 @@ class SubjectCalls:
         caller_in(request).changed(Operation.DELETE, ResourceType.SUBJECT, str(subject))
         return answer(deleted)
 
-    async def _existing(self, subject: SubjectName, *, with_deleted: bool) -> SubjectHead:
-        head = await self._reader.head(subject)
-        if head is None or not (head.versions if with_deleted else head.live()):
+    async def _existing(
+        self,
+        subject: SubjectName,
+        with_deleted: bool,
+        is_enough: Callable[[SubjectHead], bool] = lambda _: True,
+    ) -> SubjectHead:
+        """Return the subject, as it is now unless what is known of it `is_enough`."""
+
+        def exists(head: SubjectHead | None) -> TypeGuard[SubjectHead]:
+            return head is not None and bool(head.versions if with_deleted else head.live())
+
+        head = await self._reader.head(subject, lambda head: exists(head) and is_enough(head))
+        if not exists(head):
             raise no_subject(str(subject))
         return head
 
@@ -209,12 +236,15 @@ class SubjectCalls:
     ) -> tuple[SubjectName, SubjectVersion]:
         subject = subject_of(request)
         number = parse_version(request.path_params["version"])
-        head = await self._existing(subject, with_deleted=with_deleted)
-        versions = head.versions if with_deleted else tuple(head.live())
-        if number == LATEST:
-            return subject, versions[-1]
-        found = next((each for each in versions if each.version == number), None)
-        if found is None:
+
+        def chosen(head: SubjectHead) -> SubjectVersion | None:
+            versions = head.versions if with_deleted else tuple(head.live())
+            if number == LATEST:
+                return versions[-1]
+            return next((each for each in versions if each.version == number), None)
+
+        head = await self._existing(subject, with_deleted, lambda head: chosen(head) is not None)
+        if (found := chosen(head)) is None:
             raise no_version(number)
         return subject, found
 
@@ -235,9 +265,35 @@ class SubjectCalls:
 
 def _is_shown(head: SubjectHead, query: Parameters) -> bool:
     """Whether a list of subjects has this one; one that has only a level or a mode is not there."""
-    if query.flag("deletedOnly"):
+    if query.flag(*DELETED_ONLY):
         return bool(head.versions) and not head.live()
     return bool(head.versions if query.flag("deleted") else head.live())
+
+
+def has_prefix(name: str, prefix: str) -> bool:
+    """Whether a subject is meant by `subjectPrefix`; `:*:` stands for every context."""
+    if prefix.startswith(ALL_CONTEXTS):
+        name = name.split(":", 2)[-1] if name.startswith(":.") else name
+        prefix = prefix.removeprefix(ALL_CONTEXTS)
+    return name.startswith(prefix.removeprefix(":.:"))
+
+
+def _form_for(query: Parameters, new: NewSchema) -> str:
+    """Return the form that the caller asks for, or else that in which it sent the schema.
+
+    Confluent's client for Python keeps the answer, and takes it for what it would get by the id.
+    """
+    is_descriptor = new.type is SchemaType.PROTOBUF and not {";", "{"} & set(new.text)
+    return query.text("format") or ("serialized" if is_descriptor else "")
+
+
+def _properties(schema: Schema) -> set[tuple[str, object]]:
+    """Return the names and texts among the properties that the metadata of a schema has."""
+    metadata = msgspec.json.decode(schema.metadata) if schema.metadata else {}
+    properties = metadata.get("properties")
+    if not isinstance(properties, dict):
+        return set()
+    return {(name, text) for name, text in properties.items() if isinstance(text, str)}
 
 
 def subject_of(request: Request, *, is_context_too: bool = False) -> SubjectName:

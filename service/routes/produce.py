@@ -203,7 +203,7 @@ class ProduceRoutes:
         if isinstance(found, Produced):
             produced = found
         else:
-            produced = await self._schemas.encode(caller, topic_name, found)
+            produced = await self._schemas.encode(caller, topic, found)
         if partition is not None:
             _check_only(partition, produced.partitions)
             return produced, partition

@@ -785,6 +785,13 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             query="permanent",
         ),
         _schemas(
+            "GET /subjects/{subject}/metadata",
+            lambda to: to.schemas.subjects.find_by_metadata,
+            "Show the latest version with these properties",
+            on(READ, SUBJECT),
+            query="key value format deleted",
+        ),
+        _schemas(
             "GET /subjects/{subject}/versions",
             lambda to: to.schemas.subjects.list_versions,
             "List the versions of a subject",
@@ -955,6 +962,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.delete_default_mode,
             "Reset the mode of subjects that have none",
             cluster(ALTER_CONFIGS),
+            query="recursive",
         ),
         _schemas(
             "GET /mode/{subject}",
@@ -976,6 +984,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.rules.delete_mode,
             "Remove the mode of a subject",
             on(ALTER_CONFIGS, SUBJECT),
+            query="recursive",
         ),
         _schemas(
             "GET /contexts",

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from service.log.gateway import Gateway
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
+from storage.errors import InvalidConfig
 from storage.topics.config import TopicConfig
+from storage.topics.schema_rules import PARTS, Strategy
 from storage.topics.topics import ConfigChange, Topic
 
 
@@ -18,6 +20,22 @@ def require_create(caller: Caller, name: str) -> None:
     may_create_any = caller.allows(Operation.CREATE, ResourceType.CLUSTER)
     if not (may_create_any and caller.has_in_scope(Operation.CREATE, name)):
         caller.require(Operation.CREATE, ResourceType.TOPIC, name)
+
+
+def require_own_subjects(caller: Caller, config: ConfigChange) -> None:
+    """Raise if a tenant names subjects by settings, which know nothing of its prefix.
+
+    Subjects that are named after a topic have the prefix of the topic.
+    """
+    if not caller.name_prefix:
+        return
+    for part in PARTS:
+        is_by_record = config.get(f"confluent.{part}.subject.name.strategy") == Strategy.RECORD
+        if config.get(f"{part}.schema.subject") or is_by_record:
+            raise InvalidConfig(
+                f"config: with a name prefix, leave {part}.schema.subject out, and use"
+                f" {Strategy.TOPIC} or {Strategy.TOPIC_RECORD}: their subjects have the prefix"
+            )
 
 
 async def create_topic(
@@ -33,6 +51,7 @@ async def create_topic(
 ) -> Topic:
     """Create a topic if the caller may; with `dry_run`, only check that it could be."""
     require_create(caller, name)
+    require_own_subjects(caller, config or {})
     if not dry_run:
         await caller.quotas.admit_mutations(caller, max(1, partitions))
     topic = await gateway.topics.create(
@@ -61,12 +80,18 @@ async def alter_topic(
     caps_in_sync_min: bool = False,
 ) -> Topic:
     """Add partitions, change settings, move replicas; with `dry_run`, only check."""
+
+    def change(now: TopicConfig) -> ConfigChange:
+        made = config(now) if callable(config) else config or {}
+        require_own_subjects(caller, made)
+        return made
+
     if not dry_run:
         await _admit_added(gateway, caller, name, partitions)
     altered = await gateway.topics.alter(
         name,
         partitions=partitions,
-        config=config,
+        config=None if config is None else change,
         replication_factor=replication_factor,
         replicas=replicas,
         dry_run=dry_run,

@@ -163,7 +163,7 @@ class _Call:
         if self._written is not None and self._written[0] == topics:
             return self._written[1]
         appends = [
-            (topics[of.topic], assigned(self._gateway, topics[of.topic], of))
+            (topics[of.topic], await assigned(self._gateway, topics[of.topic], of))
             for of in self._records
         ]
         lanes = {
@@ -188,7 +188,7 @@ def _check_head(error: UnknownTopicOrPartition, topics: Mapping[str, Topic]) -> 
             raise HeadMissing(topic.name, error.key) from error
 
 
-def assigned(
+async def assigned(
     gateway: Gateway, topic: Topic, records: TopicRecords
 ) -> Mapping[PartitionNumber, pa.RecordBatch]:
     """Return the records of each partition, or raise an error that names the invalid record."""
@@ -212,7 +212,7 @@ def assigned(
                     f"records[{row}] has {size_bytes} bytes of key, value and headers; a record of"
                     f" topic {topic.name!r} may have {limit}"
                 )
-    return gateway.assigned(topic, batch, records.wanted)
+    return await gateway.assigned(topic, batch, records.wanted, rows=rows)
 
 
 def _results(topics: Mapping[str, Topic], written: Sequence[LaneRuns], bases: Bases) -> Results:

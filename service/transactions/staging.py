@@ -90,7 +90,7 @@ class Staging:
             )
 
         async def attempt(topic: Topic) -> Receipt:
-            parts = self._gateway.assigned(topic, batch, wanted, sender)
+            parts = await self._gateway.assigned(topic, batch, wanted, sender)
             counts = {p: part.num_rows for p, part in parts.items()}
             numbers = {} if sequences is None else sequences_of(parts, sequences)
             known = await self._items.hopeful(ref)

@@ -16,6 +16,7 @@ from storage.errors import InvalidConfig
 from storage.formats.kafka.compression import COMPRESSIONS, Compression
 from storage.formats.slices import Codec
 from storage.topics.kept import KEPT
+from storage.topics.schema_rules import SCHEMA_SETTINGS, SchemaRule, rules_of
 from storage.topics.setting import INT64_MAX, Setting, choice, integer, ratio
 
 LANE_PARTITIONS_MAX: Final = 64
@@ -90,6 +91,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "unclean.leader.election.enable": Setting(
         "false", choice("false", "true"), "whether a zone that misses something may lead"
     ),
+    **SCHEMA_SETTINGS,
     **KEPT,
 }
 
@@ -200,6 +202,11 @@ class TopicConfig:
     @property
     def may_elect_unclean(self) -> bool:
         return self["unclean.leader.election.enable"] == "true"
+
+    @property
+    def schema_rules(self) -> tuple[SchemaRule, ...]:
+        """Which schemas keys and values must have; `Topic.schema_rules` has them, once for all."""
+        return rules_of(self.__getitem__)
 
     @property
     def is_compacted(self) -> bool:

@@ -10,6 +10,7 @@ from storage.formats import frames
 from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.stores.metadata import Versioned
 from storage.topics.config import TopicConfig
+from storage.topics.schema_rules import SchemaRule
 
 NAME_CHARS_MAX: Final = 249
 """Maximum length of all that clients name: topics, groups, members, transactional ids."""
@@ -62,6 +63,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     version: str
     lane_partitions: int
+    schema_rules: tuple[SchemaRule, ...] = ()
+    """Which schemas its keys and values must have; empty: any, and nothing is looked at."""
 
     @property
     def in_sync_min(self) -> int:
@@ -130,4 +133,5 @@ def decode(name: str, item: Versioned) -> Topic:
         created_ms=stored.created_ms,
         version=item.version,
         lane_partitions=int(config["lane.partitions"]),
+        schema_rules=config.schema_rules,
     )

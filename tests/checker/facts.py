@@ -62,6 +62,7 @@ COMPLAINTS: Final = (
     "idempotent.stuck",
     "transactions.errors",
     "doors.errors",
+    "schemas.errors",
 )
 
 

@@ -47,6 +47,8 @@ class Delivered:
     offsets: range
     began_s: float
     at_s: float
+    may_be_old: bool = False
+    """Whether an older generation may do this: a fetch of Kafka's protocol does not name one."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Committing:
     acked: bool
     ended_s: float | None = None
     """None: not recorded, so only the last look must show this commit."""
+    may_be_old: bool = False
+    """Whether an older generation may do this: KIP-848 lets a member commit what it still has."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def stale_generations_are_refused(group: GroupHistory, _: LogHistory) -> Iterato
     earliest = list(accumulate((first_reported[g] for g in reversed(generations)), min))[::-1]
     calls: list[Delivered | Committing] = [*group.delivered, *group.commits]
     for call in calls:
-        if isinstance(call, Committing) and not call.acked:
+        if call.may_be_old or (isinstance(call, Committing) and not call.acked):
             continue
         place = bisect_right(generations, call.generation)
         if place < len(generations) and earliest[place][0] < call.began_s:

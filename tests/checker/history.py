@@ -14,6 +14,8 @@ from tests.checker.group_rules import GROUP_RULES, GroupHistory
 from tests.checker.idempotent_rules import IDEMPOTENT_RULES, IdempotentHistory
 from tests.checker.keyed_rules import KEYED_RULES, KeyedHistory
 from tests.checker.log_rules import LOG_RULES, LogHistory
+from tests.checker.schema_history import SchemaHistory
+from tests.checker.schema_rules import SCHEMA_RULES
 from tests.checker.transaction_rules import TRANSACTION_RULES, TransactionHistory
 
 
@@ -24,6 +26,7 @@ class History(LogHistory):
     transactions: TransactionHistory = field(default_factory=TransactionHistory)
     keyed: KeyedHistory = field(default_factory=KeyedHistory)
     doors: DoorHistory = field(default_factory=DoorHistory)
+    schemas: SchemaHistory = field(default_factory=SchemaHistory)
     damage: list[str] = field(default_factory=list)
     """Problems that a check of all stores found at the end."""
     stuck: list[str] = field(default_factory=list)
@@ -60,6 +63,10 @@ def _of_transactions(rule: Callable[[TransactionHistory], Iterator[str]]) -> Rul
     return lambda history: rule(history.transactions)
 
 
+def _of_schemas(rule: Callable[[SchemaHistory], Iterator[str]]) -> Rule:
+    return lambda history: rule(history.schemas)
+
+
 def _of_keyed(rule: Callable[[KeyedHistory], Iterator[str]]) -> Rule:
     return lambda history: rule(history.keyed)
 
@@ -73,6 +80,7 @@ RULES: Mapping[str, Rule] = {
     **{rule.__name__: _of_transactions(rule) for rule in EXACTLY_ONCE_RULES},
     **{rule.__name__: _of_keyed(rule) for rule in KEYED_RULES},
     **{rule.__name__: _of_doors(rule) for rule in DOOR_RULES},
+    **{rule.__name__: _of_schemas(rule) for rule in SCHEMA_RULES},
     every_referenced_object_exists.__name__: every_referenced_object_exists,
     after_the_faults_nothing_is_stuck.__name__: after_the_faults_nothing_is_stuck,
 }

@@ -21,6 +21,16 @@ from tests.checker.history import History
 from tests.checker.idempotent_rules import Sent
 from tests.checker.keyed_rules import Look, Record, Written
 from tests.checker.log_rules import Fetched, Produced
+from tests.checker.schema_history import (
+    DONE,
+    Deleting,
+    LastId,
+    Registering,
+    SchemaLook,
+    StoredSchema,
+    StoredSubject,
+    SubjectChange,
+)
 from tests.checker.transaction_rules import Attempt, Ending, Instance, Moment, Place, Shown
 
 Outcome = Literal["ok", "failed", "unknown"]
@@ -94,6 +104,12 @@ def _of_ending(record: Any) -> Outcome:
         return "unknown"
     has_ended = {transaction_rules.COMMITTED, transaction_rules.ABORTED}
     return "ok" if record.answer in has_ended else "failed"
+
+
+def _of_code(record: Any) -> Outcome:
+    if record.code is None:
+        return "unknown"
+    return "ok" if record.code == DONE else "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +211,8 @@ _WRITE: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     }
     for place in ("base", "offset")
 }
+
+_CODES: Final[Mapping[str, Mapping[str, Any]]] = {"ok": {"code": DONE}, "unknown": {"code": None}}
 
 BEGAN_ENDED: Final = ("began_s", "ended_s")
 BEGAN_AT: Final = ("began_s", "at_s")
@@ -323,6 +341,45 @@ KINDS: Final = (
         results=("records", "next_offset"),
         parts=("records",),
     ),
+    Kind(
+        op="register_schema",
+        type=Registering,
+        at="schemas.registered",
+        client="client",
+        results=("code", "schema_id", "version"),
+        outcome_of=_of_code,
+        implied=_CODES,
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="delete_schema",
+        type=Deleting,
+        at="schemas.deleted",
+        client="client",
+        results=("code", "gone"),
+        outcome_of=_of_code,
+        implied=_CODES,
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="look_up_schema",
+        type=SchemaLook,
+        at="schemas.looks",
+        client="client",
+        results=("code", "schema", "schema_id", "version", "listed"),
+        parts=("listed",),
+        outcome_of=_of_code,
+        implied=_CODES,
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="change_subject",
+        type=SubjectChange,
+        at="schemas.changes",
+        results=("was", "became", "level", "mode", "references"),
+        parts=("references",),
+        times=AT,
+    ),
     Kind(op="log_start", type=LogStart, at="log_starts", results=("offset",)),
     Kind(op="read_back", type=LogRead, at="final", **_RECORDS),
     Kind(
@@ -334,6 +391,20 @@ KINDS: Final = (
     ),
     Kind(op="read_back_place", type=PlaceRead, at="transactions.final", **_RECORDS),
     Kind(op="read_back_keys", type=KeyedRead, at="keyed.final", **_RECORDS),
+    Kind(
+        op="read_back_schema",
+        type=StoredSchema,
+        at="schemas.schemas",
+        results=("schema", "digest_id", "guid_id", "users", "refers"),
+    ),
+    Kind(
+        op="read_back_subject",
+        type=StoredSubject,
+        at="schemas.subjects",
+        results=("versions", "referrers"),
+        parts=("versions",),
+    ),
+    Kind(op="read_back_last_id", type=LastId, at="schemas.last_ids", results=("number",)),
     Kind(op="send_content", type=SentContent, at="doors.sent"),
     Kind(
         op="read_content",

@@ -32,6 +32,16 @@ from tests.checker.operations import (
     operation_of,
     operations,
 )
+from tests.checker.schema_history import (
+    Deleting,
+    Numbered,
+    Referring,
+    Registering,
+    SchemaLook,
+    StoredSchema,
+    StoredSubject,
+    SubjectChange,
+)
 from tests.checker.transaction_rules import Attempt, Ending, Instance, Moment, Shown
 
 P = ("copies", 1)
@@ -64,6 +74,25 @@ RECORDS: list[Any] = [
     Look(0, 0, 3, (Record(5, "k", None), Record(6, "l", "v")), 7),
     SentContent("a", "1 b'k' (1, 7) []"),
     ReadContent("kafka", 1, 7, "a", "1 b'k' (1, 7) []"),
+    Registering(1, "s", "int.0", 1, 2, 0, 1, 1),
+    Registering(1, "s", "long.0", 2, 3, None),
+    Registering(1, "s", "string.0", 3, 4, 409),
+    Deleting(2, "s", 1, False, 4, 5, 0, (1,)),
+    Deleting(2, "s", 0, True, 4, 5, None),
+    SchemaLook(1, "id", ".", "1", 4, 5, 0, "int.0", 1),
+    SchemaLook(1, "versions", "s", "", 5, 6, 0, listed=(1, 2)),
+    SchemaLook(1, "version", "s", "3", 6, 7, 40402),
+    SubjectChange(
+        1.5,
+        "s",
+        (),
+        (Numbered(1, 1),),
+        "BACKWARD",
+        "READWRITE",
+        (Referring("s", 1, False, "t", 1, "live"),),
+    ),
+    StoredSchema(".", 1, "int.0>t:1", 1, None, ("s",), (("t", 1),)),
+    StoredSubject("s", (Numbered(1, 1, is_deleted=True),), ((1, "t", 1),)),
 ]
 
 
@@ -75,6 +104,7 @@ def full_history() -> History:
     history.transactions.final = {P: [(4, "f"), (5, "g")]}
     history.transactions.source = {0: ["0:0", "0:1"]}
     history.keyed.final = {0: [Record(5, "k", None)]}
+    history.schemas.last_ids = {".": 2}
     for number, name in enumerate(FACTS, 1):
         owner, _, last = name.rpartition(".")
         values: dict[str, Any] = {"copies_to": "copies", "is_drained": number % 2 == 0}

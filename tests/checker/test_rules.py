@@ -16,11 +16,13 @@ from tests.checker.keyed_rules import KEYED_RULES, KeyedHistory, Look, Written
 from tests.checker.log_rules import LOG_RULES
 from tests.checker.operations import entries
 from tests.checker.sample import sample
+from tests.checker.schema_rules import SCHEMA_RULES
 from tests.checker.test_door_rules import BROKEN as BROKEN_DOORS
 from tests.checker.test_group_rules import BROKEN as BROKEN_GROUPS
 from tests.checker.test_idempotent_rules import BROKEN as BROKEN_COPIES
 from tests.checker.test_keyed_rules import BROKEN as BROKEN_KEYED
 from tests.checker.test_log_rules import BROKEN as BROKEN_LOGS
+from tests.checker.test_schema_rules import BROKEN as BROKEN_SCHEMAS
 from tests.checker.test_transaction_rules import BROKEN as BROKEN_TRANSACTIONS
 from tests.checker.transaction_rules import TRANSACTION_RULES
 from tests.torture.sizes import FULL
@@ -38,6 +40,7 @@ BROKEN = [
     *BROKEN_TRANSACTIONS,
     *BROKEN_KEYED,
     *BROKEN_DOORS,
+    *BROKEN_SCHEMAS,
     *BROKEN_AS_A_WHOLE,
 ]
 
@@ -50,6 +53,7 @@ FAMILIES = (
     EXACTLY_ONCE_RULES,
     KEYED_RULES,
     DOOR_RULES,
+    SCHEMA_RULES,
 )
 OPERATIONS = 200_000 if FULL else 50_000
 

@@ -15,6 +15,7 @@ from tests.checker.test_group_rules import BROKEN as BROKEN_GROUPS
 from tests.checker.test_idempotent_rules import BROKEN as BROKEN_COPIES
 from tests.checker.test_keyed_rules import BROKEN as BROKEN_KEYED
 from tests.checker.test_log_rules import BROKEN as BROKEN_LOGS
+from tests.checker.test_schema_rules import BROKEN as BROKEN_SCHEMAS
 from tests.checker.test_transaction_rules import BROKEN as BROKEN_TRANSACTIONS
 from tests.checker.transaction_rules import COMMITTED
 
@@ -144,6 +145,7 @@ BROKEN = [
     *BROKEN_COPIES,
     *BROKEN_TRANSACTIONS,
     *BROKEN_KEYED,
+    *BROKEN_SCHEMAS,
 ]
 
 

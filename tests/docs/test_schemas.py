@@ -1,5 +1,6 @@
 """The tour in docs/schemas.md, as a reader would take it."""
 
+import json
 from pathlib import Path
 
 from tests.docs.markdown import ROOT, blocks
@@ -10,7 +11,7 @@ GUIDE = ROOT / "docs/schemas.md"
 
 
 def test_the_tour_says_what_the_guide_says(gateway: GatewayProcess, tmp_path: Path) -> None:
-    first, second, third = (each.text for each in blocks(GUIDE) if each.info == "sh")
+    first, second, curled, checked = (each.text for each in blocks(GUIDE) if each.info == "sh")
 
     printed = shell(first, gateway, tmp_path)
     assert '"id":1' in printed
@@ -21,10 +22,16 @@ def test_the_tour_says_what_the_guide_says(gateway: GatewayProcess, tmp_path: Pa
     assert '"error_code":409' in refused
     assert refused.count("TYPE_MISMATCH") == 2
     assert refused.count("/fields/0/type") >= 2
-    told = shell(third, gateway, tmp_path)
+    told = shell(curled, gateway, tmp_path)
     assert '"value_schema_id":1' in told
     assert "records[0].value at /amount" in told
     assert '"value":{"amount":3}' in told
+
+    told = shell(checked, gateway, tmp_path)
+    [example] = [each.text for each in blocks(GUIDE) if each.info == "json"]
+    refused, accepted = (json.loads(line) for line in told.replace("}{", "}\n{").splitlines()[-2:])
+    assert {name: refused[name] for name in json.loads(example)} == json.loads(example)
+    assert accepted == {"results": [{"partition": 0, "base_offset": 0, "count": 2}]}
 
 
 def test_the_commands_print_what_the_guide_says(gateway: GatewayProcess, tmp_path: Path) -> None:

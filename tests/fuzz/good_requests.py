@@ -97,6 +97,7 @@ GOOD: dict[Operation, Request] = {
     ("GET", "/subjects"): Request(),
     ("POST", SUBJECT): Request(json=INT),
     ("DELETE", SUBJECT): Request(),
+    ("GET", f"{SUBJECT}/metadata"): Request(),
     ("GET", f"{SUBJECT}/versions"): Request(),
     ("POST", f"{SUBJECT}/versions"): Request(json={"schema": '"long"'}),
     ("GET", VERSION): Request(),

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from service.registry import answers, bodies, items, names, subjects
+from service.registry import answers, bodies, items, names, served, subjects
 from service.registry.errors import RegistryError
 from storage.errors import Corrupt
 from tests.fuzz.decoder import STRUCTS, Decoder, framed
@@ -21,6 +21,11 @@ def _query(data: bytes) -> Any:
     scope = {"type": "http", "headers": [], "query_string": data}
     query = answers.Parameters(Request(scope))
     return query.page([1, 2, 3]), query.flag("deleted"), query.text("format")
+
+
+def _in_context(data: bytes) -> Any:
+    path, _, query = data.partition(b"?")
+    return served.in_context(path.decode(errors="replace").split("/"), query)
 
 
 ITEMS = [
@@ -61,6 +66,13 @@ ALL = [
         errors=(RegistryError,),
         factor=250,
         why="pairs of texts",
+    ),
+    Decoder(
+        covers=("service.registry.served.in_context",),
+        decode=_in_context,
+        valid=st.sampled_from([b"contexts/.a/subjects?x=1", b"contexts/a/schemas/ids/1?subject=b"]),
+        factor=250,
+        why="parts of a path, and pairs of texts",
     ),
     *(
         Decoder(

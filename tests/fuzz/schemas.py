@@ -1,13 +1,16 @@
-"""Decoders of schemas, as callers of the registry send them."""
+"""Decoders of schemas, as callers of the registry send them, and of data against them."""
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import strategies as st
 
 from service.registry.formats.form import form_of
+from service.registry.formats.json_schema.form import FORM
 from storage.schemas.codec import ROOM_BYTES, ROOM_RATIO, Codec
 from storage.schemas.columns import Decoder as ColumnDecoder
 from storage.schemas.columns import typed_array
@@ -15,6 +18,7 @@ from storage.schemas.columns_avro import AvroDecoder
 from storage.schemas.columns_json import JsonDecoder
 from storage.schemas.columns_protobuf import ProtobufDecoder
 from storage.schemas.json_schema.reading import read, write
+from storage.schemas.json_schema.values import JsonValues
 from storage.schemas.source import InvalidSchema, SchemaSource, SchemaType
 from tests.fuzz.decoder import Decoder
 from tests.service.registry.formats.json_schema.values import SCHEMAS
@@ -50,6 +54,24 @@ def _stored(kind: SchemaType) -> Callable[[bytes], str]:
 
 def _text_of(schemas: st.SearchStrategy[object]) -> st.SearchStrategy[bytes]:
     return schemas.map(lambda schema: json.dumps(schema).encode())
+
+
+def _proto_text(names: list[str]) -> bytes:
+    fields = "".join(f"repeated M f{n}={n + 1};" for n, _ in enumerate(names))
+    inner = "".join(f"message {name}{{oneof o{{string a=1;int32 b=2;}}}}" for name in names)
+    return f'syntax="proto3";message M{{{inner}{fields}}}'.encode()
+
+
+def _serialized(names: list[str]) -> bytes:
+    file = FileDescriptorProto(name="a.proto", syntax="proto3")
+    for name in names:
+        file.message_type.add(name=name).field.add(name="f", number=1, label=1, type=5)
+    return base64.b64encode(file.SerializeToString())
+
+
+NAMES = st.lists(st.sampled_from("ABCDEF"), max_size=4, unique=True)
+SCHEMA = FORM.parse('{"type":"object","properties":{"a":{"type":"integer"}}}', [])
+VALUES = JsonValues(SCHEMA.documents, SCHEMA.checks)
 
 
 class Unfit(Exception):
@@ -204,6 +226,27 @@ ALL = [
         errors=(InvalidSchema,),
         factor=600,
         limit_bytes=256 * 1024,
+        why=TREE,
+    ),
+    Decoder(
+        covers=(
+            "service.registry.formats.protobuf.form.ProtobufForm.parse",
+            "service.registry.formats.protobuf.form._descriptor",
+        ),
+        decode=_stored(SchemaType.PROTOBUF),
+        encode=str.encode,
+        valid=NAMES.map(_proto_text) | NAMES.map(_serialized),
+        errors=(InvalidSchema,),
+        factor=600,
+        limit_bytes=256 * 1024,
+        why=TREE,
+    ),
+    Decoder(
+        covers=("storage.schemas.json_schema.values.JsonValues._examined",),
+        decode=lambda data: VALUES.validate_many([data]),
+        valid=st.builds(lambda n: json.dumps({"a": n}).encode(), st.integers() | st.text()),
+        hard=DEEP,
+        factor=250,
         why=TREE,
     ),
 ]

@@ -1138,7 +1138,7 @@ def test_a_method_that_a_path_does_not_take_is_answered_with_those_it_does(
 
 
 def test_a_path_that_is_not_there_is_a_problem_too(api: Api) -> None:
-    for path in ("/", "/v1", "/v2/topics", "/v1/topics/a/b/c", "/v1/topics/a/partitions/0"):
+    for path in ("/v1", "/v2/topics", "/v1/topics/a/b/c", "/v1/topics/a/partitions/0"):
         response = api.http.get(path)
         assert response.status_code == 404, path
         assert response.headers["content-type"] == "application/problem+json"

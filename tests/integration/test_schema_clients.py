@@ -1,7 +1,7 @@
 """Confluent's own client of a schema registry, and its serializers, on `riacho serve`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,15 +9,17 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka.schema_registry import (
-    Schema,
-    SchemaReference,
-    SchemaRegistryClient,
-    topic_subject_name_strategy,
-)
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.common.schema_registry_client import (
     ConfigCompatibilityLevel,
+    Metadata,
+    MetadataProperties,
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleParams,
+    RuleSet,
     ServerConfig,
 )
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -28,22 +30,6 @@ from tests.integration import secured
 
 INT = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]})
 TEXT = INT.replace('"int"', '"string"')
-ORDER = json.dumps(
-    {
-        "type": "record",
-        "name": "Order",
-        "namespace": "shop",
-        "fields": [
-            {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
-            {"name": "note", "type": ["null", "string"], "default": None},
-            {"name": "lines", "type": {"type": "array", "items": "shop.Line"}},
-        ],
-    }
-)
-LINE = json.dumps(
-    {"type": "record", "name": "shop.Line", "fields": [{"name": "amount", "type": "double"}]}
-)
-VALUE = SerializationContext("orders", MessageField.VALUE)
 
 
 @pytest.fixture(scope="module")
@@ -60,54 +46,119 @@ def client(
         yield found
 
 
-def test_every_call_of_the_client(client: SchemaRegistryClient) -> None:
-    subject = "a/b %é-value"
-    schema = Schema(INT, "AVRO")
-    schema_id = client.register_schema(subject, schema)
-    assert client.register_schema(subject, schema) == schema_id
-    assert json.loads(client.get_schema(schema_id).schema_str or "") == json.loads(INT)
-    found = client.lookup_schema(subject, schema)
-    assert (found.schema_id, found.version, found.subject) == (schema_id, 1, subject)
-    assert client.get_latest_version(subject).version == 1
-    assert client.get_version(subject, 1).schema_id == schema_id
-    assert client.get_versions(subject) == [1]
-    assert subject in client.get_subjects()
-    assert client.test_compatibility(subject, Schema(TEXT, "AVRO")) is False
+def code_of(call: Callable[[], object]) -> int | None:
+    """Return the code of the error that the client raises, whose status goes with it."""
     with pytest.raises(SchemaRegistryError) as refused:
-        client.register_schema(subject, Schema(TEXT, "AVRO"))
-    assert (refused.value.http_status_code, refused.value.error_code) == (409, 409)
+        call()
+    code: int = refused.value.error_code
+    assert refused.value.http_status_code == (code if code < 1000 else code // 100)
+    return code
+
+
+def test_schemas_and_versions(client: SchemaRegistryClient) -> None:
+    subject = f"a/b %é{client.config()['url'][-9:]}-value"
+    rule = Rule(
+        name="positive",
+        doc=None,
+        kind=RuleKind.CONDITION,
+        mode=RuleMode.WRITE,
+        type="CEL",
+        tags=["x"],
+        params=RuleParams({"p": "q"}),
+        expr="message.a > 0",
+        on_success="NONE",
+        on_failure="ERROR",
+        disabled=False,
+    )
+    schema = Schema(
+        INT,
+        metadata=Metadata(None, MetadataProperties({"owner": "ana"}), None),
+        rule_set=RuleSet(None, [rule]),
+    )
+    made = client.register_schema_full_response(subject, schema, normalize_schemas=True)
+    client.clear_caches()
+    assert client.register_schema(subject, schema) == made.schema_id
+    client.clear_caches()
+    for found in (
+        client.get_schema(made.schema_id, subject, fmt="serialized"),
+        client.get_schema_by_guid(made.guid),
+        client.get_latest_version(subject).schema,
+        client.get_latest_with_metadata(subject, {"owner": "ana"}).schema,
+        client.get_version(subject, 1).schema,
+    ):
+        assert json.loads(found.schema_str) == json.loads(INT)
+        assert found.metadata.properties == schema.metadata.properties
+        assert found.rule_set.domain_rules == [rule]
+    looked_up = client.lookup_schema(subject, schema, fmt="resolved")
+    assert (looked_up.schema_id, looked_up.version) == (made.schema_id, 1)
+    assert looked_up.subject == subject
+    assert client.get_subjects_by_schema_id(made.schema_id, subject) == [subject]
+    [used] = client.get_schema_versions(made.schema_id, subject)
+    assert (used.subject, used.version) == (subject, 1)
+    assert client.get_versions(subject) == [1]
+    assert client.get_referenced_by(subject, 1) == []
+    assert client.get_subjects(subject_prefix=subject[:4], limit=1) == [subject]
+    assert client.get_schema_types() == ["JSON", "PROTOBUF", "AVRO"]
+    assert "." in client.get_contexts()
+
+    assert code_of(lambda: client.get_latest_with_metadata(subject, {"owner": "bob"})) == 40403
+    assert code_of(lambda: client.get_schema(2**31 - 1)) == 40403
+    assert code_of(lambda: client.get_version(subject, 9)) == 40402
+    assert code_of(lambda: client.register_schema(subject, Schema("{"))) == 42201
+    assert code_of(lambda: client.delete_subject(subject, permanent=True)) == 40405
+    assert client.delete_version(subject, 1) == 1
+    assert code_of(lambda: client.delete_version(subject, 1)) == 40406
+    assert client.get_versions(subject, deleted_only=True) == [1]
+    assert client.get_subjects(subject, deleted_only=True) == [subject]
+    assert client.get_subjects(subject) == []
+    assert client.delete_subject(subject, permanent=True) == [1]
+    assert code_of(lambda: client.get_versions(subject)) == 40401
+
+
+def test_levels_and_modes(client: SchemaRegistryClient) -> None:
+    subject = f"levels{client.config()['url'][-9:]}"
+    client.register_schema(subject, Schema(INT))
+    assert client.test_compatibility(subject, Schema(TEXT), verbose=True) is False
+    assert client.test_compatibility_all_versions(subject, Schema(INT), normalize=True) is True
+    assert code_of(lambda: client.test_compatibility("nothing", Schema(INT))) == 40401
+    assert code_of(lambda: client.register_schema(subject, Schema(TEXT))) == 409
+    assert code_of(lambda: client.get_compatibility(subject)) == 40408
     client.set_compatibility(subject, "NONE")
     assert client.get_compatibility(subject) == "NONE"
     client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.FULL_TRANSITIVE))
     assert client.get_config(subject).compatibility_level == "FULL_TRANSITIVE"
+    assert client.delete_config(subject).compatibility_level == "FULL_TRANSITIVE"
+    # What this registry would not do, it does not promise.
+    grouped = ServerConfig(compatibility_group="major")
+    assert code_of(lambda: client.set_config(subject, grouped)) == 42205
     assert client.get_compatibility() == "BACKWARD"
-    assert client.delete_version(subject, 1) == 1
-    assert client.delete_subject(subject, permanent=True) == [1]
-    with pytest.raises(SchemaRegistryError) as missing:
-        client.get_versions(subject)
-    assert (missing.value.http_status_code, missing.value.error_code) == (404, 40401)
+    assert code_of(lambda: client.set_compatibility(subject, "SOME")) == 42203
+    assert code_of(lambda: client.get_mode(subject)) == 40409
+    assert client.update_mode(subject, "READONLY") == "READONLY"
+    assert code_of(lambda: client.register_schema(subject, Schema(TEXT))) == 42205
+    assert client.get_mode(subject) == client.delete_mode(subject) == "READONLY"
+    assert client.get_global_mode() == "READWRITE"
+    assert code_of(lambda: client.update_global_mode("IMPORT")) == 42205
+    assert code_of(lambda: client.update_mode(subject, "SOME")) == 42204
 
 
-def test_what_the_avro_serializer_writes_its_deserializer_reads(
-    client: SchemaRegistryClient,
-) -> None:
-    client.register_schema("line", Schema(LINE, "AVRO"))
-    order = Schema(ORDER, "AVRO", [SchemaReference("shop.Line", "line", 1)])
-    serialize = AvroSerializer(
-        client, order, conf={"subject.name.strategy": topic_subject_name_strategy}
-    )
-    value = {
-        "id": "8a1f6b0e-6b0a-4f5e-9d3a-0a1b2c3d4e5f",
-        "note": None,
-        "lines": [{"amount": 1.5}, {"amount": -2.0}],
-    }
-    raw = serialize(value, VALUE)
-    assert raw[0] == 0
-    schema_id = int.from_bytes(raw[1:5])
-    assert client.get_latest_version("orders-value").schema_id == schema_id
-
-    read: Any = AvroDeserializer(client)(raw, VALUE)
-    assert {**read, "id": str(read["id"])} == value
+def test_a_context_is_the_base_path(client: SchemaRegistryClient) -> None:
+    base = client.config()["url"]
+    name = f"c{len(base)}"
+    with SchemaRegistryClient({"url": f"{base}/contexts/.{name}"}) as inside:
+        serialize = AvroSerializer(inside, INT)
+        data = serialize({"a": 1}, SerializationContext("t", MessageField.VALUE))
+        assert data[:5] == b"\0\0\0\0\1", "a context has ids of its own"
+        assert inside.get_subjects() == [f":.{name}:t-value"]
+        assert inside.get_latest_version("t-value").version == 1
+        assert inside.set_compatibility(level="FULL") == {"compatibility": "FULL"}
+        assert inside.get_compatibility() == "FULL"
+        deserialize = AvroDeserializer(inside)
+        context = SerializationContext("t", MessageField.VALUE)
+        assert deserialize(data, context) == {"a": 1}
+    assert client.get_compatibility() == "BACKWARD"
+    assert f".{name}" in client.get_contexts()
+    assert client.get_version(f":.{name}:t-value", 1).version == 1
 
 
 def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Path) -> None:
@@ -119,9 +170,9 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
         ExitStack() as clients,
     ):
 
-        def as_user(key: str) -> SchemaRegistryClient:
+        def as_user(key: str, under: str = "") -> SchemaRegistryClient:
             _, key_id, secret, *_ = key.split("_")
-            conf = {"url": gateway.url, "basic.auth.user.info": f"{key_id}:{secret}"}
+            conf = {"url": gateway.url + under, "basic.auth.user.info": f"{key_id}:{secret}"}
             return SchemaRegistryClient(conf)
 
         ana_key = secured.new_key(http, "User:ana")
@@ -131,11 +182,16 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
         clients.callback(boss.close)
         clients.callback(ana.close)
         hidden = boss.register_schema("b-value", Schema(TEXT, "AVRO"))
+        boss.register_schema(":.other:a-value", Schema(TEXT, "AVRO"))
         secured_wait(gateway.url, ana_key)
 
         mine = ana.register_schema("a-value", Schema(INT, "AVRO"))
         assert ana.get_schema(mine).schema_type == "AVRO"
         assert ana.get_subjects() == ["a-value"]
+        # By default, serializers look for an association of the topic first.
+        serialize = AvroSerializer(ana, INT)
+        data = serialize({"a": 1}, SerializationContext("a", MessageField.VALUE))
+        assert data[1:5] == mine.to_bytes(4)
         for call in (
             lambda: ana.get_latest_version("b-value"),
             lambda: ana.register_schema("b-value", Schema(INT, "AVRO")),
@@ -146,6 +202,14 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
             assert refused.value.http_status_code == 404
         told = [ask(gateway.url, ana_key, name) for name in ("b-value", "nothing")]
         assert told[0].replace("b-value", "nothing") == told[1]
+        with as_user(ana_key, "/registry/contexts/.other") as elsewhere:
+            # The right to a subject is none to that of the same name in another context.
+            for refused_call in (
+                lambda: elsewhere.get_latest_version("a-value"),
+                lambda: elsewhere.register_schema("a-value", Schema(INT)),
+            ):
+                assert code_of(refused_call) == 40401
+            assert elsewhere.get_subjects() == []
         with (
             as_user("rk_0000000000000000_x_y") as nobody,
             pytest.raises(SchemaRegistryError) as unknown,

@@ -28,6 +28,7 @@ SPARK_KAFKA: Final = [
     Artifact("org.apache.commons", "commons-pool2", "2.12.1", is_alone=True),
 ]
 KAFKAJS: Final = "kafkajs@2.2.4"
+SCHEMA_REGISTRY: Final = "@confluentinc/schemaregistry@1.10.1"
 
 INSTALL_S_MAX: Final = 180.0
 """A registry that does not answer must not hold up all other tests."""
@@ -73,19 +74,34 @@ def spark_jars() -> Path:
 
 def kafkajs() -> Path:
     """Return a folder where node finds kafkajs, or skip the test."""
+    return _packages("kafkajs", KAFKAJS)
+
+
+def schema_registry_js() -> Path:
+    """Return a folder where node finds Confluent's registry client and kafkajs, or skip."""
+    return _packages("schema-registry-js", SCHEMA_REGISTRY, KAFKAJS)
+
+
+def _packages(name: str, *packages: str) -> Path:
+    """Return the folder `name`, which holds packages for node, or skip the test."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         pytest.skip("node and npm are not installed")
-    folder = BENCH / "kafkajs"
-    if not (folder / "node_modules/kafkajs/package.json").is_file():
+    folder = BENCH / name
+    folders = [folder / "node_modules" / each.rpartition("@")[0] for each in packages]
+    if not all((each / "package.json").is_file() for each in folders):
         folder.mkdir(parents=True, exist_ok=True)
-        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), KAFKAJS]
+        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
         try:
             subprocess.run(
-                command, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=True
+                [npm, "install", *options, *packages],
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_S_MAX,
+                check=True,
             )
         except subprocess.SubprocessError as why:
-            pytest.skip(f"npm could not get {KAFKAJS}: {why}")
+            pytest.skip(f"npm could not get {packages[0]}: {why}")
     return folder
 
 

@@ -51,3 +51,12 @@ def test_every_call_may_come_to_another_process(cold: FreshEnvironments) -> None
         committed = api.http.get(f"{group}/offsets").json()["offsets"]
         assert [(o["partition"], o["offset"]) for o in committed] == [(0, 3)]
         assert len(cold.used) == 11
+
+
+def test_a_schema_that_one_process_registered_is_read_by_another(cold: FreshEnvironments) -> None:
+    schema = '{"type":"record","name":"Cold","fields":[]}'
+    with through(cold) as api:
+        made = posted(api, "/subjects/cold-value/versions", {"schema": schema})
+        assert posted(api, "/subjects/other/versions", {"schema": schema})["id"] == made["id"]
+        assert api.http.get(f"/schemas/ids/{made['id']}").json()["schema"] == schema
+        assert len(cold.used) == 3

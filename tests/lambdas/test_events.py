@@ -98,6 +98,20 @@ def test_bodies_of_text_and_of_bytes(client: httpx.Client, topic: str) -> None:
     assert len(lines.splitlines()) == 3
 
 
+def test_a_schema_is_registered_and_read_by_its_id(
+    client: httpx.Client, request: pytest.FixtureRequest
+) -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": []}, separators=(",", ":"))
+    subject = f"/subjects/{request.node.callspec.id.replace(' ', '%20')}%C3%A9"
+    media_type = {"content-type": "application/vnd.schemaregistry.v1+json"}
+    answer = client.post(f"{subject}/versions", json={"schema": schema}, headers=media_type)
+    assert (answer.status_code, answer.json()["version"]) == (200, 1), answer.text
+    found = client.get(f"/schemas/ids/{answer.json()['id']}")
+    assert (found.json()["schema"], found.headers["content-type"]) == (schema, *media_type.values())
+    assert client.get(f"{subject}/versions", params={"deletedOnly": "true"}).status_code == 404
+    assert client.delete(subject).json() == [1]
+
+
 def test_large_answers_of_any_kind_are_cut(client: httpx.Client, topic: str) -> None:
     value = '"é\\' * 100_000
     for _ in range(12):

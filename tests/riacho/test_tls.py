@@ -11,7 +11,13 @@ import trustme
 from riacho import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from riacho.errors import GatewayUnreachable
 from riacho.http.tls import client_context
-from storage.errors import InvalidConfig, OutcomeUnknown, TopicUnauthorized, Unauthenticated
+from storage.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    OutcomeUnknown,
+    TopicUnauthorized,
+    Unauthenticated,
+)
 from tests.certificates import of_client, own, trusting
 from tests.commands import exit_code
 from tests.gateway import GatewayProcess, start_gateway
@@ -170,7 +176,7 @@ def test_a_refused_certificate_of_a_client_is_explained(place: Place) -> None:
 
 def test_http_at_a_port_of_tls_is_explained(place: Place) -> None:
     url = place.url.replace("https://", "http://")
-    with Admin(url) as admin, pytest.raises(OutcomeUnknown, match="begins with https://"):
+    with Admin(url) as admin, pytest.raises(InvalidRequest, match="use https://"):
         admin.list_topics()
 
 

@@ -83,6 +83,7 @@ RIGHTS: Final[dict[Operation, str]] = {
     ("GET", "/subjects"): ANY,
     ("POST", SUBJECT): "SUBJECT READ",
     ("DELETE", SUBJECT): "SUBJECT DELETE",
+    ("GET", f"{SUBJECT}/metadata"): "SUBJECT READ",
     ("GET", f"{SUBJECT}/versions"): "SUBJECT READ",
     ("POST", f"{SUBJECT}/versions"): "SUBJECT WRITE",
     ("GET", VERSION): "SUBJECT READ",

@@ -21,13 +21,32 @@ class WatchedMetadata(MemoryMetadata):
     def __init__(self, new_version: Callable[[], str]) -> None:
         super().__init__(new_version)
         self.watch: Callable[[Mapping[str, bytes]], None] | None = None
+        self.watch_collection: dict[str, Callable[[str, bytes | None, bytes | None], None]] = {}
+        """Who sees the changes of a collection: a key, the value before, and that after."""
 
     async def everything(self, prefix: str) -> list[tuple[str, Versioned]]:
         """Return all items whose keys begin with `prefix`, of any collection."""
         return sorted(item for item in self._items.items() if item[0].startswith(prefix))
 
+    def now(self, key: str) -> bytes | None:
+        item = self._items.get(key)
+        return None if item is None else item.value
+
+    def beginning(self, prefix: str) -> list[tuple[str, bytes]]:
+        """Return items as `everything` does, at once."""
+        found = (each for each in self._items.items() if each[0].startswith(prefix))
+        return sorted((key, item.value) for key, item in found)
+
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        seen = [
+            (op.key, watch, self.now(op.key))
+            for prefix, watch in self.watch_collection.items()
+            for op in ops
+            if op.key.startswith(prefix)
+        ]
         versions = await super().transact(ops)
+        for key, watch, before in seen:
+            watch(key, before, self.now(key))
         if self.watch is not None:
             self.watch({key: self._items[key].value for key in versions})
         return versions

@@ -12,6 +12,7 @@ from tests.simulation.http import NetPlan
 from tests.simulation.janitors import JanitorPlan
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.plan import Plan
+from tests.simulation.schemas.plan import SchemaPlan
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ PARTS: Final[Mapping[str, Callable[[Plan], None]]] = {
 
 JANITOR_PARTS: Final = ("janitors", "sweeps")
 
-KAFKA_PARTS: Final = ("kafka", "topics", "sealing")
+KAFKA_PARTS: Final = ("kafka", "sealing")
+
+SCHEMA_PARTS: Final = ("schemas", "schema-deletes", "schema-rules")
 
 
 def cut_plan(plan: Plan, cut: Cut) -> None:
@@ -95,10 +98,21 @@ def cut_janitors(plan: JanitorPlan, cut: Cut) -> JanitorPlan:
 def cut_kafka(plan: KafkaPlan, cut: Cut) -> KafkaPlan:
     if "kafka" in cut.without:
         plan = replace(plan, share=0.0)
-    if "topics" in cut.without:
-        plan = replace(plan, topics=0)
     if "sealing" in cut.without:
         plan = replace(plan, is_sealed=False)
     if "net" in cut.without:
         plan = replace(plan, net=NetPlan())
     return plan
+
+
+def cut_schemas(plan: SchemaPlan, cut: Cut) -> SchemaPlan:
+    if "schemas" in cut.without:
+        plan = replace(plan, clients=0)
+    if "schema-deletes" in cut.without:
+        plan = replace(plan, deletes=0.0)
+    if "schema-rules" in cut.without:
+        plan = replace(plan, rules=0.0)
+    if "net" in cut.without:
+        plan = replace(plan, net=NetPlan())
+    calls = plan.calls if cut.calls_max is None else min(plan.calls, cut.calls_max)
+    return replace(plan, calls=calls)

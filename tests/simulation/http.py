@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
@@ -42,6 +43,17 @@ async def call(
     host: Host, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Any:
     """Return the answer of the gateway, or raise its refusal."""
+    status, answer = await exchange(host, method, path, body, headers)
+    if status >= 400:
+        maybe = bool(answer.get("may_have_applied"))
+        raise Refused(status, answer["code"], answer["detail"], may_have_applied=maybe)
+    return answer
+
+
+async def exchange(
+    host: Host, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, Any]:
+    """Return the status and the answer of the gateway; the path is quoted already."""
     path, _, query = path.partition("?")
     given = {"content-type": "application/json", **(headers or {})}
     scope = {
@@ -50,7 +62,7 @@ async def call(
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "root_path": "",
         "query_string": query.encode(),
@@ -74,11 +86,7 @@ async def call(
 
     await host.serve(host.app(scope, receive, send))
     data = b"".join(chunks)
-    answer = msgspec.json.decode(data) if data else None
-    if status >= 400:
-        maybe = bool(answer.get("may_have_applied"))
-        raise Refused(status, answer["code"], answer["detail"], may_have_applied=maybe)
-    return answer
+    return status, msgspec.json.decode(data) if data else None
 
 
 @dataclass

@@ -90,7 +90,7 @@ class Idempotents:
         hosts: Callable[[], list[Host]],
         now_s: Callable[[], float],
         trace: list[str],
-        kafka: KafkaLogClients,
+        kafka: KafkaLogClients | None = None,
     ) -> None:
         self.plan = plan
         self.history = IdempotentHistory()
@@ -136,7 +136,7 @@ class Idempotents:
 
     async def _introduce(self) -> int:
         while True:
-            if self._kafka.chosen():
+            if self._kafka is not None and self._kafka.chosen():
                 known = await self._kafka.introduce()
                 if known is not None:
                     return known
@@ -153,7 +153,7 @@ class Idempotents:
         values = tuple(f"{producer}/{partition}/{epoch}/{first + row}" for row in range(count))
         counter.next_sequence += count
         by_kafka = None
-        if self._kafka.chosen():
+        if self._kafka is not None and self._kafka.chosen():
             by_kafka = self._kafka.batch(values, (producer, epoch, first))
         counter.batches.append(Batch(first, values, by_kafka))
         return counter.batches[-1]
@@ -198,7 +198,7 @@ class Idempotents:
             began_s = self._now_s()
             answer, base = UNKNOWN, None
             try:
-                if batch.by_kafka is not None:
+                if self._kafka is not None and batch.by_kafka is not None:
                     answer, base = await self._kafka.append(host, line, batch.by_kafka)
                 else:
                     reply: Any = await call(host, "POST", path, body, headers)

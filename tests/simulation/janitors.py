@@ -224,11 +224,7 @@ class Janitors:
             idle = 1.0 if self.history.compacted > compacted else min(IDLE_MAX, idle * 1.5)
             compacted = self.history.compacted
             await asyncio.sleep(self._chance.expovariate(0.5) * max(idle, self._pause_factor))
-            process = Process(self._loop)
-            stores = self._stores(FaultyLink(self._loop, self._chance, self.plan.faults))
-            run = process.begin(self._clean(stores, "job"))
-            run.add_done_callback(drop_error)
-            self._runs[run] = process
+            run, process = self._begin()
             fate = self._chance.random()
             if fate < 0.5:
                 await self._wait(run)
@@ -240,11 +236,23 @@ class Janitors:
             if fate < 0.75:
                 # Others consider it dead, and may take over, before it continues.
                 await asyncio.sleep(self._chance.uniform(0.5, 2.5) * LEASE_S)
+                if self._chance.random() < 0.5:
+                    other, _ = self._begin()
+                    await self._wait(other)
                 process.resume()
                 await self._wait(run)
             else:
                 self.history.killed += 1
                 self._trace.append(f"{self._loop.now_s:.6f} janitor killed")
+
+    def _begin(self) -> "tuple[asyncio.Task[None], Process]":
+        """Start a job as a process of its own."""
+        process = Process(self._loop)
+        stores = self._stores(FaultyLink(self._loop, self._chance, self.plan.faults))
+        run = process.begin(self._clean(stores, "job"))
+        run.add_done_callback(drop_error)
+        self._runs[run] = process
+        return run, process
 
     async def _wait(self, run: "asyncio.Task[None]") -> None:
         await asyncio.wait([run], timeout=300)

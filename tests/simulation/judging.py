@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from tests.checker import idempotent_rules, transaction_rules
 from tests.checker.history import violations
+from tests.checker.schema_history import SchemaHistory
 from tests.checker.smallest import lines, smallest
 from tests.simulation.cuts import WHOLE, Cut
 from tests.simulation.plan import Plan
@@ -124,9 +125,33 @@ def met_in(simulation: Simulation) -> Counter[str]:
     met["kafka: records read by HTTP"] = by_door["http"]
     met["kafka: records read by Kafka"] = by_door["kafka"]
     met.update({f"kafka: {what}": count for what, count in simulation.kafka.counts.items()})
+    met.update(_met_in_schemas(history.schemas))
     met.update(f"idempotent: {sent.answer}" for sent in history.idempotent.sent)
     met.update(f"transactions: {ending.answer}" for ending in transactions.endings)
     return met
+
+
+def _met_in_schemas(schemas: SchemaHistory) -> Counter[str]:
+    codes = Counter(each.code for each in schemas.registered)
+    removals = [each for each in schemas.deleted if each.code == 0]
+    return Counter(
+        {
+            "schemas: registrations": codes[0],
+            "schemas: unknown outcomes": codes[None],
+            "schemas: incompatible": codes[409],
+            "schemas: refused in mode READONLY": codes[42205],
+            "schemas: versions with references": sum(
+                each.code == 0 and ">" in each.schema for each in schemas.registered
+            ),
+            "schemas: deletions": len(removals),
+            "schemas: permanent deletions": sum(each.is_permanent for each in removals),
+            "schemas: referred to, and not deleted": sum(
+                each.code == 42206 for each in schemas.deleted
+            ),
+            "schemas: questions": len(schemas.looks),
+            "schemas: changes of a subject": len(schemas.changes),
+        }
+    )
 
 
 WANTED: Mapping[str, int] = {
@@ -172,6 +197,17 @@ WANTED: Mapping[str, int] = {
     "kafka: batches with unknown outcomes": 100,
     "kafka: refused batches": 50,
     "kafka: numbered batches": 500,
+    "kafka: deliveries to classic members": 50,
+    "kafka: deliveries to consumer members": 50,
+    "schemas: registrations": 1_000,
+    "schemas: unknown outcomes": 100,
+    "schemas: incompatible": 50,
+    "schemas: refused in mode READONLY": 5,
+    "schemas: versions with references": 50,
+    "schemas: deletions": 50,
+    "schemas: permanent deletions": 5,
+    "schemas: referred to, and not deleted": 2,
+    "schemas: questions": 500,
     f"idempotent: {idempotent_rules.ACKED}": 1_000,
     f"idempotent: {idempotent_rules.UNKNOWN}": 10,
     f"idempotent: {idempotent_rules.OUT_OF_ORDER}": 10,

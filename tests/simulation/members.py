@@ -78,7 +78,7 @@ class Members:
         self.is_calm = False
         self._chance = chance
         self._hosts = hosts
-        self._now_s = now_s
+        self.now_s = now_s
         self._trace = trace
 
     async def live(self, number: int) -> None:
@@ -102,8 +102,8 @@ class Members:
     async def drain(self, ends: Callable[[], Any]) -> None:
         """Wait until everything is read and committed."""
         self.is_calm = True
-        give_up_s = self._now_s() + DRAIN_TIMEOUT_S
-        while self._now_s() < give_up_s:
+        give_up_s = self.now_s() + DRAIN_TIMEOUT_S
+        while self.now_s() < give_up_s:
             if await self._look() and self.history.seen[-1].offsets == await ends():
                 self.history.is_drained = True
                 return
@@ -119,28 +119,28 @@ class Members:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 answer = await call(host, method, f"/v1/groups/{GROUP}{path}", body)
         except TimeoutError:
-            self._note(f"{what} timed out")
+            self.note(f"{what} timed out")
             return None
         except Refused as error:
-            self._note(f"{what} {error}")
+            self.note(f"{what} {error}")
             if error.passes:
                 await self._pause(0.05)
                 return None
             raise
-        self._note(what)
+        self.note(what)
         return answer
 
     async def _look(self) -> bool:
-        began_s = self._now_s()
+        began_s = self.now_s()
         answer = await self._call("look", "GET", "/offsets")
         if answer is None:
             return False
         offsets = {one["partition"]: one["offset"] for one in answer["offsets"] if one["offset"]}
-        self.history.seen.append(Seen(self._now_s(), offsets, began_s))
+        self.history.seen.append(Seen(self.now_s(), offsets, began_s))
         return True
 
     async def _join(self, name: str, instance_id: str | None) -> Life | None:
-        began_s = self._now_s()
+        began_s = self.now_s()
         subscription = {"topics_pattern": "t.*"} if self.plan.pattern else {"topics": [TOPIC]}
         body = {
             **subscription,
@@ -149,7 +149,13 @@ class Members:
             "client_id": name,
             "instance_id": instance_id,
         }
-        answer = await self._call(f"join {name}", "POST", "/members", body)
+        try:
+            answer = await self._call(f"join {name}", "POST", "/members", body)
+        except Refused as error:
+            # Classic members of Kafka's were first: the group is theirs until all have left.
+            if error.code != "INCONSISTENT_GROUP_PROTOCOL":
+                raise
+            return None
         if answer is None:
             return None
         life = Life(answer["member_id"], name)
@@ -162,13 +168,13 @@ class Members:
             while True:
                 fate = 1.0 if self.is_calm else self._chance.random()
                 if fate < 0.015:
-                    self._note(f"{life.name} dies")
+                    self.note(f"{life.name} dies")
                     return
                 if fate < 0.03:
                     await self._leave(life)
                     return
                 if fate < 0.06:
-                    self._note(f"{life.name} pauses")
+                    self.note(f"{life.name} pauses")
                     await self._pause(self._chance.uniform(0.5, 2.5) * self.plan.session_s)
                 await self._poll(life)
                 if self.is_calm or self._chance.random() < 0.6:
@@ -176,14 +182,14 @@ class Members:
                 await self._pause(self._chance.expovariate(4 if self.is_calm else 8))
         except Refused as error:
             if error.code != "UNKNOWN_MEMBER_ID":
-                self.history.errors.append(f"{life.name} at {self._now_s():.3f}: {error}")
+                self.history.errors.append(f"{life.name} at {self.now_s():.3f}: {error}")
         finally:
             for partition in list(life.reads):
-                self._stop(life, partition)
+                self.stop(life, partition)
 
     async def _poll(self, life: Life) -> None:
         self._give_up(life)
-        began_s = self._now_s()
+        began_s = self.now_s()
         body = {
             "generation": life.generation,
             "owned": _places(life.reads),
@@ -220,14 +226,14 @@ class Members:
                 self.history.errors.append(f"{life.name}: {partition}: {offsets}")
             span = range(offsets[0], offsets[-1] + 1)
             self.history.delivered.append(
-                Delivered(life.name, life.generation, partition, span, began_s, self._now_s())
+                Delivered(life.name, life.generation, partition, span, began_s, self.now_s())
             )
-            self._note(f"{life.name} got {partition} {span}")
+            self.note(f"{life.name} got {partition} {span}")
 
     async def _commit(self, life: Life) -> None:
         if not life.positions:
             return
-        began_s = self._now_s()
+        began_s = self.now_s()
         body = {
             "member_id": life.member_id,
             "generation": life.generation,
@@ -241,7 +247,7 @@ class Members:
             if error.code != "ILLEGAL_GENERATION":
                 raise
             return
-        ended_s = self._now_s()
+        ended_s = self.now_s()
         self.history.commits += [
             Committing(life.name, life.generation, p, o, began_s, answer is not None, ended_s)
             for p, o in life.positions.items()
@@ -249,7 +255,7 @@ class Members:
 
     async def _leave(self, life: Life) -> None:
         for partition in list(life.reads):
-            self._stop(life, partition)
+            self.stop(life, partition)
         await self._call(f"leave {life.name}", "DELETE", f"/members/{life.member_id}")
 
     # Recording
@@ -259,31 +265,31 @@ class Members:
         life.assignment = {place["partition"] for place in answer["assignment"]}
         life.revoke = {place["partition"] for place in answer["revoke"]}
         life.beaten_s = began_s
-        at_s = self._now_s()
+        at_s = self.now_s()
         told = Assigned(life.name, life.generation, tuple(sorted(life.assignment)), began_s, at_s)
         self.history.told.append(told)
-        self._note(f"told {told} revoke {sorted(life.revoke)}")
+        self.note(f"told {told} revoke {sorted(life.revoke)}")
         for partition in life.assignment:
             life.reads.setdefault(partition, at_s)
         for partition in life.reads.keys() - life.assignment - life.revoke:
-            self._stop(life, partition)
+            self.stop(life, partition)
 
     def _give_up(self, life: Life) -> None:
         """Stop reading partitions that must be given up, mostly at once."""
         if self._chance.random() < 0.8:
             for partition in life.revoke & life.reads.keys():
-                self._stop(life, partition)
+                self.stop(life, partition)
 
-    def _stop(self, life: Life, partition: int) -> None:
+    def stop(self, life: Life, partition: int) -> None:
         began_s = life.reads.pop(partition)
         life.positions.pop(partition, None)
-        self.history.reads.append(Read(life.name, partition, began_s, self._now_s(), life.beaten_s))
+        self.history.reads.append(Read(life.name, partition, began_s, self.now_s(), life.beaten_s))
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def _note(self, what: str) -> None:
-        self._trace.append(f"{self._now_s():.6f} {what}")
+    def note(self, what: str) -> None:
+        self._trace.append(f"{self.now_s():.6f} {what}")
 
 
 def _places(partitions: Any) -> list[Any]:

@@ -3,15 +3,16 @@
 The actors: gateways, each with its controller and upkeep (`hosts.py`), under faults (`trouble.py`);
 clients that write, read and delete (`log_clients.py`); members of a group (`members.py`);
 idempotent producers (`idempotent.py`); in many seeds some of their calls, or all, are those of
-Kafka's protocol (`kafka`); transactions (`exactly_once.py`); compaction, retention and
-sweep (`janitors.py`). At the end faults stop: everything must make progress again, the whole log is
-read back, and the stores are checked. `tests/checker` checks the history.
+Kafka's protocol (`kafka`); transactions (`exactly_once.py`); clients of the schema registry
+(`schemas`); compaction, retention and sweep (`janitors.py`). At the end faults stop: everything
+must make progress again, the whole log is read back, and the stores are checked. `tests/checker`
+checks the history.
 """
 
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from service.controller import verification
@@ -22,20 +23,24 @@ from storage.topics.topics import Topic, Topics
 from storage.zones.zones import Zones
 from tests.checker.history import History
 from tests.simulation.cloud import Cloud, WatchedMetadata
-from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_kafka, cut_plan
+from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_kafka, cut_plan, cut_schemas
 from tests.simulation.exactly_once import ExactlyOnce
 from tests.simulation.hosts import Host, Hosts
 from tests.simulation.idempotent import Idempotents
 from tests.simulation.janitors import JanitorPlan, Janitors, short_flights
 from tests.simulation.kafka.connections import FIRST_PORT, Broker
+from tests.simulation.kafka.group_members import ClassicMember, ConsumerMember, KafkaMember
 from tests.simulation.kafka.log_calls import KafkaTopic
 from tests.simulation.kafka.log_clients import KafkaLogClients
-from tests.simulation.kafka.plan import KEYS, KafkaPlan
+from tests.simulation.kafka.plan import KEYS, GroupKind, KafkaPlan
 from tests.simulation.log_clients import TOPIC, LogClients
 from tests.simulation.members import Members
 from tests.simulation.plan import Plan
 from tests.simulation.reading import read_all
 from tests.simulation.remembering import collecting_nothing, decoding_once
+from tests.simulation.schemas.clients import SchemaClients
+from tests.simulation.schemas.plan import SchemaPlan
+from tests.simulation.schemas.watching import SchemaWatch
 from tests.simulation.trouble import Trouble
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.world import Faults, world_of
@@ -64,10 +69,20 @@ SETTINGS = Settings(
     controller_scan_s=10,
     controller_verify_every_s=15,
     controller_verify_calls=50,
+    group_min_session_timeout_ms=100,
+    group_initial_rebalance_delay_ms=0,
     kek_files=KEYS,
 )
 
 LAST_CLIENT = 999_999
+
+MEMBERS: Mapping[GroupKind, Sequence[type[KafkaMember] | None]] = {
+    "http": [None],
+    "classic": [ClassicMember],
+    "consumer": [ConsumerMember],
+    "shared": [None, ConsumerMember, ClassicMember],
+}
+"""What the members of a group may be; None: members of HTTP."""
 
 RETENTION_MS = 20_000
 """Retention of a log that its clients also trim."""
@@ -135,10 +150,21 @@ class Simulation:
             plan.sweeps = False  # A group has nothing to sweep, and its members would have to wait.
         self.janitors = Janitors(plan, chance, self.loop, hosts, self.cloud, trace)
         self.history.keyed = self.janitors.history
+        chance = random.Random(seed + 9)
+        schema_plan = cut_schemas(SchemaPlan.of(chance), self.cut)
+        self.schemas = SchemaClients(schema_plan, chance, hosts, now_s, trace)
+        self.history.schemas = self.schemas.history
+        self.schema_watch = SchemaWatch(self.metadata, self.history.schemas, now_s)
 
     def _settings(self) -> Settings:
         limit = self.table_chance.choice(self.plan.table_limits)
-        return SETTINGS.model_copy(update={"table_batch_bytes_max": limit})
+        session_ms = int(self.plan.group.session_s * 1000)
+        return SETTINGS.model_copy(
+            update={
+                "table_batch_bytes_max": limit,
+                "group_consumer_session_timeout_ms": session_ms,
+            }
+        )
 
     def _start(self) -> Host:
         host = self._starter.start(self.plan.faults)
@@ -157,6 +183,7 @@ class Simulation:
             for _ in range(self.plan.idempotent.producers)
         ]
         writing.append(asyncio.create_task(self.janitors.write()))
+        writing += self.schemas.start()
         lasting = [asyncio.create_task(self.log.read(n)) for n in range(self.plan.readers)]
         lasting += [asyncio.create_task(self.log.trim()), *self._start_group()]
         lasting += [*self.exactly_once.start(), *self.janitors.start()]
@@ -168,6 +195,7 @@ class Simulation:
         faults.cancel()
         self._calm_down()
         await self._move_again()
+        self.history.stuck += await self.schemas.finish(self.loop.now_s + RECOVERY_S)
         await self.exactly_once.drain()
         if self.plan.group.members:
             await self.members.drain(self._ends)
@@ -192,7 +220,16 @@ class Simulation:
         if self.plan.group.grows:
             tasks.append(asyncio.create_task(self._grow()))
         numbers = range(self.plan.group.members)
-        return [*tasks, *(asyncio.create_task(self.members.live(n)) for n in numbers)]
+        return [*tasks, *(asyncio.create_task(self._member(n)) for n in numbers)]
+
+    async def _member(self, number: int) -> None:
+        """Live as a member that speaks HTTP or Kafka's protocol, for as long as the run lasts."""
+        chance = random.Random(f"{self.seed} member {number}")
+        kind = chance.choice(MEMBERS[self.kafka_plan.group])
+        if kind is None or not self.kafka_plan.is_on:
+            await self.members.live(number)
+        else:
+            await kind(self.members, self.kafka, chance, number).live()
 
     async def _grow(self) -> None:
         """Add partitions without writers; a member must own each of them."""
@@ -259,6 +296,7 @@ class Simulation:
         self.idempotents.calm_down()
         self.kafka.calm_down()
         self.exactly_once.calm_down()
+        self.schemas.calm_down()
         for host in self.hosts:
             host.link.faults = CALM
 
@@ -312,6 +350,7 @@ class Simulation:
                 self.history.log_starts[info.partition] = start
                 self.history.final[info.partition] = records
         await self.exactly_once.read_everything(host.gateway)
+        await self.schema_watch.read_everything()
         await self.janitors.finish(host)
 
     async def _read_again(

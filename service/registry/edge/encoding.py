@@ -17,6 +17,7 @@ from service.registry.edge.readable import ReadableSchemas
 from service.registry.errors import (
     INCOMPATIBLE,
     RegistryError,
+    invalid_schema,
     no_subject,
     no_version,
 )
@@ -24,6 +25,7 @@ from service.registry.items import SubjectHead, SubjectVersion
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.registry.reading import FRESH_S, Schema, SchemaReader
 from service.registry.registering import NewSchema, Registrar
+from service.registry.validation.record_names import record_names
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
 from storage import keys
@@ -37,6 +39,8 @@ from storage.errors import (
 )
 from storage.schemas.framing import prefix_of
 from storage.schemas.source import SchemaType
+from storage.topics.schema_rules import Strategy
+from storage.topics.topics import Topic
 
 NAMED_MAX: Final = 100
 """Maximum number of records that an error names."""
@@ -64,7 +68,7 @@ class Encoding:
         )
         """What texts were registered as, and until when that is believed."""
 
-    async def encode(self, caller: Caller, topic: str, records: UnencodedRecords) -> Produced:
+    async def encode(self, caller: Caller, topic: Topic, records: UnencodedRecords) -> Produced:
         """Return the records, or raise `UnfitRecords` if some do not fit."""
         key = await self._found(caller, topic, records.key)
         value = await self._found(caller, topic, records.value)
@@ -85,7 +89,7 @@ class Encoding:
         return await self._reader.convert(ENCODING_BYTES * records.body_bytes, encoded)
 
     async def _found(
-        self, caller: Caller, topic: str, chosen: ChosenSchema | None
+        self, caller: Caller, topic: Topic, chosen: ChosenSchema | None
     ) -> FoundSchema | None:
         if chosen is None:
             return None
@@ -94,19 +98,37 @@ class Encoding:
         except RegistryError as error:
             raise _as_problem(error, chosen.part) from None
 
-    async def _schema(self, caller: Caller, topic: str, chosen: ChosenSchema) -> Schema:
+    async def _schema(self, caller: Caller, topic: Topic, chosen: ChosenSchema) -> Schema:
         if chosen.schema_id is not None:
             return await self._readable.schema(caller, DEFAULT, chosen.schema_id)
-        name = f"{topic}-{chosen.part}"
-        if chosen.subject is not None:
-            name = caller.inner_name(chosen.subject)
-        subject = parse_subject(name)
         if chosen.text is None:
+            assert chosen.subject is not None, chosen
+            subject = parse_subject(caller.inner_name(chosen.subject))
             return await self._of_subject(caller, subject, chosen.version)
+        kind = SchemaType(chosen.kind or SchemaType.AVRO)
+        if chosen.subject is not None:
+            subject = parse_subject(caller.inner_name(chosen.subject))
+        else:
+            subject = await self._subject_of(caller, topic, chosen.part, kind, chosen.text)
         caller.require(Operation.WRITE, ResourceType.SUBJECT, str(subject))
-        return await self._registered(
-            caller, subject, SchemaType(chosen.kind or SchemaType.AVRO), chosen.text
-        )
+        return await self._registered(caller, subject, kind, chosen.text)
+
+    async def _subject_of(
+        self, caller: Caller, topic: Topic, part: Part, kind: SchemaType, text: str
+    ) -> SubjectName:
+        """Return the subject that the topic's settings say for a schema."""
+        if only := topic.config[f"{part}.schema.subject"]:
+            return parse_subject(only)
+        strategy = topic.config[f"confluent.{part}.subject.name.strategy"]
+        if strategy == Strategy.TOPIC:
+            return parse_subject(f"{topic.name}-{part}")
+        parsed = await self._reader.parse(kind, text, [])
+        names = record_names(kind, parsed.canonical)
+        if not names:
+            raise invalid_schema("it has no name, which its subject would have")
+        if strategy == Strategy.TOPIC_RECORD:
+            return parse_subject(f"{topic.name}-{names[0]}")
+        return parse_subject(caller.inner_name(names[0]))
 
     async def _of_subject(
         self, caller: Caller, subject: SubjectName, version: int | None

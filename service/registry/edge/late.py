@@ -9,6 +9,7 @@ from service.http.bodies.produce import Produced
 from service.http.bodies.schema_fetch import FoundSchema
 from service.process.limits.heavy_work import HeavyWork
 from service.security.caller import Caller
+from storage.topics.topics import Topic
 
 if TYPE_CHECKING:
     from service.log.gateway import Gateway
@@ -47,7 +48,7 @@ class LateSchemas:
         """Return a schema, or why the caller cannot have it."""
         return await self.registry.lookups.find(caller, name)
 
-    async def encode(self, caller: Caller, topic: str, records: UnencodedRecords) -> Produced:
+    async def encode(self, caller: Caller, topic: Topic, records: UnencodedRecords) -> Produced:
         """Return the records, encoded by the schemas that their sender names, and framed.
 
         Raises `UnfitRecords` for records that do not fit, and what is wrong with the schemas.

@@ -24,7 +24,7 @@ from storage.formats.kafka.compression import (
 )
 from storage.formats.kafka.layout import HEADER_BYTES, BatchHeader, Malformed
 from storage.formats.kafka.small import FEW, SmallRecord, records
-from storage.formats.kafka.walk import walk
+from storage.formats.kafka.walk import Walked, walk
 
 RECORDS_MAX: Final = 1_000_000
 """Of one batch. Following all lengths at once takes a hundred bytes of memory for each record, and
@@ -59,6 +59,15 @@ class Batches:
     claim: ProducerClaim | None
     """Of the only batch; None: its producer is not idempotent."""
     is_transactional: bool
+    opened: "Opened | None" = None
+    """Its records, for who looks at them before they are stored."""
+
+
+class Opened(NamedTuple):
+    """The records of one batch, unpacked, and where everything in them lies."""
+
+    body: bytes
+    walked: Walked
 
 
 class _Facts(NamedTuple):
@@ -66,21 +75,29 @@ class _Facts(NamedTuple):
     max_delta: int
     has_null_key: bool
     largest: int
+    walked: Walked | None
+    """None: there are few of them."""
 
 
 def check(
-    data: Bytes, *, record_bytes_max: int, needs_keys: bool, decompressed_bytes_max: int
+    data: Bytes,
+    *,
+    record_bytes_max: int,
+    needs_keys: bool,
+    decompressed_bytes_max: int,
+    keeps_open: bool = False,
 ) -> Batches:
     """Return the one batch that a producer sent for a partition, or raise `BadBatch`.
 
     Afterwards every length in it is right, and it can be stored as it is. `needs_keys`: the
-    topic is compacted. `record_bytes_max` bounds key, value and headers of each record.
+    topic is compacted. `record_bytes_max` bounds key, value and headers of each record. With
+    `keeps_open`, a batch of many records is returned `opened`, so that nobody walks it again.
     """
     claimed = claimed_by(data)
     header = _header(data)
     try:
-        body = unpack(claimed.codec, memoryview(data)[HEADER_BYTES:], decompressed_bytes_max)
-        facts = _facts(bytes(body), header.records)
+        body = bytes(unpack(claimed.codec, memoryview(data)[HEADER_BYTES:], decompressed_bytes_max))
+        facts = _facts(body, header.records)
     except TooMuch as error:
         raise BadBatch(str(error), "MESSAGE_TOO_LARGE") from error
     except Malformed as error:
@@ -96,7 +113,8 @@ def check(
     min_ms, max_ms = header.base_ms + facts.min_delta, header.base_ms + facts.max_delta
     if min_ms < NO_TIMESTAMP or max_ms > _MS_MAX:
         raise BadBatch(f"timestamps between {min_ms} and {max_ms} ms", "INVALID_TIMESTAMP")
-    return replace(claimed, min_ms=min_ms, max_ms=max_ms, record_bytes=len(body))
+    opened = Opened(body, facts.walked) if keeps_open and facts.walked is not None else None
+    return replace(claimed, min_ms=min_ms, max_ms=max_ms, record_bytes=len(body), opened=opened)
 
 
 def claimed_by(data: Bytes) -> Batches:
@@ -195,6 +213,7 @@ def _facts(body: bytes, count: int) -> _Facts:
         int(walked.time_delta.max()),
         int(walked.key_bytes.min()) < 0,
         int(walked.record_bytes().max()),
+        walked,
     )
 
 
@@ -207,6 +226,7 @@ def _facts_of_few(few: list[SmallRecord]) -> _Facts:
         max(deltas),
         any(record.key is None for record in few),
         max(record.size_bytes for record in few),
+        None,
     )
 
 

@@ -19,7 +19,9 @@ def record_batch_of(body: bytes | memoryview, walked: Walked, stamps: Ints) -> p
             int64s(stamps),
             taken(buffer, walked.key_at, walked.key_bytes),
             taken(buffer, walked.value_at, walked.value_bytes),
-            no_headers(len(stamps)) if walked.entries is None else _headers(buffer, walked.entries),
+            no_headers(len(stamps))
+            if walked.entries is None
+            else headers_of(buffer, walked.entries),
         ],
         schema=RECORD_SCHEMA,
     )
@@ -69,7 +71,8 @@ def names(buffer: pa.Buffer, entries: Entries) -> pa.Array:
         raise Malformed("the key of a header is not UTF-8") from error
 
 
-def _headers(buffer: pa.Buffer, entries: Entries) -> pa.Array:
+def headers_of(buffer: pa.Buffer, entries: Entries) -> pa.Array:
+    """Return the headers of all records."""
     each = pa.StructArray.from_arrays(
         [
             names(buffer, entries),

@@ -1,6 +1,7 @@
-// What users of franz-go and sarama do: records in each codec, groups, administration.
+// What users of franz-go and sarama do: records in each codec, groups, administration, schemas.
 //
-// Usage: golang <client> <task> <bootstrap> [<user> <password> <CA file>]
+// Usage: golang <client> <task> <bootstrap> [<user> <password> <CA file>]; instead of <bootstrap>,
+// the client "schemas" takes a file that says where and what.
 //
 // It prints what it saw as JSON, and ends with status 1 at the first thing that is wrong.
 package main
@@ -42,6 +43,9 @@ var tasks = map[string]task{
 	"sarama roundrobin": saramaRoundRobin,
 	"sarama sticky":     saramaSticky,
 	"sarama admin":      saramaAdmin,
+	"schemas write":     schemasWrite,
+	"schemas read":      schemasRead,
+	"schemas calls":     schemasCalls,
 }
 
 func main() {

@@ -1,6 +1,7 @@
 """The registry's calls, as a client without a library sees them."""
 
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
@@ -195,11 +196,17 @@ async def test_a_version_is_deleted_in_two_steps(registry: Registry) -> None:
     assert await registry.done(versions, deleted="true") == [2]
     assert await registry.code(f"DELETE {one}") == 40402
 
+    assert await registry.done("GET /subjects/s/versions", deleted_only="false") == [2]
     assert await registry.code("DELETE /subjects/s", permanent="true") == 40405
     assert await registry.done("DELETE /subjects/s") == [2]
     assert await registry.code("DELETE /subjects/s") == 40404
     assert await registry.done("GET /subjects") == []
     assert await registry.done("GET /subjects", deletedOnly="true") == ["s"]
+    assert await registry.done("GET /subjects", deleted_only="True") == ["s"]
+    assert await registry.done(versions, deleted_only="True") == [2]
+    assert await registry.code("DELETE /subjects/s/versions/2") == 40406
+    assert await registry.code("DELETE /subjects/s/versions/1") == 40402
+    assert await registry.code("DELETE /subjects/s/versions/latest") == 40401
     assert await registry.code("GET /subjects/s/versions") == 40401
     again = await registry.register("s", LONG)
     assert (again["id"], again["version"]) == (2, 3), "the same schema keeps its id"
@@ -208,6 +215,48 @@ async def test_a_version_is_deleted_in_two_steps(registry: Registry) -> None:
     assert await registry.code("DELETE /subjects/s") == 40401
     assert (await registry.done("GET /schemas/ids/2"))["schema"], "records may carry the id"
     assert (await registry.register("s", LONG))["version"] == 1
+
+
+async def test_a_version_is_found_by_its_metadata(registry: Registry) -> None:
+    for owner, schema in (("ana", INT), ("bob", INT), ("bob", LONG)):
+        metadata = {"properties": {"owner": owner, "of": "shop"}, "tags": {"a": ["PII"]}}
+        await registry.register("s", schema, metadata=metadata)
+    await registry.register("s", LONG, metadata={"properties": None})
+    find = "GET /subjects/s/metadata"
+
+    for keys, values, version in (
+        (["owner"], ["ana"], 1),
+        (["owner", "of"], ["bob", "shop"], 3),
+        ([], [], 4),
+    ):
+        found = await registry.done(find, key=keys, value=values)
+        assert found["version"] == version
+    assert (await registry.done(find, key="owner", value="ana"))["metadata"]["tags"]
+    assert await registry.code(find, key="owner", value="eve") == 40403
+    assert await registry.code("GET /subjects/t/metadata", key="owner", value="ana") == 40401
+    await registry.done("DELETE /subjects/s/versions/1")
+    assert await registry.code(find, key="owner", value="ana") == 40403
+    found = await registry.done(find, key="owner", value="ana", deleted="true")
+    assert (found["version"], found["deleted"]) == (1, True)
+
+
+PROTO = 'syntax = "proto3"; message M {int32 a = 1;}'
+
+
+async def test_each_answer_has_the_form_that_is_asked_for(registry: Registry) -> None:
+    body = {"schema": PROTO, "schemaType": "PROTOBUF"}
+    made = await registry.done("POST /subjects/s/versions", body, format="serialized")
+    asked = ["GET /subjects/s/versions/1", "GET /subjects/s/metadata", "GET /schemas/ids/1"]
+    found = [await registry.done(each, format="serialized") for each in asked]
+    found.append(await registry.done("POST /subjects/s", body, format="serialized"))
+
+    assert b64decode(made["schema"])
+    assert {each["schema"] for each in found} == {made["schema"]}
+    assert (await registry.done("GET /schemas/ids/1"))["schema"].startswith("syntax")
+    # Who sends a descriptor gets one, without asking.
+    body["schema"] = made["schema"]
+    for call in ("POST /subjects/s/versions", "POST /subjects/s"):
+        assert (await registry.done(call, body))["schema"] == made["schema"]
 
 
 INNER = json.dumps({"type": "record", "name": "n.In", "fields": []})
@@ -290,6 +339,85 @@ async def test_a_context_is_a_registry_of_its_own(registry: Registry) -> None:
     await registry.done("DELETE /subjects/:.staging:s")
     await registry.done("DELETE /subjects/:.staging:s", permanent="true")
     assert (await registry.ask("DELETE /contexts/.staging")).status_code == 204
+
+
+async def test_what_callers_may_leave_out_or_ask_for_besides(registry: Registry) -> None:
+    await registry.register("s", INT)
+    await registry.register(":.x:s", INT)
+    await registry.register(":.x:t", INT)
+    assert await registry.done("GET /subjects", subjectPrefix=":*:s") == [":.x:s", "s"]
+    assert len(await registry.done("GET /schemas", subjectPrefix=":*:s")) == 2
+    await registry.done("DELETE /subjects/s")
+    [found] = await registry.done("GET /schemas", subjectPrefix="s", deleted="true")
+    assert found["deleted"] is True
+    assert await registry.code("POST /subjects/s/versions", {"schema": None}) == 42201
+    assert await registry.done("PUT /config/s", {"validateFields": False}) == {
+        "validateFields": False
+    }
+    assert await registry.code("PUT /config/s", {"validateFields": True}) == 42205
+
+    for subject in (":.x:s", ":.x:t", ":.x:", "s"):
+        await registry.done(f"PUT /mode/{subject}", {"mode": "READONLY"})
+    assert await registry.done("DELETE /mode/:.x:", recursive="true") == {"mode": "READONLY"}
+    assert await registry.code("GET /mode/:.x:s") == 40409
+    assert await registry.code("GET /mode/:.x:t") == 40409
+    assert await registry.done("GET /mode/s") == {"mode": "READONLY"}
+
+
+async def test_a_form_may_be_asked_for_wherever_a_schema_is_shown(registry: Registry) -> None:
+    body = {"schema": 'syntax = "proto3"; message M { int32 a = 1; }', "schemaType": "PROTOBUF"}
+    asked = {"format": "serialized"}
+    made = await registry.done("POST /subjects/p/versions", body, **asked)
+    assert b"M" in b64decode(made["schema"], validate=True)
+    for call in (
+        "POST /subjects/p",
+        "GET /subjects/p/versions/1",
+        f"GET /schemas/ids/{made['id']}",
+    ):
+        sent = body if call.startswith("POST") else None
+        assert (await registry.done(call, sent, **asked))["schema"] == made["schema"]
+
+
+@pytest.mark.parametrize("under", ["", "/registry"])
+@pytest.mark.parametrize("written", [".staging", "%3A.staging%3A", "staging"])
+async def test_a_context_may_be_the_base_path(registry: Registry, under: str, written: str) -> None:
+    base = f"{under}/contexts/{written}"
+    path = f"{base}/subjects/a%2Fb/versions"
+    other = {"schema": LONG}
+    await registry.register("x", TEXT)
+
+    made = await registry.done(f"POST {path}", {"schema": INT})
+    assert made["id"] == 1, "a context has ids of its own"
+    for call in (
+        f"GET {path}/latest",
+        "GET /subjects/%3A.staging%3Aa%2Fb/versions/latest",
+        f"GET {base}/subjects/%3A.staging%3Aa%2Fb/versions/1",
+    ):
+        assert (await registry.done(call))["subject"] == ":.staging:a/b"
+    assert (await registry.done(f"POST {base}/subjects/a%2Fb", {"schema": INT}))["version"] == 1
+    assert await registry.done(f"GET {base}/subjects") == [":.staging:a/b"]
+    assert await registry.done(f"GET {base}/subjects", subjectPrefix="b") == []
+    [listed] = await registry.done(f"GET {base}/schemas")
+    assert listed["subject"] == ":.staging:a/b"
+    assert json.loads((await registry.done(f"GET {base}/schemas/ids/1"))["schema"]) == json.loads(
+        INT
+    )
+    found = await registry.done(f"GET {base}/schemas/ids/1/versions", subject="a/b")
+    assert found == [{"subject": ":.staging:a/b", "version": 1}]
+    assert await registry.code(f"GET {base}/schemas/ids/2") == 40403
+
+    compared = f"POST {base}/compatibility/subjects/a%2Fb/versions/1"
+    assert await registry.done(compared, {"schema": TEXT}) == {"is_compatible": False}
+    assert (await registry.done(f"GET {base}/config"))["compatibilityLevel"] == "BACKWARD"
+    await registry.done(f"PUT {base}/config", {"compatibility": "NONE"})
+    assert (await registry.done(f"GET {base}/config"))["compatibilityLevel"] == "NONE"
+    assert (await registry.done("GET /config"))["compatibilityLevel"] == "BACKWARD"
+    await registry.done(f"PUT {base}/mode/a%2Fb", {"mode": "READONLY"})
+    assert await registry.code(f"POST {path}", other) == 42205
+    assert (await registry.done(f"GET {base}/mode"))["mode"] == "READWRITE"
+    assert await registry.done(f"GET {base}/schemas/types")
+    for nowhere in (f"{base}/v1/topics", "/contexts/a%3Ab/subjects"):
+        assert (await registry.deployed.http.get(nowhere)).status_code == 404
 
 
 async def test_a_long_text_is_kept_in_parts(registry: Registry) -> None:

@@ -87,6 +87,25 @@ async def test_a_cached_schema_costs_no_read_of_the_table(deployed: Deployment) 
         assert watched.reads == ()
 
 
+async def test_a_text_is_registered_under_the_subject_that_the_topic_says(
+    deployed: Deployment,
+) -> None:
+    http = deployed.http
+    strategies = "io.confluent.kafka.serializers.subject"
+    name = "confluent.value.subject.name.strategy"
+    for topic, config, subject in [
+        ("plain", {}, "plain-value"),
+        ("named", {"value.schema.subject": "sales"}, "sales"),
+        ("records", {name: f"{strategies}.RecordNameStrategy"}, "R"),
+        ("both", {name: f"{strategies}.TopicRecordNameStrategy"}, "both-R"),
+    ]:
+        await http.post("/v1/topics", json={"name": topic, "config": config})
+        assert (await produce(http, topic, value_schema=ORDER)).is_success
+        assert subject in (await http.get("/subjects")).json()
+    unnamed = await produce(http, "records", value_schema='"int"', records=[{"value": 1}])
+    assert unnamed.json()["code"] == "INVALID_SCHEMA"
+
+
 async def test_who_may_use_which_schema() -> None:
     secured = Secured()
     await secured.allow("User:writer", "TOPIC", "WRITE", "READ")

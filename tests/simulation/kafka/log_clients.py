@@ -104,6 +104,10 @@ class KafkaLogClients:
             lambda: self.plan.net, self._chance, self._hosts, complain, self.topic.name
         )
 
+    @property
+    def partitions(self) -> int:
+        return self._calls.partitions
+
     def by_id(self) -> bool:
         return self._chance.random() < 0.5
 

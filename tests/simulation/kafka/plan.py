@@ -29,8 +29,6 @@ class KafkaPlan:
     slices: str
     is_sealed: bool
     group: GroupKind
-    topics: int
-    """Clients that create, use and delete topics."""
     net: NetPlan
 
     @classmethod
@@ -43,7 +41,6 @@ class KafkaPlan:
             slices=chance.choice(["raw", "raw", "arrow"]),
             is_sealed=chance.random() < 0.25,
             group=chance.choice(["classic", "consumer", "shared", "shared"]),
-            topics=chance.choice([0, 0, 1, 2]),
             net=NetPlan.of(chance),
         )
 

@@ -159,6 +159,7 @@ NOT_A_KEY = {
     "parse_key",
     "parse_member",
     "parse_part",
+    "short_part",
 }
 SAMPLES = {str: "name", bytes: bytes(16), int: 1}
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from storage.errors import InvalidConfig
 from storage.topics.config import SETTINGS, TopicConfig, parse_config
 from storage.topics.kept import KEPT
+from storage.topics.schema_rules import SCHEMA_SETTINGS
 from storage.topics.setting import INT64_MAX
 from tests.examples import some
 
@@ -44,6 +45,7 @@ ACCEPTED = {
     "table.columns": {"true": "true", "false": "false"},
     "unclean.leader.election.enable": {"true": "true", "false": "false"},
     **{name: {setting.default: setting.default} for name, setting in KEPT.items()},
+    **{name: {setting.default: setting.default} for name, setting in SCHEMA_SETTINGS.items()},
 }
 REFUSED: dict[str, dict[object, str]] = {
     "cleanup.policy": {
@@ -80,6 +82,8 @@ REFUSED: dict[str, dict[object, str]] = {
     "table.columns": {"yes": "must be one of false, true, not 'yes'"},
     "unclean.leader.election.enable": {"yes": "must be one of false, true, not 'yes'"},
     **{name: {"yes": "must be "} for name in KEPT},
+    # `test_schema_rules.py` has more of them.
+    **{name: {"\n": "must be "} for name in SCHEMA_SETTINGS},
 }
 
 

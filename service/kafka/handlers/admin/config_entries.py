@@ -53,7 +53,8 @@ def _named(kind: ConfigType, names: str) -> dict[str, ConfigType]:
 TOPIC_TYPES: Final[Mapping[str, ConfigType]] = {
     **_named(
         ConfigType.BOOLEAN,
-        "message.downconversion.enable preallocate remote.log.copy.disable"
+        "confluent.key.schema.validation confluent.value.schema.validation"
+        " message.downconversion.enable preallocate remote.log.copy.disable"
         " remote.log.delete.on.disable remote.storage.enable unclean.leader.election.enable",
     ),
     **_named(
@@ -74,6 +75,10 @@ TOPIC_TYPES: Final[Mapping[str, ConfigType]] = {
         ConfigType.LIST,
         "cleanup.policy follower.replication.throttled.replicas"
         " leader.replication.throttled.replicas",
+    ),
+    **_named(
+        ConfigType.CLASS,
+        "confluent.key.subject.name.strategy confluent.value.subject.name.strategy",
     ),
 }
 """The types of topic settings; those that are not here are strings."""

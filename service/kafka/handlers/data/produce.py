@@ -46,6 +46,7 @@ from storage.errors import (
     ProducerForgotten,
     QuotaExceeded,
     RiachoError,
+    SchemaMismatch,
     ShuttingDown,
 )
 from storage.formats.kafka.batches import LIGHT_BYTES, Batches, check, claimed_by, is_light
@@ -225,7 +226,7 @@ class Produce:
                 part.check = partial(self._checked, data, topic)
             part.batches = batches
         except RiachoError as error:
-            self._refuse(part, error)
+            self._refuse(call, part, error)
 
     def _is_written_early(self, topic: Topic, claimed: Batches) -> bool:
         """Whether a batch is written while it is checked.
@@ -237,6 +238,7 @@ class Produce:
             and is_light(claimed.data)
             and claimed.codec != "gzip"
             and not claimed.is_transactional
+            and not topic.schema_rules
             and is_kept(topic.config, claimed)
         )
 
@@ -251,6 +253,7 @@ class Produce:
                 record_bytes_max=topic.config.record_bytes_max,
                 needs_keys=topic.config.is_compacted,
                 decompressed_bytes_max=bytes_max,
+                keeps_open=bool(topic.schema_rules),
             )
 
         if len(data) <= LIGHT_BYTES and is_light(data):
@@ -294,7 +297,7 @@ class Produce:
                 if world.monotonic_s() + wait_s > until_s or self._gateway.draining.is_set():
                     response.throttle_time_ms = throttle_ms_of(error)
                     for part in ready:
-                        self._refuse(part, error)
+                        self._refuse(call, part, error)
                     return
                 await world.sleep(wait_s)
             else:
@@ -325,7 +328,7 @@ class Produce:
             # It is in the log once; clients count this as success, whatever the offset.
             answer.error_code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
         except RiachoError as error:
-            self._failed(part, topic, partition, error)
+            self._failed(call, part, topic, partition, error)
         else:
             answer.base_offset = offset
             if topic.config.stamps_appends:
@@ -334,9 +337,14 @@ class Produce:
         answer.log_start_offset = await self._log_start(topic, partition, answer.error_code)
 
     def _failed(
-        self, part: _Part, topic: Topic, partition: PartitionNumber, error: RiachoError
+        self,
+        call: KafkaCall,
+        part: _Part,
+        topic: Topic,
+        partition: PartitionNumber,
+        error: RiachoError,
     ) -> None:
-        self._refuse(part, error)
+        self._refuse(call, part, error)
         batches = part.batches
         if batches is None or batches.claim is None or isinstance(error, BadBatch):
             return
@@ -347,16 +355,26 @@ class Produce:
             return
         self._failures.note(*place, batches.claim, batches.count)
 
-    def _refuse(self, part: _Part, error: RiachoError) -> None:
+    def _refuse(self, call: KafkaCall, part: _Part, error: RiachoError) -> None:
         answer = part.answer
         answer.error_code = _code(error)
         answer.base_offset = -1
-        answer.error_message = str(error)
+        answer.error_message = call.caller.outer_text(str(error))
         part.error = error
-        if answer.error_code == ErrorCode.INVALID_RECORD:
+        if isinstance(error, SchemaMismatch):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(
+                    batch_index=each.index,
+                    batch_index_error_message=call.caller.outer_text(str(each)),
+                )
+                for each in error.refused
+            ]
+        elif answer.error_code == ErrorCode.INVALID_RECORD:
             # The batch is refused as a whole; clients that look for a record find its first.
             answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=str(error))
+                BatchIndexAndErrorMessage(
+                    batch_index=0, batch_index_error_message=answer.error_message
+                )
             ]
 
     async def _log_start(self, topic: Topic, partition: PartitionNumber, code: int) -> int:

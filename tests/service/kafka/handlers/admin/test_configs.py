@@ -28,7 +28,16 @@ pytestmark = pytest.mark.anyio
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
-TEXTS = {"compression.type", "encryption", "encryption.kek", "message.timestamp.type"}
+TEXTS = {
+    "compression.type",
+    "encryption",
+    "encryption.kek",
+    "key.schema.subject",
+    "key.schema.validation",
+    "message.timestamp.type",
+    "value.schema.subject",
+    "value.schema.validation",
+}
 
 
 async def described(

@@ -1,0 +1,1 @@
+"""Records against the schemas that their topics ask for, wherever they come in."""

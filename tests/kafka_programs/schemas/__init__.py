@@ -1,0 +1,1 @@
+"""Schemas and values that clients of several languages write and read through one gateway."""

@@ -1,0 +1,1 @@
+"""Clients of the schema registry, and what its table holds."""
