@@ -28,6 +28,7 @@ NAMES = (
     "encryption",
     "replication",
     "compaction",
+    "typed_columns",
     "spark_source",
     "overload",
     "bombs",

@@ -32,6 +32,7 @@ from storage.maintenance.compaction import job, tasks
 from storage.maintenance.compaction.plan import CompactionOptions
 from storage.maintenance.compaction.summary import Summary
 from storage.maintenance.compaction.swap import Swapper
+from storage.maintenance.compaction.typed import DataSchemas
 from storage.reading.catalog import Catalog
 from storage.stores.ranges import merged
 from storage.stores.s3 import COALESCE_GAP_BYTES_MAX, ONE_REQUEST_BYTES_MAX, PART_BYTES
@@ -63,6 +64,7 @@ class _Stores:
     zones: Zones
     world: World
     keyring: Keyring | None = None
+    schemas: DataSchemas | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ ONE_SPARK = {
     "tests/service/jobs/sweep/test_sweep.py": 1,
     "tests/service/jobs/sweep/test_job.py": 1,
     "tests/riacho/spark/test_sql.py": 2,
+    "tests/riacho/spark/test_read_decoded.py": 2,
     "tests/riacho/spark/test_read_spark.py": 2,
     "tests/riacho/spark/test_write.py": 2,
     "tests/riacho/cli/test_jobs.py": 2,

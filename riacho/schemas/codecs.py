@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     from storage.schemas.codec import Codec
-    from storage.schemas.source import Named
+    from storage.schemas.source import Named, SchemaSource
 
 CODECS_KEPT_MAX: Final = 200
 REFERENCED_MAX: Final = 500
@@ -57,17 +57,25 @@ class Codecs:
 
     async def _made(self, schema: RegisteredSchema, indexes: tuple[int, ...]) -> "Codec":
         from storage.schemas.codecs import codec_of
-        from storage.schemas.source import SchemaSource, SchemaType
+        from storage.schemas.source import SchemaType
 
-        kind = SchemaType(schema.kind)
-        if kind is SchemaType.PROTOBUF:
-            return _protobuf_codec(await self._descriptors(schema), indexes)
-        source = SchemaSource(kind, schema.text, tuple(await self._named(schema)))
-        if kind is SchemaType.AVRO and self._is_natural:
+        source = await self.source_of(schema)
+        if source.type is SchemaType.PROTOBUF:
+            return _protobuf_codec(source, indexes)
+        if source.type is SchemaType.AVRO and self._is_natural:
             from storage.schemas.avro.codec import AvroCodec
 
             return AvroCodec(source, natural=True)
         return codec_of(source)
+
+    async def source_of(self, schema: RegisteredSchema) -> "SchemaSource":
+        """Return all that a codec is made of."""
+        from storage.schemas.source import SchemaSource, SchemaType
+
+        kind = SchemaType(schema.kind)
+        if kind is SchemaType.PROTOBUF:
+            return SchemaSource(kind, "", descriptors=await self._descriptors(schema))
+        return SchemaSource(kind, schema.text, tuple(await self._named(schema)))
 
     async def _named(self, schema: RegisteredSchema) -> "list[Named]":
         """Return what a schema refers to, dependencies first."""
@@ -137,14 +145,13 @@ class Codecs:
         return (await asked).text
 
 
-def _protobuf_codec(descriptors: bytes, indexes: tuple[int, ...]) -> "Codec":
-    from storage.schemas.source import InvalidSchema, SchemaSource, SchemaType
+def _protobuf_codec(source: "SchemaSource", indexes: tuple[int, ...]) -> "Codec":
+    from storage.schemas.source import InvalidSchema
 
     try:
         from storage.schemas.protobuf.codec import ProtobufCodec
     except ModuleNotFoundError as error:
         raise InvalidSchema(f"it needs {error.name!r}; pip install 'riacho[schemas]'") from None
-    source = SchemaSource(SchemaType.PROTOBUF, "", descriptors=descriptors)
     return ProtobufCodec(source, indexes)
 
 

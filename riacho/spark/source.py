@@ -28,13 +28,23 @@ class RiachoDataSource(DataSource):
     def name(cls) -> str:
         return "riacho"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """Return the columns of Spark's Kafka source; `headers` with `includeHeaders`, as there.
 
-        To read fewer columns, name them with `.schema(…)`; the others are not decoded.
+        With `decode`, also `value_`. To read fewer columns, name them with `.schema(…)`; the others
+        are not decoded.
         """
-        with_headers = str(self.options.get("includeHeaders", "")).strip().lower() == "true"
-        return f"{SCHEMA}, {HEADERS}" if with_headers else SCHEMA
+        text = f"{SCHEMA}, {HEADERS}" if self._is_set("includeHeaders") else SCHEMA
+        if not self._is_set("decode"):
+            return text
+        from riacho.spark.read.reading import schema_with_values
+
+        names = [each.split()[0] for each in SCHEMA.split(", ")]
+        with_headers = ["headers"] if self._is_set("includeHeaders") else []
+        return schema_with_values(self.options, [*names, *with_headers])
+
+    def _is_set(self, name: str) -> bool:
+        return str(self.options.get(name, "")).strip().lower() == "true"
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from riacho.spark.read.reading import RiachoReader

@@ -10,10 +10,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from service.jobs.schemas import RegisteredSchemas
 from service.process.stores import open_keyring, open_table, open_zones
 from service.settings import Settings
 from service.world.clock import World, real_world
 from storage.crypto.keyring import Keyring
+from storage.maintenance.compaction.typed import DataSchemas
 from storage.stores.metadata import MetadataStore
 from storage.topics.topics import Topics
 from storage.zones.zones import Zones
@@ -38,6 +40,8 @@ class Stores:
     world: World
     keyring: Keyring | None = None
     """The data keys of encrypted topics; None: the task meets none."""
+    schemas: DataSchemas | None = None
+    """What decodes keys and values for typed columns; None: the task makes none."""
 
     def topics(self) -> Topics:
         world = self.world
@@ -64,7 +68,13 @@ async def opened(settings: Settings, world: World | None = None) -> AsyncIterato
         metadata = open_table(settings, world)
         try:
             keyring = open_keyring(settings, metadata, world)
-            yield Stores(zones=zones, metadata=metadata, world=world, keyring=keyring)
+            yield Stores(
+                zones=zones,
+                metadata=metadata,
+                world=world,
+                keyring=keyring,
+                schemas=RegisteredSchemas(metadata, world),
+            )
         finally:
             await metadata.close()
     finally:

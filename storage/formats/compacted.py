@@ -10,6 +10,10 @@ Parquet's metadata locates the columns. The rest is in its key-value metadata, a
     riacho.partition
     riacho.row_groups    [start offset, end offset, crc32c, bytes, records, min ms, max ms] of each
     riacho.data_key      only if the row groups are sealed: the number of the topic's data key
+    riacho.schemas       only with typed columns: [column, id or GUID, indexes] of each schema
+
+Typed columns, `value_` and `key_`, come behind the columns of records and are for other programs:
+nothing here reads them. Where they are, they are in every row group of the file.
 
 Of an encrypted topic, each row group is sealed as a whole (storage/crypto/envelope.py), bound to
 its start offset; then the bytes and the checksum above are those of the sealed row group. Parquet's
@@ -21,15 +25,15 @@ Row groups tile the offsets that the segment covers, even those without a record
 for an offset is the first that ends after it. A row group that is read whole is checked by its
 CRC32C; if only some columns are read, they are checked page by page.
 
-Dictionary encoding made writing a third slower and files larger. Delta encoding is faster than
-plain numbers.
+Dictionary encoding of keys and values made writing a third slower and files larger. Delta encoding
+is faster than plain numbers.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -42,8 +46,10 @@ from storage.formats.compacted_footer import (
     DATA_KEY,
     PARTITION,
     ROW_GROUPS,
+    SCHEMAS,
     TOPIC_ID,
     UNREADABLE,
+    ColumnSchema,
     Footer,
     Row,
     RowGroup,
@@ -106,6 +112,22 @@ _OPTIONS: Final[dict[str, Any]] = {
     "store_schema": False,
 }
 
+_DICTIONARY_BYTES_MAX: Final = 64 * 1024
+
+
+class MoreColumns(Protocol):
+    """Adds typed columns to the row groups of one file: the same ones to all of them."""
+
+    @property
+    def rows_max(self) -> int:
+        """Maximum number of rows of a row group."""
+
+    def widened(self, table: pa.Table) -> pa.Table:
+        """Return a row group with its typed columns behind its own."""
+
+    def schemas(self) -> Sequence[ColumnSchema]:
+        """Return the schemas that the columns were made for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSegment:
@@ -154,11 +176,14 @@ class CompactedWriter:
         row_group_bytes: int = ROW_GROUP_BYTES,
         seal: Seal | None = None,
         data_key: int = 0,
+        typed: MoreColumns | None = None,
     ) -> None:
         """Begin the segment that covers the offsets from `start_offset` on.
 
-        `seal` seals its row groups with the topic's data key of that number.
+        `seal` seals its row groups with the topic's data key of that number; `typed` adds columns
+        to a segment that is not sealed.
         """
+        assert typed is None or seal is None, "typed columns would have statistics that are open"
         self._path = path
         self._topic_id = topic_id
         self._partition = partition
@@ -167,12 +192,13 @@ class CompactedWriter:
         self._seal = seal
         self._data_key = data_key
         self._sink = _Sink(path)
-        self._writer = pq.ParquetWriter(self._sink, SCHEMA, **_OPTIONS)
+        self._typed = typed
+        self._writer: pq.ParquetWriter | None = None
         self._rows: list[Row] = []
         self._first_offset = -1
         self._last_offset = start_offset - 1
         self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self._held_bytes = self._held_rows = 0
 
     @property
     def size_bytes(self) -> int:
@@ -197,18 +223,26 @@ class CompactedWriter:
             room = until(start) + self._row_group_bytes - self._held_bytes
             # The row that fills the row group belongs to it.
             end = min(batch.num_rows, bisect_left(rows, room, start + 1, key=until))
+            if self._typed is not None:
+                end = min(end, start + max(1, self._typed.rows_max - self._held_rows))
             self._hold(batch.slice(start, end - start), until(end) - until(start))
             start = end
 
     def _hold(self, batch: pa.RecordBatch, size_bytes: int) -> None:
         self._held.append(batch)
         self._held_bytes += size_bytes
-        if self._held_bytes >= self._row_group_bytes:
+        self._held_rows += batch.num_rows
+        is_full = self._typed is not None and self._held_rows >= self._typed.rows_max
+        if is_full or self._held_bytes >= self._row_group_bytes:
             self._flush()
 
     def _flush(self) -> None:
         table = pa.Table.from_batches(self._held, SCHEMA)
+        if self._typed is not None:
+            table = self._typed.widened(table)
         start_offset = self._rows[-1].end_offset if self._rows else self._start_offset
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, table.schema, **_options(table.schema))
         begins = self._sink.begin(holds=self._seal is not None)
         self._writer.write_table(table, row_group_size=table.num_rows)
         if self._seal is not None:
@@ -226,7 +260,7 @@ class CompactedWriter:
             )
         )
         self._held = []
-        self._held_bytes = 0
+        self._held_bytes = self._held_rows = 0
 
     def close(self, end_offset: int) -> WrittenSegment | None:
         """Finish the file, which covers the offsets up to `end_offset`; None if it has no records.
@@ -237,7 +271,7 @@ class CompactedWriter:
         assert end_offset > self._last_offset, (end_offset, self._last_offset)
         if self._held:
             self._flush()
-        if not self._rows:
+        if self._writer is None:
             self.discard()
             return None
         rows = self._rows
@@ -249,6 +283,8 @@ class CompactedWriter:
         }
         if self._data_key:
             named[DATA_KEY] = str(self._data_key)
+        if self._typed is not None and (schemas := self._typed.schemas()):
+            named[SCHEMAS] = msgspec.json.encode(schemas).decode()
         self._writer.add_key_value_metadata(named)
         footer_begins = self._sink.begin()
         self._writer.close()
@@ -269,9 +305,34 @@ class CompactedWriter:
 
     def discard(self) -> None:
         """Remove the file, finished or not."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         self._sink.close()
         self._path.unlink(missing_ok=True)
+
+
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    """Return the options for a file; typed columns have statistics.
+
+    Their texts have dictionaries, small ones, so that those with few values are small, too.
+    """
+    typed = schema.names[len(SCHEMA) :]
+    if not typed:
+        return _OPTIONS
+    empty = pa.BufferOutputStream()
+    pq.ParquetWriter(empty, pa.schema([schema.field(name) for name in typed])).close()
+    leaves = [*pq.read_metadata(pa.BufferReader(empty.getvalue())).schema]
+    numbers = [leaf.path for leaf in leaves if leaf.physical_type in ("INT32", "INT64")]
+    return {
+        **_OPTIONS,
+        "use_dictionary": [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"],
+        "dictionary_pagesize_limit": _DICTIONARY_BYTES_MAX,
+        "write_statistics": [*_OPTIONS["write_statistics"], *(leaf.path for leaf in leaves)],
+        "column_encoding": {
+            **_OPTIONS["column_encoding"],
+            **dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        },
+    }
 
 
 class _Sink:

@@ -6,6 +6,7 @@ check that counts. Forged bytes with a matching checksum may not even raise an e
 are read: pyarrow aborts the process on some of them.
 """
 
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ TOPIC_ID: Final = "riacho.topic_id"
 PARTITION: Final = "riacho.partition"
 ROW_GROUPS: Final = "riacho.row_groups"
 DATA_KEY: Final = "riacho.data_key"
+SCHEMAS: Final = "riacho.schemas"
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, EOFError, OverflowError)
 """What pyarrow may raise on invalid input."""
@@ -42,6 +44,21 @@ _LEAVES: Final = (
 )
 
 
+_TYPED: Final = re.compile(r"(key|value)_(_v[0-9]+)?")
+"""Names of typed columns, which come behind the others."""
+
+
+class ColumnSchema(msgspec.Struct, array_like=True, frozen=True):
+    """A schema whose values have typed columns in a segment."""
+
+    column: str
+    """`key` or `value`."""
+    ref: int | str
+    """Its id or its GUID."""
+    indexes: tuple[int, ...]
+    """Of Protobuf: which message it is."""
+
+
 class Row(msgspec.Struct, array_like=True, frozen=True):
     start_offset: int
     end_offset: int
@@ -52,6 +69,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     max_ms: int
 
 
+_SCHEMAS: Final = msgspec.json.Decoder(tuple[ColumnSchema, ...])
 _ROWS: Final = msgspec.json.Decoder(tuple[Row, ...])
 
 
@@ -82,6 +100,8 @@ class Footer:
     length: int
     data_key: int = 0
     """The number of the data key that the row groups are sealed with; 0: they are not."""
+    schemas: tuple[ColumnSchema, ...] = ()
+    """Those that typed columns were made for."""
 
     @property
     def size_bytes(self) -> int:
@@ -118,11 +138,13 @@ def parse_footer(data: bytes, crc: int) -> Footer:
         topic_id = bytes.fromhex(named[TOPIC_ID.encode()].decode())
         partition = PartitionNumber(int(named[PARTITION.encode()]))
         data_key = int(named.get(DATA_KEY.encode(), b"0"))
+        schemas = _SCHEMAS.decode(named.get(SCHEMAS.encode(), b"[]"))
         leaves = tuple((leaf.path, leaf.physical_type) for leaf in metadata.schema)
     except (*UNREADABLE, KeyError, msgspec.MsgspecError) as error:
         raise Corrupt(f"the footer of a segment does not decode: {error}") from error
-    if leaves != _LEAVES:
-        raise Corrupt(f"a segment has other columns: {leaves}")
+    typed = [path for path, _ in leaves[len(_LEAVES) :]]
+    if leaves[: len(_LEAVES)] != _LEAVES or not all(map(_is_typed, typed)):
+        raise Corrupt(f"a segment has other columns: {leaves!s:.500}")
     if not groups or counts != [group.count for group in groups]:
         raise Corrupt("a segment's footer contradicts itself about its row groups")
     return Footer(
@@ -132,7 +154,12 @@ def parse_footer(data: bytes, crc: int) -> Footer:
         metadata=metadata,
         length=len(data),
         data_key=data_key,
+        schemas=schemas,
     )
+
+
+def _is_typed(path: str) -> bool:
+    return _TYPED.fullmatch(path.partition(".")[0]) is not None
 
 
 def _row_groups(rows: Iterable[Row]) -> Iterator[RowGroup]:
@@ -219,9 +246,11 @@ def chunks(footer: Footer, number: int) -> list[tuple[str, int, int]]:
     metadata = footer.metadata.row_group(number)
     found = []
     position = group.position
-    for i in range(len(_LEAVES)):
+    for i in range(metadata.num_columns):
         chunk = metadata.column(i)
         start, length = chunk.data_page_offset, chunk.total_compressed_size
+        if chunk.has_dictionary_page:
+            start = chunk.dictionary_page_offset
         if start != position or length <= 0:
             raise Corrupt(f"row group {number} of a segment has column {i} at {start}")
         position += length

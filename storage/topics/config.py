@@ -85,6 +85,9 @@ SETTINGS: Final[dict[str, Setting]] = {
     ),
     "segment.bytes": Setting("1073741824", integer(1024 * 1024), "size of compacted segments"),
     "segment.ms": Setting("604800000", integer(1), "age at which slices are compacted"),
+    "table.columns": Setting(
+        "false", choice("false", "true"), "whether compacted segments get typed columns"
+    ),
     "unclean.leader.election.enable": Setting(
         "false", choice("false", "true"), "whether a zone that misses something may lead"
     ),
@@ -136,6 +139,14 @@ class TopicConfig:
         if self.kek and not self.is_encrypted:
             raise InvalidConfig("config: encryption.kek has no effect without encryption=topic")
 
+    def check_columns(self) -> None:
+        """Raise `InvalidConfig` if typed columns would show what encryption seals."""
+        if self.has_columns and self.is_encrypted:
+            raise InvalidConfig(
+                "config: table.columns=true does not go with encryption=topic: nothing but this"
+                " service can read columns of a sealed segment"
+            )
+
     def all(self) -> dict[str, str]:
         return {name: self[name] for name in SETTINGS}
 
@@ -182,6 +193,11 @@ class TopicConfig:
     def kek(self) -> str:
         """The name of the key that wraps the topic's data keys."""
         return self["encryption.kek"]
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether compacted segments get typed columns of keys and values that have schemas."""
+        return self["table.columns"] == "true"
 
     @property
     def may_elect_unclean(self) -> bool:

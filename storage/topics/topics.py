@@ -328,6 +328,7 @@ class Topics:
                 f" zones, not {replication_factor}"
             )
         settings.check_encryption()
+        settings.check_columns()
 
     def _altered(
         self,

@@ -173,7 +173,7 @@ def test_settings_are_those_of_topics() -> None:
         row[0].strip("`"): row[1].strip("`") for row in table(DOCUMENT, "## Topic settings")
     }
     assert documented == {name: SETTINGS[name].default for name in documented}
-    old = re.compile(r"cleanup|retention|segment|compaction|dirty")
+    old = re.compile(r"cleanup|retention|segment|compaction|dirty|columns")
     of_jobs = {name for name in SETTINGS if old.search(name) and SETTINGS[name].has_effect}
     assert documented.keys() == of_jobs
 

@@ -12,14 +12,21 @@ from hypothesis import strategies as st
 from service.registry.formats.form import form_of
 from service.registry.formats.json_schema.form import FORM
 from storage.schemas.codec import ROOM_BYTES, ROOM_RATIO, Codec
+from storage.schemas.columns import Decoder as ColumnDecoder
+from storage.schemas.columns import typed_array
+from storage.schemas.columns_avro import AvroDecoder
+from storage.schemas.columns_json import JsonDecoder
+from storage.schemas.columns_protobuf import ProtobufDecoder
 from storage.schemas.json_schema.reading import read, write
 from storage.schemas.json_schema.values import JsonValues
-from storage.schemas.source import InvalidSchema, SchemaType
+from storage.schemas.source import InvalidSchema, SchemaSource, SchemaType
 from tests.fuzz.decoder import Decoder
 from tests.service.registry.formats.json_schema.values import SCHEMAS
 from tests.service.registry.formats.test_avro import SIMPLE, compound
-from tests.storage.schemas.test_avro import ORDER_CODEC, ORDERS
+from tests.storage.schemas.test_avro import ORDER, ORDER_CODEC, ORDERS
+from tests.storage.schemas.test_columns import proto
 from tests.storage.schemas.test_json import CODEC as JSON
+from tests.storage.schemas.test_json import USER
 from tests.storage.schemas.test_protobuf import CODEC as PROTOBUF
 from tests.storage.schemas.test_protobuf import FULL
 
@@ -134,8 +141,57 @@ DATA = [
     ),
 ]
 
+
+def _typed(decoder: ColumnDecoder) -> Callable[[bytes], Any]:
+    def decode(data: bytes) -> Any:
+        found = typed_array(decoder, [data])
+        found.validate(full=True)
+        if found.null_count:
+            raise Unfit("it does not decode")
+        return found.to_pylist()
+
+    return decode
+
+
+def _column(
+    covers: str, decoder: ColumnDecoder, valid: st.SearchStrategy[bytes], hard: Sequence[bytes]
+) -> Decoder:
+    return Decoder(
+        covers=(covers, "storage.schemas.columns.typed_array"),
+        decode=_typed(decoder),
+        valid=valid,
+        hard=st.sampled_from(hard),
+        errors=(Unfit,),
+        factor=250,
+        limit_bytes=2 * ROOM_BYTES,
+        why="cells are counted while values are decoded",
+    )
+
+
+COLUMNS = [
+    _column(
+        "storage.schemas.columns_avro.AvroDecoder.decode",
+        AvroDecoder(SchemaSource(SchemaType.AVRO, json.dumps(ORDER))),
+        ORDERS.map(_written(ORDER_CODEC)),
+        [b"\xff" * 11, b"\xfe" * 40, SHORT * 9],
+    ),
+    _column(
+        "storage.schemas.columns_json.JsonDecoder.decode",
+        JsonDecoder(json.dumps({"type": "array", "items": USER})),
+        st.just(b'[{"id":1}]'),
+        [b"[" * 5_000, b'{"a":' * 5_000, b"[{},{}]", b"[1e999]", b'["\\ud800"]'],
+    ),
+    _column(
+        "storage.schemas.columns_protobuf.ProtobufDecoder.decode",
+        ProtobufDecoder(proto(), (1,)),
+        st.just(b"\x08\x05\x4a\x02\x08\x03"),
+        [b"\x4a\x00" * 5_000, b"\x22\x02" * 500, b"\xfe" * 40, SHORT],
+    ),
+]
+
 ALL = [
     *DATA,
+    *COLUMNS,
     Decoder(
         covers=("service.registry.formats.json_schema.form._JsonSchemaForm.parse",),
         decode=_stored(SchemaType.JSON),

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 
 from riacho.records import TopicPartition
+from riacho.spark.read.decoding import COLUMN, Decoding, conformed
 from riacho.spark.read.ranges import StoredRange
 from storage.errors import Corrupt, InvalidConfig
 from storage.formats.records import RECORD_SCHEMA
@@ -73,9 +74,12 @@ class RecordPiece:
         )
 
 
-def check_schema(schema: pa.Schema) -> None:
-    """Raise `InvalidConfig` unless every field is one of `FIELDS`."""
+def check_schema(schema: pa.Schema, decoding: Decoding | None = None) -> None:
+    """Raise `InvalidConfig` unless every field is one of `FIELDS`, or decoded."""
     for field in schema:
+        if decoding is not None and field.name == COLUMN:
+            conformed(pa.nulls(0, decoding.type), field.type)
+            continue
         if FIELDS.get(field.name) != field.type and not _is_headers(field):
             there_are = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
             raise InvalidConfig(
@@ -97,8 +101,16 @@ def _is_headers(field: pa.Field) -> bool:
 class SourceColumns:
     """Makes batches of `schema` out of records of one partition."""
 
-    def __init__(self, schema: pa.Schema, topic: str, partition: int, timestamp_type: int) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        topic: str,
+        partition: int,
+        timestamp_type: int,
+        decoding: Decoding | None = None,
+    ) -> None:
         self._schema = schema
+        self._decoding = decoding
         self.place = TopicPartition(topic, partition)
         self._same: dict[str, str | int] = {
             "topic": topic,
@@ -106,7 +118,8 @@ class SourceColumns:
             "timestampType": timestamp_type,
         }
         self._repeated: dict[str, pa.Array] = {}
-        self.stored = [name for name in RECORD_SCHEMA.names if name in schema.names]
+        names = {*schema.names, *(("value", "headers") if COLUMN in schema.names else ())}
+        self.stored = [name for name in RECORD_SCHEMA.names if name in names]
         self._options = pa.ipc.IpcReadOptions(
             use_threads=False,
             included_fields=[RECORD_SCHEMA.get_field_index(name) for name in self.stored],
@@ -185,6 +198,10 @@ class SourceColumns:
         if field.name == "offset":
             return _offsets(pieces)
         assert rows is not None, field
+        if field.name == COLUMN:
+            assert self._decoding is not None, field
+            values, headers = rows.column("value"), rows.column("headers")
+            return self._decoding.column(values, headers, field.type, self.place)
         column = rows.column(field.name)
         if field.name == "timestamp":
             return _moments(column)

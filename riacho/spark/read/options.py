@@ -32,6 +32,10 @@ _BOTH: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "decode",
+    "decode.mode",
+    "decode.schema",
+    "decode.subject",
 )
 _BATCH: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -76,6 +80,15 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeOptions:
+    """By which schemas values are decoded: all versions of a subject, or one schema."""
+
+    subject: str
+    schema_id: int | None
+    fails_fast: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     url: str
     subscription: TopicSelection
@@ -90,6 +103,7 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     credentials: Credentials = NOTHING_GIVEN
     max_trigger_delay_ms: int = _TRIGGER_DELAY_MS
+    decode: DecodeOptions | None = None
 
 
 def batch_options(given: Mapping[str, str]) -> ReadOptions:
@@ -121,6 +135,14 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
     )
 
 
+def schema_options(given: Mapping[str, str]) -> ReadOptions:
+    """Return the options that say of what a table or a stream is, not where it begins and ends."""
+    options = Options(given, (*_BOTH, *_BATCH, *_STREAM))
+    return ReadOptions(
+        **_shared(options), start=Boundary(end="earliest"), end=Boundary(end="latest")
+    )
+
+
 def _refuse(given: Mapping[str, str], names: tuple[str, ...], where: str) -> None:
     lower = {name.lower() for name in given}
     for name in names:
@@ -131,15 +153,33 @@ def _refuse(given: Mapping[str, str], names: tuple[str, ...], where: str) -> Non
 def _shared(options: Options) -> dict[str, Any]:
     options.boolean("includeHeaders")
     strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    subscription = _subscription(options)
     return {
         "url": options.url(),
         "credentials": options.credentials(),
-        "subscription": _subscription(options),
+        "subscription": subscription,
+        "decode": _value_schemas(options, subscription),
         "late_is_latest": strategy == "latest",
         "min_partitions": options.integer("minPartitions"),
         "max_records_per_partition": options.integer("maxRecordsPerPartition"),
         "fail_on_data_loss": options.boolean("failOnDataLoss", default=True),
     }
+
+
+def _value_schemas(options: Options, subscription: TopicSelection) -> DecodeOptions | None:
+    schema_id = options.integer("decode.schema")
+    given = options.at_most_one(("decode.schema", "decode.subject"))
+    mode = options.choice("decode.mode", ("permissive", "failfast"), "permissive")
+    if not options.boolean("decode"):
+        if given is not None:
+            raise InvalidConfig(f"{given} says nothing without decode=true")
+        return None
+    subject = options.text("decode.subject") or ""
+    if given is None:
+        if len(subscription.names) != 1:
+            raise InvalidConfig("decode=true reads one topic, or needs decode.subject")
+        subject = f"{subscription.names[0]}-value"
+    return DecodeOptions(subject=subject, schema_id=schema_id, fails_fast=mode == "failfast")
 
 
 def _subscription(options: Options) -> TopicSelection:

@@ -11,14 +11,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from riacho.records import TopicPartition
 from riacho.spark.read import filters as pushdown
-from riacho.spark.read.columns import check_schema
+from riacho.spark.read.columns import FIELDS, check_schema
+from riacho.spark.read.decoding import COLUMN, Decoding, decoding_of
 from riacho.spark.read.log import Log
-from riacho.spark.read.options import Boundary, ReadOptions, batch_options
+from riacho.spark.read.options import Boundary, ReadOptions, batch_options, schema_options
 from riacho.spark.read.planning import Extent, Offsets, Span, kept, resolved, tasks, times_of
 from riacho.spark.read.ranges import EVERYTHING, Bounds
 from riacho.spark.read.spans import SpanReader, Wishes
@@ -35,10 +36,28 @@ class SpanPartition(InputPartition):
     timestamp_type: int = NO_TYPE
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType, decoding: Decoding | None = None) -> pa.Schema:
     """Return the schema that Spark expects of batches, or raise `InvalidConfig`."""
     found = to_arrow_schema(schema, timezone="UTC")
-    check_schema(found)
+    check_schema(found, decoding)
+    return found
+
+
+def decoding_for(options: ReadOptions) -> Decoding | None:
+    """Return what decodes values, if the options ask for it."""
+    if options.decode is None:
+        return None
+    return decoding_of(options.decode, options.url, options.credentials)
+
+
+def schema_with_values(given: Mapping[str, str], names: Iterable[str]) -> StructType:
+    """Return the columns of that name, and the decoded one."""
+    decoding = decoding_for(schema_options(given))
+    assert decoding is not None, "decode=true"
+    fields = [pa.field(name, FIELDS[name]) for name in names]
+    fields.append(pa.field(COLUMN, decoding.type))
+    found = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+    assert isinstance(found, StructType), found
     return found
 
 
@@ -98,7 +117,8 @@ def _offsets(
 class RiachoReader(DataSourceReader):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options = batch_options(given)
-        self._schema = arrow_schema(schema)
+        self._decoding = decoding_for(self._options)
+        self._schema = arrow_schema(schema, self._decoding)
         self._bounds = EVERYTHING
 
     @property
@@ -150,6 +170,7 @@ class RiachoReader(DataSourceReader):
                 schema=self._schema,
                 bounds=self._bounds,
                 fail_on_data_loss=self._options.fail_on_data_loss,
+                decoding=self._decoding,
             ),
             partition,
         )

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from riacho.http.identity import NOTHING_GIVEN, Credentials
 from riacho.spark.read.columns import RecordPiece, SourceColumns
+from riacho.spark.read.decoding import Decoding
 from riacho.spark.read.direct import Direct, Unread, is_local
 from riacho.spark.read.options import TopicSelection
 from riacho.spark.read.planning import Span, lost
@@ -56,6 +57,7 @@ class Wishes:
     bounds: Bounds
     fail_on_data_loss: bool
     credentials: Credentials = NOTHING_GIVEN
+    decoding: Decoding | None = None
 
 
 class SpanReader:
@@ -86,7 +88,9 @@ class SpanReader:
         Raises `OffsetOutOfRange` if some were deleted and `fail_on_data_loss` is set.
         """
         topic, partition = span.partition
-        columns = SourceColumns(self._wishes.schema, topic, partition, timestamp_type)
+        columns = SourceColumns(
+            self._wishes.schema, topic, partition, timestamp_type, self._wishes.decoding
+        )
         held: list[RecordPiece] = []
         held_bytes = 0
         for piece, size_bytes in self._pieces(span, columns):

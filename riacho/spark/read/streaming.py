@@ -35,7 +35,7 @@ from riacho.spark.read.planning import (
     to_json,
 )
 from riacho.spark.read.ranges import EVERYTHING
-from riacho.spark.read.reading import arrow_schema, planned, read_spans, start_offsets
+from riacho.spark.read.reading import arrow_schema, decoding_for, planned, read_spans, start_offsets
 from riacho.spark.read.spans import Wishes
 from storage.errors import OffsetOutOfRange
 
@@ -45,7 +45,8 @@ Document = dict[str, dict[str, int]]
 class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options = stream_options(given)
-        self._schema = arrow_schema(schema)
+        self._decoding = decoding_for(self._options)
+        self._schema = arrow_schema(schema, self._decoding)
         self._log: Log | None = None
         self._target: Offsets | None = None
         self._extents: dict[TopicPartition, Extent] = {}
@@ -123,6 +124,7 @@ class RiachoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             schema=self._schema,
             bounds=EVERYTHING,
             fail_on_data_loss=self._options.fail_on_data_loss,
+            decoding=self._decoding,
         )
         return read_spans(wishes, partition)
 

@@ -54,6 +54,8 @@ class Gathering:
         self._results[partition] = [None] * len(ranges)
         lane = units.slim(self.lane.head)
         buckets = min(len(ranges), BUCKETS_MAX)
+        topic = self.lane.topic
+        typed = topic.name if topic.config.has_columns and not data_key else ""
         return [
             Piece(
                 into=self,
@@ -61,7 +63,7 @@ class Gathering:
                 number=number,
                 size_bytes=each.size_bytes,
                 record_count=each.record_count,
-                unit=_unit(lane, rewrite, each, number, buckets, options, data_key),
+                unit=_unit(lane, rewrite, each, number, buckets, options, data_key, typed),
             )
             for number, each in enumerate(ranges)
         ]
@@ -120,6 +122,7 @@ def _unit(
     buckets: int,
     options: CompactionOptions,
     data_key: int,
+    typed: str,
 ) -> Unit:
     return Unit(
         lane=lane,
@@ -137,4 +140,5 @@ def _unit(
         range_number=number,
         bucket_count=buckets,
         data_key=data_key,
+        typed=typed,
     )

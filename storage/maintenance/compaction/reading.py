@@ -99,7 +99,7 @@ class UnitReader:
             if not only_keys and stays(self.unit, segment, wanted):
                 yield Stays(segment)
                 continue
-            footer = await self._footer(segment)
+            footer = await self.footer(segment)
             groups = [each for each in footer.row_groups if self._is_wanted(each, wanted)]
             for chunk in _by_bytes(groups, [each.length for each in groups]):
                 load = self._load_keys if only_keys else self._load_row_groups
@@ -112,7 +112,8 @@ class UnitReader:
             return False
         return keyed.within(wanted, group.start_offset, group.end_offset) > 0
 
-    async def _footer(self, segment: Segment) -> Footer:
+    async def footer(self, segment: Segment) -> Footer:
+        """Return the footer of a segment of the unit, which is read once."""
         found = self._footers.get(segment.object_id)
         if found is None:
             start = segment.size_bytes - segment.footer_bytes

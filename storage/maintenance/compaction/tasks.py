@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -40,6 +40,7 @@ from storage.maintenance.compaction.reading import (
     UnitReader,
     load_slices,
 )
+from storage.maintenance.compaction.typed import TypedColumns
 from storage.maintenance.compaction.units import (
     Rewritten,
     TaskStores,
@@ -152,15 +153,20 @@ async def _rewrite(
     unit = reader.unit
     if unit.is_keyed and wanted is None:
         wanted = keyed.survivors(await _last_offsets(reader))
-    output = _Output(stores, reader, folder, await _sealer(stores, reader))
+    typed = await _typed(stores, reader)
+    output = _Output(stores, reader, folder, await _sealer(stores, reader), typed)
     try:
         async with aclosing(reader.records(wanted)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, Stays):
                     await output.stay(chunk.segment)
+                    continue
+                kept = _kept(chunk, unit, wanted)
+                if typed is None:
+                    await _in_thread(_copy, kept, output.write)
                 else:
-                    await _in_thread(_copy, chunk, output.write, unit, wanted)
-                    await output.upload()
+                    await _copy_typed(kept, output.write, typed)
+                await output.upload()
         await output.finish(unit.end_offset)
     except BaseException:
         output.discard()
@@ -176,6 +182,18 @@ async def _sealer(stores: TaskStores, reader: UnitReader) -> Sealer | None:
     return Sealer(found.key, stores.world.random_bytes)
 
 
+async def _typed(stores: TaskStores, reader: UnitReader) -> TypedColumns | None:
+    """Return what makes typed columns; None: there are none."""
+    if not reader.unit.typed or stores.schemas is None:
+        return None
+    typed = TypedColumns(stores.schemas, reader.unit.typed)
+    for segment in reader.unit.segments:
+        known = (await reader.footer(segment)).schemas
+        await typed.learn({each.ref for each in known})
+        typed.expect(known)
+    return typed
+
+
 async def _in_thread(work: Callable[..., None], *args: object) -> None:
     """Run `work` in a thread. If cancelled, wait for it first: it may write to a file."""
     running = asyncio.ensure_future(asyncio.to_thread(work, *args))
@@ -187,24 +205,43 @@ async def _in_thread(work: Callable[..., None], *args: object) -> None:
         raise
 
 
-def _copy(
-    chunk: Decode, write: Callable[[pa.RecordBatch], None], unit: Unit, wanted: Ints | None
-) -> None:
+def _kept(chunk: Decode, unit: Unit, wanted: Ints | None) -> Iterator[pa.RecordBatch]:
     for batch in chunk():
-        write(keyed.kept(batch, wanted, floor=unit.log_start, horizon=unit.horizon))
+        yield keyed.kept(batch, wanted, floor=unit.log_start, horizon=unit.horizon)
+
+
+Write: TypeAlias = Callable[[pa.RecordBatch], None]
+
+
+def _copy(batches: Iterator[pa.RecordBatch], write: Write) -> None:
+    for batch in batches:
+        write(batch)
+
+
+async def _copy_typed(batches: Iterator[pa.RecordBatch], write: Write, typed: TypedColumns) -> None:
+    """Write batches as `_copy` does, but look up their schemas before."""
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        await typed.learn(await asyncio.to_thread(typed.unknown, batch))
+        await _in_thread(write, batch)
 
 
 class _Output:
     """The segments that replace a unit."""
 
     def __init__(
-        self, stores: TaskStores, reader: UnitReader, folder: Path, sealer: Sealer | None
+        self,
+        stores: TaskStores,
+        reader: UnitReader,
+        folder: Path,
+        sealer: Sealer | None,
+        typed: TypedColumns | None,
     ) -> None:
         self._stores = stores
         self._head = reader.head
         self._unit = reader.unit
         self._folder = folder
         self._sealer = sealer
+        self._typed = typed
         self._writer: CompactedWriter | None = None
         self._tombstones = 0
         self._position = reader.unit.start_offset
@@ -226,7 +263,12 @@ class _Output:
             self._write(batch.slice(start, rows))
 
     def _write(self, batch: pa.RecordBatch) -> None:
+        needs_new = self._typed is not None and self._typed.needs_new_file(batch)
+        if needs_new and self._writer is not None:
+            self._close(batch.column("offset")[0].as_py())
         if self._writer is None:
+            if self._typed is not None:
+                self._typed.begin_file()
             self._writer = CompactedWriter(
                 self._folder / f"{self._unit.number}-{self._position}.parquet",
                 topic_id=self._head.topic_id,
@@ -234,6 +276,7 @@ class _Output:
                 start_offset=self._position,
                 seal=self._seal if self._sealer is not None else None,
                 data_key=self._unit.data_key,
+                typed=self._typed,
             )
         self._writer.write(batch)
         self._tombstones += keyed.tombstone_count(batch)

@@ -11,6 +11,7 @@ from storage.formats.partitions import LanePartition, PartitionNumber
 from storage.formats.segment_list import Segment
 from storage.head import head as heads
 from storage.head.head import Head
+from storage.maintenance.compaction.typed import DataSchemas
 from storage.zones.zones import Zones
 
 
@@ -37,6 +38,9 @@ class TaskStores(Protocol):
 
     @property
     def keyring(self) -> Keyring | None: ...
+
+    @property
+    def schemas(self) -> DataSchemas | None: ...
 
 
 class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -66,6 +70,8 @@ class Unit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """For a shuffle: the number of this range, and the number of buckets for keys."""
     data_key: int = 0
     """The number of the data key that seals the result; 0: it is not sealed."""
+    typed: str = ""
+    """The name of the topic if keys and values that have schemas get typed columns."""
 
 
 class Rewritten(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ ACCEPTED = {
     "riacho.kafka.slices": {"raw": "raw", "arrow": "arrow"},
     "segment.bytes": {1024 * 1024: "1048576"},
     "segment.ms": {1: "1"},
+    "table.columns": {"true": "true", "false": "false"},
     "unclean.leader.election.enable": {"true": "true", "false": "false"},
     **{name: {setting.default: setting.default} for name, setting in KEPT.items()},
     **{name: {setting.default: setting.default} for name, setting in SCHEMA_SETTINGS.items()},
@@ -78,6 +79,7 @@ REFUSED: dict[str, dict[object, str]] = {
     "riacho.kafka.slices": {"kafka": "must be one of raw, arrow, not 'kafka'"},
     "segment.bytes": {1024: "must be from 1048576 to"},
     "segment.ms": {0: "must be from 1 to"},
+    "table.columns": {"yes": "must be one of false, true, not 'yes'"},
     "unclean.leader.election.enable": {"yes": "must be one of false, true, not 'yes'"},
     **{name: {"yes": "must be "} for name in KEPT},
     # `test_schema_rules.py` has more of them.

@@ -25,6 +25,7 @@ from storage.maintenance.compaction import job, tasks
 from storage.maintenance.compaction.plan import MIB, CompactionOptions
 from storage.maintenance.compaction.summary import Summary
 from storage.maintenance.compaction.swap import Swapper
+from storage.maintenance.compaction.typed import DataSchemas
 from storage.reading.catalog import Catalog
 from storage.reading.fetched import Budget
 from storage.reading.reader import LogReader
@@ -73,6 +74,7 @@ class TestStores:
     zones: Zones
     world: TestWorld
     keyring: Keyring | None = None
+    schemas: DataSchemas | None = None
 
 
 class LocalWork:
