@@ -106,6 +106,27 @@ async def test_who_erases_a_version_erases_no_other_that_got_its_number(pair: Pa
     assert await pair.one.done(LIST) == [1]
 
 
+async def test_what_is_referred_to_and_deleted_at_once_is_one_or_the_other(pair: Pair) -> None:
+    one, other = pair.one, pair.other
+    await one.register("in", INNER)
+    body = {"schema": OUTER, "references": REFERENCES}
+
+    async def delete() -> None:
+        await other.done("DELETE /subjects/in/versions/1")
+
+    pair.table.first = delete
+    assert await one.code("POST /subjects/out/versions", body) == 42201
+
+    await one.register("in", INNER)
+    body["references"] = [{**REFERENCES[0], "version": 2}]
+
+    async def refer() -> None:
+        await other.done("POST /subjects/out/versions", body)
+
+    pair.table.first = refer
+    assert await one.code("DELETE /subjects/in/versions/2") == 42206
+
+
 async def test_what_one_gateway_registered_the_other_finds_at_once(pair: Pair) -> None:
     """Although it has just learned that there is no such thing."""
     one, other = pair.one, pair.other

@@ -96,7 +96,7 @@ class SchemaClients:
         if chance.random() < (0.2 if bases else 0.4):
             return chance.choice(plan.bases), label
         subject = chance.choice(plan.subjects)
-        if chance.random() < 0.3:
+        if chance.random() < 0.4:
             base = f"{subject[: subject.rfind(':') + 1]}base"
             label += f">{base}:{bases.get(base, 1)}"
         return subject, label
@@ -137,6 +137,12 @@ class SchemaClients:
         if erasable and chance.random() < 0.4:
             each = chance.choice(erasable)
             subject, version, is_permanent = each.subject, each.version, True
+        elif chance.random() < 0.4:
+            # What others refer to, or are about to.
+            referred = [each.schema for each in self.history.registered if ">" in each.schema]
+            if referred:
+                subject, _, number = chance.choice(referred).partition(">")[2].rpartition(":")
+                version = int(number)
         path = f"/subjects/{quote(subject)}" + (f"/versions/{version}" if version else "")
 
         async def copy(host: Host) -> None:
