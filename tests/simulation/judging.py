@@ -197,13 +197,9 @@ WANTED: Mapping[str, int] = {
     "kafka: batches with unknown outcomes": 100,
     "kafka: refused batches": 50,
     "kafka: numbered batches": 500,
-<<<<<<< HEAD
     "kafka: deliveries to classic members": 50,
     "kafka: deliveries to consumer members": 50,
-    "schemas: registrations": 1_000,
-=======
     "schemas: registrations": 500,
->>>>>>> sim
     "schemas: unknown outcomes": 100,
     "schemas: incompatible": 100,
     "schemas: refused in mode READONLY": 10,
