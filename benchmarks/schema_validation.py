@@ -18,10 +18,11 @@ from benchmarks.codec import Row, measured
 from benchmarks.encryption import ARROW, TURN_S
 from benchmarks.harness import Connection, gateway, hammer, request, show
 from service.process.limits.heavy_work import HeavyWork
+from service.registry.edge.codecs import SchemaCodecs
+from service.registry.edge.validation.validation import Validation
 from service.registry.names import parse_subject
 from service.registry.reading import SchemaReader
 from service.registry.registering import NewSchema, Registrar
-from service.registry.validation.validation import Validation
 from service.world.clock import real_world
 from storage.formats.kafka import batches
 from storage.formats.kafka.encoding import encode
@@ -110,7 +111,7 @@ async def validation() -> Validation:
     reader = SchemaReader(MemoryMetadata(world.new_version), world, HeavyWork())
     new = NewSchema(type=SchemaType.JSON, text=SCHEMA)
     await Registrar(reader).register(parse_subject(SUBJECT), new, normalize=False)
-    return Validation(reader, HeavyWork())
+    return Validation(reader, SchemaCodecs(reader), HeavyWork())
 
 
 def topic(level: str) -> Topic:

@@ -57,8 +57,9 @@ from storage.topics.topics import Topic, Topics
 from storage.zones.zones import Zones
 
 if TYPE_CHECKING:
+    from service.registry.edge.codecs import SchemaCodecs
+    from service.registry.edge.validation.validation import Validation
     from service.registry.reading import SchemaReader
-    from service.registry.validation.validation import Validation
 
 T = TypeVar("T")
 
@@ -283,10 +284,16 @@ class Gateway:
         return SchemaReader(self.metadata, self.world, self.heavy_work)
 
     @cached_property
-    def _validation(self) -> "Validation":
-        from service.registry.validation.validation import Validation
+    def schema_codecs(self) -> "SchemaCodecs":
+        from service.registry.edge.codecs import SchemaCodecs
 
-        return Validation(self.schemas, self.heavy_work)
+        return SchemaCodecs(self.schemas)
+
+    @cached_property
+    def _validation(self) -> "Validation":
+        from service.registry.edge.validation.validation import Validation
+
+        return Validation(self.schemas, self.schema_codecs, self.heavy_work)
 
     def _spreader(self, topic: Topic, numbered: Numbered | None) -> Spreader:
         if numbered is not None:

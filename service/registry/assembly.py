@@ -2,7 +2,6 @@
 
 from service.log.gateway import Gateway
 from service.registry.changing import Changes
-from service.registry.edge.codecs import SchemaCodecs
 from service.registry.edge.encoding import Encoding
 from service.registry.edge.lookups import SchemaLookups
 from service.registry.edge.readable import ReadableSchemas
@@ -22,7 +21,7 @@ class Registry:
         self.subjects = SubjectCalls(gateway, self.reader, self.registrar, self.changes)
         readable = ReadableSchemas(self.reader)
         self.schemas = SchemaCalls(self.reader, readable, self.changes)
-        codecs = SchemaCodecs(self.reader)
+        codecs = gateway.schema_codecs
         self.lookups = SchemaLookups(self.reader, readable, codecs)
         self.encoding = Encoding(self.reader, readable, codecs, self.registrar)
         self.rules = RuleCalls(gateway, self.reader, self.registrar, self.changes)

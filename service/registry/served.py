@@ -39,6 +39,8 @@ def in_context(parts: Sequence[str], query: bytes) -> tuple[Sequence[str], bytes
     Below `/contexts/.staging`, which clients may have as their base path, every call is about that
     context: `/contexts/.staging/subjects/a` is `/subjects/:.staging:a`.
     """
+    if len(parts) < 3:
+        return parts, query
     start = 1 if parts[0] == UNDER[1:] else 0
     inner = parts[start:]
     if len(inner) < 3 or inner[0] != "contexts" or inner[2] not in _OF_CONTEXTS:

@@ -102,15 +102,17 @@ class SubjectCalls:
         done = await self._registrar.register(subject, new, query.flag("normalize"))
         caller.changed(Operation.WRITE, ResourceType.SUBJECT, str(subject))
         schema = done.schema
-        return answer(
-            {
-                "id": schema.schema_id,
-                "version": done.version,
-                "guid": schema.guid,
-                **_outer(request, schema),
-                "schema": await formatted(self._reader, schema, _form_for(query, new)),
-            }
-        )
+        told = {
+            "id": schema.schema_id,
+            "version": done.version,
+            "guid": schema.guid,
+            **_outer(request, schema),
+        }
+        if form := query.text("format"):
+            # Only if it is asked for: Confluent's client for Python keeps what it is told instead
+            # of what it has sent, and reads no text of Protobuf.
+            told["schema"] = await formatted(self._reader, schema, form)
+        return answer(told)
 
     async def look_up(self, request: Request) -> Response:
         """Find a schema under a subject."""
@@ -134,7 +136,7 @@ class SubjectCalls:
         found = versions_of(head)
         if not found:
             raise no_schema()
-        form = _form_for(query, new)
+        form = query.text("format")
         return answer(await self._version_body(request, subject, found[-1], form))
 
     async def find_by_metadata(self, request: Request) -> Response:
@@ -276,15 +278,6 @@ def has_prefix(name: str, prefix: str) -> bool:
         name = name.split(":", 2)[-1] if name.startswith(":.") else name
         prefix = prefix.removeprefix(ALL_CONTEXTS)
     return name.startswith(prefix.removeprefix(":.:"))
-
-
-def _form_for(query: Parameters, new: NewSchema) -> str:
-    """Return the form that the caller asks for, or else that in which it sent the schema.
-
-    Confluent's client for Python keeps the answer, and takes it for what it would get by the id.
-    """
-    is_descriptor = new.type is SchemaType.PROTOBUF and not {";", "{"} & set(new.text)
-    return query.text("format") or ("serialized" if is_descriptor else "")
 
 
 def _properties(schema: Schema) -> set[tuple[str, object]]:

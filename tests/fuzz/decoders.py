@@ -84,15 +84,14 @@ NOT_TRIED = {
     "service.http.bodies.schema_fetch._decoded": "decodes by a codec, which is tried",
     "service.http.bodies.schema_fetch._values": "decodes by a codec, which is tried",
     "service.http.bodies.schema_fetch.decoded_columns": "decodes by a codec, which is tried",
-    "service.http.problems.document": OURS,
     "storage.schemas.avro.reading._natural": "reads the same bytes, other values",
     "storage.schemas.codec.Codec.decode_many": "a protocol, which each codec keeps",
     "storage.schemas.framing.id_of": "tests/storage/schemas/test_framing.py: any bytes",
     "service.registry.formats.form.SchemaForm.parse": "a protocol, which each form keeps",
     "service.registry.subjects._properties": "of metadata that was JSON when it was registered",
-    "service.registry.validation.record_names.record_names": "reads texts that were parsed"
+    "service.registry.edge.validation.record_names.record_names": "reads texts that were parsed"
     " when they were registered",
-    "service.registry.validation.checkers.Checker._unlike_json": "reads JSON by msgspec, and data"
+    "service.registry.edge.validation.fitting._misfits_as_json": "reads JSON by msgspec, and data"
     " by codecs, which are tried",
     "service.registry.reading.SchemaReader.parse": "calls the parser of a form, which is tried",
     "service.registry.reading.SchemaReader.parsed": "parses a schema that is registered",

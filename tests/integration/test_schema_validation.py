@@ -29,6 +29,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.struct_pb2 import Struct
 
+import riacho
 from tests.integration.test_kafka_clients import Door
 
 STRATEGY = "io.confluent.kafka.serializers.subject."
@@ -202,3 +203,22 @@ def test_kafkas_tools_see_the_settings(door: Door) -> None:
         change("value.schema.validation", "all")
     with pytest.raises(Exception, match="must be one of io"):
         create(door, "wrong", confluent_key_subject_name_strategy="TopicNameStrategy")
+
+
+def test_our_own_producer_loses_only_the_record_that_does_not_fit(
+    door: Door, registry: SchemaRegistryClient
+) -> None:
+    create(door, "ours", value_schema_validation="full")
+    registry.register_schema("ours-value", Schema(JSON, "JSON"))
+    values = [json.dumps({"amount": "x" if n == 70 else n}) for n in range(100)]
+
+    with riacho.Producer(door.process.url, linger_ms=100) as producer:
+        sent = [producer.send("ours", value=value) for value in values]
+        producer.flush()
+
+    failed = [n for n, each in enumerate(sent) if each.exception() is not None]
+    assert failed == [70]
+    error = sent[70].exception()
+    assert isinstance(error, riacho.InvalidRecord)
+    assert "at /amount" in str(error)
+    assert count(door, "ours") == 99

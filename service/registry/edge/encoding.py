@@ -14,6 +14,7 @@ from service.http.bodies.produce import Produced
 from service.http.bodies.schema_fetch import FoundSchema
 from service.registry.edge.codecs import SchemaCodecs
 from service.registry.edge.readable import ReadableSchemas
+from service.registry.edge.validation.record_names import record_names
 from service.registry.errors import (
     INCOMPATIBLE,
     RegistryError,
@@ -25,7 +26,6 @@ from service.registry.items import SubjectHead, SubjectVersion
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.registry.reading import FRESH_S, Schema, SchemaReader
 from service.registry.registering import NewSchema, Registrar
-from service.registry.validation.record_names import record_names
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
 from storage import keys

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import httpx
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.schema_registry import (
     SchemaRegistryClient,
@@ -19,7 +20,12 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.json_format import MessageToDict
 
 from tests.kafka_programs.programs import go_program, run, schema_registry_js
-from tests.kafka_programs.schemas.serializers import deserializer, serializer, value_of
+from tests.kafka_programs.schemas.serializers import (
+    as_json,
+    deserializer,
+    serializer,
+    value_of,
+)
 from tests.kafka_programs.schemas.vectors import Case, descriptors, flat, native
 
 PATIENCE_S: Final = 120.0
@@ -30,6 +36,9 @@ Read = dict[str, dict[str, Any]]
 
 
 class Client(Protocol):
+    def forms(self, case: Case) -> Sequence[str]:
+        """Return how this client writes a case, if it does."""
+
     def write(self, cases: Sequence[Case]) -> None:
         """Register the schemas, and send each value twice."""
 
@@ -46,6 +55,9 @@ class Python:
     def __init__(self, bootstrap: str, registry: str) -> None:
         self._bootstrap = bootstrap
         self._conf = {"url": registry}
+
+    def forms(self, case: Case) -> Sequence[str]:
+        return list(FORMS)
 
     def write(self, cases: Sequence[Case]) -> None:
         producer = Producer({"bootstrap.servers": self._bootstrap})
@@ -76,6 +88,40 @@ class Python:
         return native(case.value, tagged=False) if case.type == "AVRO" else case.value
 
 
+class Http:
+    """A program that has nothing but HTTP and JSON."""
+
+    def __init__(self, url: str) -> None:
+        self._topics = f"{url}/v1/topics"
+
+    def forms(self, case: Case) -> Sequence[str]:
+        # Of a file of Protobuf, it writes the first message.
+        is_written = case.message in ("", "shop.Order")
+        return ["prefix"] if is_written else []
+
+    def write(self, cases: Sequence[Case]) -> None:
+        for case in cases:
+            for form in self.forms(case):
+                record = {"key": f"http {form}", "value": self.expected(case)}
+                body = {"value_subject": case.subject, "records": [record]}
+                path = f"{self._topics}/{case.name}/records"
+                answer = httpx.post(path, json=body, timeout=PATIENCE_S)
+                assert answer.is_success, (case.name, answer.text)
+
+    def read(self, cases: Sequence[Case], count: int) -> Read:
+        seen: Read = {}
+        for case in cases:
+            query = {"value_format": "json", "offset": 0}
+            path = f"{self._topics}/{case.name}/partitions/0/records"
+            answer = httpx.get(path, params=query, timeout=PATIENCE_S).raise_for_status()
+            seen[case.name] = {each["key"]: each["value"] for each in answer.json()["records"]}
+        assert sum(len(each) for each in seen.values()) == count
+        return seen
+
+    def expected(self, case: Case) -> Any:
+        return as_json(case)
+
+
 class Program:
     """A program that takes `write` or `read`, and a file that says where and what."""
 
@@ -86,6 +132,9 @@ class Program:
         self._folder = folder
         self._is_tagged = is_tagged
         self._given = given
+
+    def forms(self, case: Case) -> Sequence[str]:
+        return list(FORMS)
 
     def write(self, cases: Sequence[Case]) -> None:
         self.run("write", cases, 0)
@@ -119,6 +168,8 @@ def client(name: str, bootstrap: str, registry: str, folder: Path, user: str = "
     """Return the client of a language, or skip the test."""
     if name == "python":
         return Python(bootstrap, registry)
+    if name == "http":
+        return Http(registry)
     return program(name, bootstrap, registry, folder, user)
 
 

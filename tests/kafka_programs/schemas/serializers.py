@@ -1,17 +1,26 @@
 """Confluent's serializers for Python, for the cases of `vectors.json`."""
 
+import json
 from collections.abc import Callable
 from functools import cache
+from io import StringIO
 from typing import Any
 
+import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
-from tests.kafka_programs.schemas.vectors import Case, descriptors, message_classes, native
+from tests.kafka_programs.schemas.vectors import (
+    REFERRED,
+    Case,
+    descriptors,
+    message_classes,
+    native,
+)
 
 
 @cache
@@ -42,6 +51,21 @@ def value_of(case: Case) -> Any:
     if case.type == "PROTOBUF":
         return ParseDict(case.value, messages()[case.message]())
     return native(case.value) if case.type == "AVRO" else case.value
+
+
+def as_json(case: Case) -> Any:
+    """Return the value in the JSON encoding of Avro or Protobuf, as their own libraries say it."""
+    if case.type == "JSON":
+        return case.value
+    if case.type == "PROTOBUF":
+        return MessageToDict(value_of(case), always_print_fields_with_no_presence=True)
+    named: dict[str, Any] = {}
+    for each in case.references:
+        fastavro.parse_schema(json.loads(REFERRED[each["subject"]][1]), named)
+    file = StringIO()
+    parsed = fastavro.parse_schema(json.loads(case.text), named)
+    fastavro.json_writer(file, parsed, [value_of(case)])
+    return json.loads(file.getvalue())
 
 
 def deserializer(

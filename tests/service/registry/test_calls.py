@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from service.registry.served import in_context
 from tests.fuzz.deployment import Deployment, deployment
 
 pytestmark = pytest.mark.anyio
@@ -253,10 +254,8 @@ async def test_each_answer_has_the_form_that_is_asked_for(registry: Registry) ->
     assert b64decode(made["schema"])
     assert {each["schema"] for each in found} == {made["schema"]}
     assert (await registry.done("GET /schemas/ids/1"))["schema"].startswith("syntax")
-    # Who sends a descriptor gets one, without asking.
-    body["schema"] = made["schema"]
-    for call in ("POST /subjects/s/versions", "POST /subjects/s"):
-        assert (await registry.done(call, body))["schema"] == made["schema"]
+    # Clients keep what they have sent, unless they are told a text in its place.
+    assert "schema" not in await registry.done("POST /subjects/s/versions", body)
 
 
 INNER = json.dumps({"type": "record", "name": "n.In", "fields": []})
@@ -416,6 +415,7 @@ async def test_a_context_may_be_the_base_path(registry: Registry, under: str, wr
     assert await registry.code(f"POST {path}", other) == 42205
     assert (await registry.done(f"GET {base}/mode"))["mode"] == "READWRITE"
     assert await registry.done(f"GET {base}/schemas/types")
+    assert in_context([], b"") == ([], b""), "of the path *"
     for nowhere in (f"{base}/v1/topics", "/contexts/a%3Ab/subjects"):
         assert (await registry.deployed.http.get(nowhere)).status_code == 404
 

@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from tests.fuzz.deployment import deployment
-from tests.service.registry.validation.edge import (
+from tests.service.registry.edge.validation.edge import (
     ORDER,
     WRITES,
     Edge,

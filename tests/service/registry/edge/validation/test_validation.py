@@ -1,14 +1,16 @@
 """Records against the schemas of their topic: every call that writes, every rule."""
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
 
+from service.registry.edge.validation.validation import SCHEMAS_MAX
 from service.registry.names import parse_subject
-from service.registry.validation.validation import SCHEMAS_MAX
 from tests.fuzz.deployment import deployment
-from tests.service.registry.validation.edge import (
+from tests.service.registry.edge.validation.edge import (
     ORDER,
     WRITES,
     Edge,
@@ -193,3 +195,12 @@ async def test_a_request_with_too_many_schemas_is_refused(edge: Edge) -> None:
     refused = await edge.refused("t", *[value(framed(each)) for each in sorted(many)])
     assert refused["index"] == SCHEMAS_MAX
     assert "the records before have 1,000 schemas" in refused["reason"]
+
+
+def test_ids_are_checked_without_a_library_of_schemas() -> None:
+    code = "import sys, service.registry.edge.validation.validation; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+
+    assert "service" in loaded
+    assert not loaded & {"avro", "fastavro", "google", "jsonschema_rs"}

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.process.limits.heavy_work import HeavyWork
-from service.registry.validation.marks import Places, places_in
+from service.registry.edge.validation.marks import Places, places_in
 from storage.formats.kafka.batches import Batches, Opened
 from storage.formats.kafka.columns import headers_of, taken
 from storage.formats.kafka.decoding import decode

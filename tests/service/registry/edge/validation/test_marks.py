@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.process.limits.heavy_work import HeavyWork
-from service.registry.validation.columns import columns_of
-from service.registry.validation.marks import Mark, marks_of, places_in
-from service.registry.validation.record_names import record_names
+from service.registry.edge.validation.columns import columns_of
+from service.registry.edge.validation.marks import Mark, marks_of, places_in
+from service.registry.edge.validation.record_names import record_names
 from storage.formats.kafka.batches import check
 from storage.formats.records import HEADERS_TYPE, no_headers
 from storage.schemas.source import SchemaType

@@ -15,19 +15,19 @@ from typing import Final
 import pyarrow as pa
 
 from service.process.limits.heavy_work import HeavyWork
+from service.registry.edge.codecs import SchemaCodecs
+from service.registry.edge.validation.columns import ArrowColumns, columns_of
+from service.registry.edge.validation.fitting import COST, misfits
+from service.registry.edge.validation.marks import Mark, Marks, marks_of
+from service.registry.edge.validation.record_names import record_names
 from service.registry.errors import RegistryError
 from service.registry.items import SubjectHead
 from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
-from service.registry.validation.checkers import COST, Checkers
-from service.registry.validation.columns import ArrowColumns, columns_of
-from service.registry.validation.marks import Mark, Marks, marks_of
-from service.registry.validation.record_names import record_names
 from storage import keys
 from storage.errors import RefusedRecord, SchemaMismatch
 from storage.lanes.building import Records
 from storage.schemas.refused import RefusedValue
-from storage.schemas.source import InvalidSchema
 from storage.topics.schema_rules import SchemaRule, Strategy
 from storage.topics.topics import Topic
 
@@ -51,10 +51,10 @@ class _Refused(Exception):
 class Validation:
     """What checks records, on one gateway."""
 
-    def __init__(self, reader: SchemaReader, heavy_work: HeavyWork) -> None:
+    def __init__(self, reader: SchemaReader, codecs: SchemaCodecs, heavy_work: HeavyWork) -> None:
         self._reader = reader
+        self._codecs = codecs
         self._heavy_work = heavy_work
-        self._checkers = Checkers(reader)
         self._live: dict[SubjectName, tuple[SubjectHead, frozenset[int]]] = {}
         self._guids: dict[tuple[str, str], int] = {}
         self._found: dict[tuple[str, str, int], SubjectName] = {}
@@ -99,7 +99,7 @@ class Validation:
                     refused = await self._unfit(rule, schema, columns, marks, number)
                     if refused:
                         return refused
-            except (_Refused, InvalidSchema) as error:
+            except (_Refused, RegistryError) as error:
                 rows = marks.first_rows(number, NAMED_MAX)
                 return [RefusedRecord(row, rule.part, "", str(error)) for row in rows]
         return []
@@ -108,7 +108,7 @@ class Validation:
         self, rule: SchemaRule, schema: Schema, columns: ArrowColumns, marks: Marks, number: int
     ) -> list[RefusedRecord]:
         """Return the records with this mark whose data does not fit the schema."""
-        checker = await self._checkers.checker(schema)
+        found = await self._codecs.found(schema)
         rows = await self._heavy_work.convert(
             MARK_BYTES * columns.count, lambda: marks.rows(number)
         )
@@ -117,12 +117,12 @@ class Validation:
             values = columns.values(rule.part)
             if len(rows) < len(values):
                 values = values.take(pa.array(rows))
-            return checker.refused(values, marks.distinct[number])
+            return misfits(found, values, marks.distinct[number])
 
-        found = await self._heavy_work.convert(COST * marks.size_bytes(rows), work)
+        refused = await self._heavy_work.convert(COST * marks.size_bytes(rows), work)
         return [
             RefusedRecord(int(rows[each.index]), rule.part, each.path, each.reason)
-            for each in found[:NAMED_MAX]
+            for each in refused[:NAMED_MAX]
         ]
 
     # Which schema
