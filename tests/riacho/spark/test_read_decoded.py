@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from riacho import Admin, Producer
-from riacho.errors import SchemaRefused
 from riacho.schemas.registry import SchemaRegistry
 from riacho.schemas.values import SchemaText
 from riacho.spark.read.reading import RiachoReader, schema_with_values
@@ -19,7 +18,7 @@ from service.jobs.compact import compact
 from service.jobs.runners.choice import How
 from service.jobs.stores import ship
 from service.settings import Settings
-from storage.errors import InvalidConfig, InvalidRecord
+from storage.errors import InvalidConfig, InvalidRecord, UnknownSchema
 from storage.schemas.codecs import codec_of
 from storage.schemas.framing import VALUE_HEADER, framed, header_of
 from storage.schemas.source import SchemaSource, SchemaType
@@ -93,7 +92,7 @@ def test_values_are_decoded_by_the_versions_of_a_subject(gateway: GatewayProcess
     other = read({**given, "decode.subject": "proto"})
     assert other.schema.field("value_").type == pa.struct([("n", pa.int32())])
     assert other.column("value_").null_count == 4
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(UnknownSchema):
         read({**given, "decode.subject": "absent"})
     for wrong in ({"decode.schema": "1"}, {"decode": "true", "subscribe": "a,b"}):
         with pytest.raises(InvalidConfig, match="decode"):
