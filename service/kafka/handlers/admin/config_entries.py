@@ -55,7 +55,8 @@ TOPIC_TYPES: Final[Mapping[str, ConfigType]] = {
         ConfigType.BOOLEAN,
         "confluent.key.schema.validation confluent.value.schema.validation"
         " message.downconversion.enable preallocate remote.log.copy.disable"
-        " remote.log.delete.on.disable remote.storage.enable unclean.leader.election.enable",
+        " remote.log.delete.on.disable remote.storage.enable table.columns"
+        " unclean.leader.election.enable",
     ),
     **_named(
         ConfigType.INT,
