@@ -70,7 +70,6 @@ NOT_TRIED = {
     "service.http.bodies.schema_fetch._decoded": "decodes by a codec, which is tried",
     "service.http.bodies.schema_fetch._values": "decodes by a codec, which is tried",
     "service.http.bodies.schema_fetch.decoded_columns": "decodes by a codec, which is tried",
-    "service.http.problems.document": OURS,
     "service.registry.formats.protobuf.form.ProtobufForm.parse": "protoc, limited by the kernel",
     "service.registry.formats.protobuf.form._descriptor": "part of ProtobufForm.parse",
     "storage.schemas.avro.reading._natural": "reads the same bytes, other values",
