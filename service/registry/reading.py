@@ -7,8 +7,8 @@ from typing import Final, Generic, TypeVar
 
 from service.process.limits.heavy_work import HeavyWork
 from service.registry import items
-from service.registry.compatibility import Level
 from service.registry.errors import invalid_schema, no_schema_id
+from service.registry.formats.compatibility import Level
 from service.registry.formats.form import Parsed, form_of
 from service.registry.items import (
     SchemaContext,

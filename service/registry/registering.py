@@ -19,7 +19,6 @@ import msgspec
 from msgspec.structs import replace
 
 from service.registry import items
-from service.registry.compatibility import Level, OldVersion, violations
 from service.registry.errors import (
     INCOMPATIBLE,
     RegistryError,
@@ -29,6 +28,7 @@ from service.registry.errors import (
     other_id,
     too_large,
 )
+from service.registry.formats.compatibility import Level, OldVersion, violations
 from service.registry.formats.form import Parsed
 from service.registry.items import (
     TEXT_BYTES_MAX,

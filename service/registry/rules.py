@@ -18,7 +18,6 @@ from service.registry.answers import (
 )
 from service.registry.bodies import LevelBody, ModeBody
 from service.registry.changing import Changes
-from service.registry.compatibility import Level
 from service.registry.errors import (
     invalid_level,
     invalid_mode,
@@ -28,6 +27,7 @@ from service.registry.errors import (
     no_version,
     not_permitted,
 )
+from service.registry.formats.compatibility import Level
 from service.registry.items import SubjectHead, SubjectRules, SubjectVersion
 from service.registry.names import DEFAULT, SubjectName
 from service.registry.reading import DEFAULT_LEVEL, DEFAULT_MODE, SchemaReader

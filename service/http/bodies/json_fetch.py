@@ -133,12 +133,8 @@ def _records(
     for offsets, batch in batches:
         if value_format == "base64":
             yield from _base64_records(offsets, batch)
-        elif value_format == "json" and names_schemas(batch):
-            if schemas is None:
-                raise HasSchemas
-            yield from _decoded_records(offsets, batch, schemas)
         else:
-            yield from _text_records(offsets, batch, value_format == "json")
+            yield from _text_records(offsets, batch, value_format == "json", schemas)
 
 
 def _base64_records(offsets: Sequence[int], batch: pa.RecordBatch) -> Iterator[_Base64Record]:
@@ -153,13 +149,21 @@ def _base64_records(offsets: Sequence[int], batch: pa.RecordBatch) -> Iterator[_
     )
 
 
-def _text_records(offsets: Sequence[int], batch: pa.RecordBatch, as_json: bool) -> Iterator[Any]:
+def _text_records(
+    offsets: Sequence[int], batch: pa.RecordBatch, as_json: bool, schemas: SchemaLookup | None
+) -> Iterator[Any]:
     timestamps = batch.column("timestamp").to_pylist()
     keys = _texts(batch.column("key"))
     values = _texts(batch.column("value"))
-    headers = _headers(batch.column("headers"))
+    names = _header_names(batch.column("headers"))
     if as_json:
+        # What begins a value with a schema is no JSON, so few values are looked at again.
         values = [_embedded(value) for value in values]
+        if names_schemas(keys, values, names):
+            if schemas is None:
+                raise HasSchemas
+            return _decoded_records(offsets, batch, schemas)
+    headers = _headers(batch.column("headers"), names)
     if bytes not in {*map(type, keys), *map(type, values)}:
         return map(_TextRecord, offsets, timestamps, keys, values, headers)
     return map(FetchedRecord, offsets, timestamps, *_split(keys), *_split(values), headers)
@@ -222,13 +226,22 @@ def _embedded(value: Any) -> Any:
     return raw
 
 
-def _headers(column: pa.ListArray) -> Sequence[Sequence[FetchedHeader]]:
+def _header_names(column: pa.ListArray) -> Sequence[str]:
+    if column.null_count == len(column):
+        return ()
+    names: list[str] = column.flatten().field("key").to_pylist()
+    return names
+
+
+def _headers(
+    column: pa.ListArray, names: Sequence[str] | None = None
+) -> Sequence[Sequence[FetchedHeader]]:
     count = len(column)
     if column.null_count == count:
         return [_NO_HEADERS] * count
-    entries = column.flatten()
-    names = entries.field("key").to_pylist()
-    flat = [*map(FetchedHeader, names, *_split(_texts(entries.field("value"))))]
+    names = _header_names(column) if names is None else names
+    values = column.flatten().field("value")
+    flat = [*map(FetchedHeader, names, *_split(_texts(values)))]
     headers: list[Sequence[FetchedHeader]] = []
     start = 0
     for size in column.value_lengths().to_pylist():

@@ -12,15 +12,17 @@ from typing import Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import UNSET, Raw
 
 from storage.schemas.codec import Codec
 from storage.schemas.framing import KEY_HEADER, VALUE_HEADER, split, split_header
 from storage.schemas.source import SchemaType
 
-_FRAME: Final = b"\x00"
-_HEADERS: Final = "__"
+_TEXTS: Final = frozenset({str, bytes})
+_FRAME_STARTS: Final[frozenset[str | bytes]] = frozenset({"\x00", b"\x00"})
+"""What keys and values begin with that may name a schema, as text or bytes."""
+
+_NAMES: Final = frozenset({KEY_HEADER, VALUE_HEADER})
 _RAW: Final = msgspec.json.Decoder(Raw)
 
 
@@ -57,21 +59,26 @@ class SchemaColumn:
     errors: list[Any]
 
 
-def names_schemas(batch: pa.RecordBatch) -> bool:
-    """Whether a record may name a schema, as far as one look at its columns shows."""
-    _, keys, values, headers = batch.columns
-    if _may_be_framed(values) or _may_be_framed(keys):
+def names_schemas(keys: Sequence[Any], values: Sequence[Any], names: Sequence[str]) -> bool:
+    """Whether a record may name a schema.
+
+    `keys` and `values` are text, or bytes where they are none; `values` that are JSON are raw.
+    `names` are those of all headers.
+    """
+    kinds = {*map(type, values)}
+    if (str in kinds or bytes in kinds) and _have_frames(values):
         return True
-    if headers.null_count == len(headers):
-        return False
-    names = headers.flatten().field("key")
-    return bool(pc.any(pc.starts_with(names, _HEADERS)).as_py()) and (
-        VALUE_HEADER in (found := names.to_pylist()) or KEY_HEADER in found
-    )
+    try:
+        if "\x00" in "".join(filter(None, keys)):
+            return True
+    except TypeError:  # Some are bytes.
+        if _have_frames(keys):
+            return True
+    return bool(names) and not _NAMES.isdisjoint(names)
 
 
-def _may_be_framed(column: pa.Array) -> bool:
-    return bool(pc.any(pc.starts_with(column, _FRAME)).as_py())
+def _have_frames(fields: Sequence[Any]) -> bool:
+    return any(type(each) in _TEXTS and each[:1] in _FRAME_STARTS for each in fields)
 
 
 def decoded_columns(
