@@ -192,7 +192,7 @@ class Gateway:
             found, late = batches, check
             if late is not None and not is_kept(topic.config, found):
                 found, late = await late(), None
-            records = await self._as_stored(topic, partition, found)
+            records = await self.as_stored(topic, partition, found)
             parts = {partition: records}
             bases = await self.batcher.append(
                 topic,
@@ -207,7 +207,7 @@ class Gateway:
         with self._lane_runtime.releases.yielding():
             return await self.with_topic(topic_name, attempt)
 
-    async def _as_stored(
+    async def as_stored(
         self, topic: Topic, partition: PartitionNumber, batches: Batches
     ) -> Records:
         """Return batches in the form that they are stored in, in the order of arrival."""
