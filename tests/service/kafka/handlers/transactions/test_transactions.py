@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from service.groups.assignors import TopicPartition
 from service.kafka.protocol.error_codes import ErrorCode
+from service.kafka.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from service.transactions import room, state
 from service.transactions.state import Transaction
 from storage import keys
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["old", "new"])
 FENCED = r"INVALID_PRODUCER_EPOCH|PRODUCER_FENCED"
 OVERTAKEN = r"INVALID_PRODUCER_EPOCH|TRANSACTION_ABORTABLE"
+ABORTABLE = r"TRANSACTION_ABORTABLE|UNKNOWN_PRODUCER_ID"
 STRANGER = r"ILLEGAL_GENERATION|UNKNOWN_MEMBER_ID"
 
 PLACE: TopicPartition = "in", PartitionNumber(0)
@@ -306,6 +308,42 @@ async def test_a_zombie_of_a_group_commits_nothing(versions: dict[str, int]) -> 
         await client.send_offset(5)
         await client.commit()
         assert await here.offset() == 5
+
+
+@BOTH
+async def test_a_member_that_left_before_the_commit_commits_nothing(
+    versions: dict[str, int],
+) -> None:
+    async with place() as here:
+        client = here.client(versions)
+        await client.init()
+
+        async def beat(epoch: int) -> int:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="reader",
+                member_epoch=epoch,
+                rebalance_timeout_ms=30_000,
+                subscribed_topic_names=["in"],
+                topic_partitions=[],
+            )
+            answer = await here.first.call(1, request)
+            assert answer.error_code == 0
+            return int(answer.member_epoch)
+
+        epoch = await beat(0)
+        await client.send(b"x")
+        await client.send_offset(5, member=("reader", epoch))
+        await beat(-1)
+        with pytest.raises(Refused, match=ABORTABLE):
+            await client.commit()
+        await client.abort()
+        assert (await values(here.first), await here.offset()) == ([], None)
+
+        await client.send(b"y")
+        await client.send_offset(6, member=("reader", await beat(0)))
+        await client.commit()
+        assert (await values(here.first), await here.offset()) == ([b"y"], 6)
 
 
 @BOTH
