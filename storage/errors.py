@@ -8,7 +8,7 @@
         OffsetOutOfRange, RecordTooLarge, RequestTooLarge, UnsupportedMediaType,
         NotAcceptable, NotSupported, UnknownGroup, UnknownMember, InstanceFenced,
         InvalidSessionTimeout, UnknownProducer,
-        UnknownTransaction, InvalidTransactionTimeout, TransactionTooLarge,
+        UnknownTransaction, NotItsProducer, InvalidTransactionTimeout, TransactionTooLarge,
         PolicyViolation, UnknownCredential, EncryptionKeyUnavailable
         Unauthenticated        say who you are, or get another credential
         Unauthorized           ask for a grant
@@ -17,8 +17,8 @@
       Conflict               someone else was first: read again, then decide
         MetadataConflict, TopicExists, ObjectExists, IllegalGeneration, RebalanceInProgress,
         InconsistentGroup, GroupFull, GroupNotEmpty, InvalidProducerEpoch, OutOfOrderSequence,
-        ProducerForgotten, DuplicateSequence, InvalidTransactionState, IdempotencyKeyReused,
-        IncompatibleSchema
+        ProducerForgotten, DuplicateSequence, InvalidTransactionState, ProducerOvertaken,
+        IdempotencyKeyReused, IncompatibleSchema
       Unavailable            nothing was written: send the same request later
         Overloaded, QuotaExceeded, Contended, NotEnoughReplicas, StoreUnavailable, DiskFailing,
         StoreLocked, ShuttingDown
@@ -247,6 +247,10 @@ class UnknownTransaction(Rejected):
     code = "TRANSACTIONAL_ID_NOT_FOUND"
 
 
+class NotItsProducer(UnknownTransaction):
+    """A producer id that its transactional id does not have. It shares the code of its parent."""
+
+
 class InvalidTransactionTimeout(Rejected):
     code = "INVALID_TRANSACTION_TIMEOUT"
 
@@ -380,6 +384,10 @@ class DuplicateSequence(Conflict):
 
 class InvalidTransactionState(Conflict):
     code = "INVALID_TXN_STATE"
+
+
+class ProducerOvertaken(InvalidTransactionState):
+    """The transaction was ended by someone else. It shares the code of its parent."""
 
 
 class IdempotencyKeyReused(Conflict):

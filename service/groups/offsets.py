@@ -87,6 +87,15 @@ class Committer:
     is_kafka: bool = False
     """Whether it speaks Kafka's protocol, and may name an older generation."""
 
+    @property
+    def is_nobody(self) -> bool:
+        """Whether it is a transaction of a client that does not say which member it is.
+
+        Older ones cannot, so as in Kafka it may commit although the group has members.
+        """
+        is_named = self.generation >= 0 or bool(self.member_id) or self.instance_id is not None
+        return self.is_kafka and self.is_transactional and not is_named
+
 
 class _Entry(msgspec.Struct, array_like=True, frozen=True):
     offset: int
@@ -188,6 +197,11 @@ class Offsets:
             topics=topics,
             items=_by_item(group_id, commits, topics),
         )
+
+    async def check(self, planned: Planned) -> None:
+        """Raise as `ops` does if the committer may not commit these now."""
+        known = await self._coordinator.read(planned.group_id)
+        _check_committer(planned.group_id, known, planned.commits, planned.committer)
 
     async def ops(self, planned: Planned) -> list[Op]:
         """Return the operations that record the offsets, for a transaction of the caller.
@@ -407,6 +421,8 @@ def _check_committer(
                 f"group {group_id!r} has members, so only they may commit: give generation and"
                 " member_id, or stop them first"
             )
+        return
+    if committer.is_nobody:
         return
     if committer.is_kafka and known.version is None:
         raise UnknownGroup(f"there is no group {group_id!r}")

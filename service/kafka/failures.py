@@ -58,6 +58,7 @@ _CODES: Final[dict[type[RiachoError], ErrorCode]] = {
     errors.InstanceFenced: ErrorCode.FENCED_INSTANCE_ID,
     errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
     errors.UnknownTransaction: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    errors.NotItsProducer: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     errors.TransactionTooLarge: ErrorCode.TRANSACTION_ABORTABLE,
     errors.PolicyViolation: ErrorCode.POLICY_VIOLATION,
@@ -80,6 +81,7 @@ _CODES: Final[dict[type[RiachoError], ErrorCode]] = {
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    errors.ProducerOvertaken: ErrorCode.TRANSACTION_ABORTABLE,
     errors.IdempotencyKeyReused: ErrorCode.INVALID_REQUEST,
     errors.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
 }

@@ -12,6 +12,7 @@ from service.kafka.handlers.admin import table as admin
 from service.kafka.handlers.data import table as data
 from service.kafka.handlers.groups import classic as classic_groups
 from service.kafka.handlers.groups import native
+from service.kafka.handlers.transactions import table as transactions
 from service.kafka.parts import Parts
 from service.kafka.protocol.apis import Api
 
@@ -22,6 +23,7 @@ AREAS: Final[tuple[Area, ...]] = (
     data.handlers,
     classic_groups.handlers,
     native.handlers,
+    transactions.handlers,
 )
 """The `handlers` of each area."""
 

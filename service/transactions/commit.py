@@ -19,13 +19,14 @@ from service.groups.offsets import Commit, Committer, Offsets, Planned
 from service.log.gateway import Gateway
 from service.transactions import state
 from service.transactions.items import Known, TransactionItems
-from service.transactions.state import End, Open, Outcome, Ref, Staged
+from service.transactions.state import AfterEnd, End, Open, Outcome, PendingOffsets, Ref, Staged
 from service.transactions.views import Ended, ended
 from storage import keys
 from storage.cas import Again, Undecided
 from storage.errors import (
     HeadGone,
     HeadMissing,
+    InvalidRequest,
     MetadataConflict,
     OutcomeUnknown,
     RiachoError,
@@ -46,6 +47,29 @@ class GroupCommit:
     committer: Committer | None
 
 
+def group_commit_of(pending: PendingOffsets) -> GroupCommit:
+    return GroupCommit(
+        group_id=pending.group_id,
+        commits=[
+            Commit(
+                topic=each.topic,
+                partition=each.partition,
+                offset=each.offset,
+                metadata=each.metadata,
+                leader_epoch=each.leader_epoch,
+            )
+            for each in pending.offsets
+        ],
+        committer=Committer(
+            member_id=pending.member_id,
+            generation=pending.generation,
+            instance_id=pending.instance_id,
+            is_transactional=True,
+            is_kafka=True,
+        ),
+    )
+
+
 class TransactionCommit:
     """A call that commits a transaction."""
 
@@ -57,6 +81,7 @@ class TransactionCommit:
         ref: Ref,
         group_commit: GroupCommit | None,
         names: Sequence[str] | None,
+        asked: AfterEnd | None = None,
     ) -> None:
         self._gateway = gateway
         self._offsets = offsets
@@ -64,6 +89,7 @@ class TransactionCommit:
         self._ref = ref
         self._group_commit = group_commit
         self._names = names
+        self._asked = asked
 
     async def run(self) -> Ended:
         """Commit; retry while the transaction changes, or the outcome is unknown."""
@@ -93,11 +119,16 @@ class TransactionCommit:
         """Commit what is staged; `Again` if the transaction has changed since `known`."""
         ref = self._ref
         chosen = state.chosen(opened, self._names)
-        planned = None
+        group_commits = [group_commit_of(each) for each in opened.pending]
         if self._group_commit is not None:
-            of = self._group_commit
-            planned = await self._offsets.planned(of.group_id, of.commits, of.committer)
-        finish = _Finish(self._items, self._offsets, ref, known, chosen, planned)
+            group_commits.append(self._group_commit)
+        if len({of.group_id for of in group_commits}) < len(group_commits):
+            raise InvalidRequest("offsets: the transaction has some of this group already")
+        planned = [
+            await self._offsets.planned(of.group_id, of.commits, of.committer)
+            for of in group_commits
+        ]
+        finish = _Finish(self._items, self._offsets, ref, known, chosen, planned, self._asked)
         check_width(len(chosen), finish.op_count)
         try:
             bases = await self._gateway.atomic.commit(
@@ -152,7 +183,8 @@ class _Finish:
         ref: Ref,
         known: Known,
         chosen: Sequence[Staged],
-        planned: Planned | None,
+        planned: Sequence[Planned],
+        asked: AfterEnd | None,
     ) -> None:
         assert known.txn is not None, ref
         assert known.txn.open is not None, ref
@@ -160,11 +192,12 @@ class _Finish:
         self._offsets = offsets
         self._ref = ref
         self._known: Known | None = known
-        self._staged = known.txn.open.staged
+        self._open = known.txn.open
         self._chosen = chosen
         self._planned = planned
+        self._asked = asked
         self._next_id: int | None = None
-        self.op_count = 1 + known.txn.is_last_epoch + (planned.op_count if planned else 0)
+        self.op_count = 1 + known.txn.is_last_epoch + sum(each.op_count for each in planned)
 
     async def plan(self, bases: Bases) -> list[Op] | None:
         """Return the operations of the commit; None if the transaction has changed."""
@@ -176,15 +209,16 @@ class _Finish:
             return None
         txn = known.txn
         assert txn is not None, ref
-        assert txn.open is not None, ref
-        if self._items.is_overdue(txn) or txn.open.staged != self._staged:
+        if self._items.is_overdue(txn) or txn.open != self._open:
             return None
         if self._next_id is None:
             self._next_id = await self._items.next_id(txn)
         results = state.results_of(self._chosen, bases)
-        new = self._items.committed(txn, self._next_id, results)
+        new = self._items.committed(txn, self._next_id, results, asked=self._asked)
         ops = self._items.ops(ref.transactional_id, known, new)
-        return ops if self._planned is None else ops + await self._offsets.ops(self._planned)
+        for each in self._planned:
+            ops += await self._offsets.ops(each)
+        return ops
 
     def ended(self, bases: Bases) -> Ended:
         assert self._next_id is not None, self._ref

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from service.transactions import state
 from service.transactions.ids import ProducerIds, owner_op
-from service.transactions.state import Outcome, Ref, Results, Transaction
+from service.transactions.state import AfterEnd, Outcome, Ref, Results, Transaction
 from service.world.clock import World
 from storage import keys
 from storage.cas import Again, Undecided, retry
@@ -78,6 +78,16 @@ class TransactionItems:
             return kept
         return await self.current(ref.transactional_id)
 
+    async def likely(self, transactional_id: str) -> Known:
+        """Return the cached item if there is one, else the item as it is now.
+
+        For writes conditional on its version. What it forbids may be allowed by now.
+        """
+        kept = self._kept.get(transactional_id)
+        if kept is not None and not self.is_overdue(kept.txn):
+            return kept
+        return await self.current(transactional_id)
+
     def forget(self, transactional_id: str) -> None:
         """Drop the cached item: it was, or may have been, changed by another write."""
         self._kept.pop(transactional_id, None)
@@ -96,10 +106,16 @@ class TransactionItems:
         return await self._ids.transactional() if txn.is_last_epoch else txn.producer_id
 
     def committed(
-        self, txn: Transaction, next_id: int, results: Results, digest: bytes = b""
+        self,
+        txn: Transaction,
+        next_id: int,
+        results: Results,
+        digest: bytes = b"",
+        asked: AfterEnd | None = None,
     ) -> Transaction:
         now_ms = self._world.now_ms()
-        return state.end(txn, Outcome.COMMITTED, next_id, now_ms, results=results, digest=digest)
+        outcome = Outcome.COMMITTED
+        return state.end(txn, outcome, next_id, now_ms, results=results, digest=digest, asked=asked)
 
     async def changing(self, transactional_id: str, change: Callable[[Known], Awaitable[T]]) -> T:
         """Call `change` with the current item; retry it after conflicts and lost replies."""

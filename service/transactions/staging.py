@@ -9,7 +9,6 @@ order of their runs in the item.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
@@ -18,33 +17,20 @@ from service.log.numbering import Numbered, sequences_of
 from service.log.sequences import past_gap
 from service.transactions import state
 from service.transactions.items import Known, TransactionItems
+from service.transactions.room import check_item_bytes, check_lanes, run_bytes
 from service.transactions.state import Outcome, Ref, Sequences
 from storage.cas import Undecided
 from storage.errors import (
     Conflict,
     InvalidRequest,
     OutOfOrderSequence,
-    TransactionTooLarge,
 )
 from storage.formats.partitions import PartitionNumber
 from storage.lanes.atomic import LaneRuns
 from storage.lanes.commits import too_late
 from storage.lanes.rolls import FLIGHT_MAX_S
-from storage.stores.metadata import TRANSACT_OPS_MAX
 from storage.tasks import Arrival, Arrivals
 from storage.topics.topics import Topic
-
-ITEM_BYTES_MAX: Final = 128 * 1024
-"""Maximum size of a transaction item. Every request rewrites it, so a larger one costs too much."""
-
-OTHER_OPS: Final = 10
-"""Reserved for the other items of a commit: the transaction, a group and its offsets."""
-
-LANES_MAX: Final = TRANSACT_OPS_MAX - OTHER_OPS
-
-_RUN_BYTES: Final = 64
-_SLICE_BYTES: Final = 32
-_SLICED_AT_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,17 +173,5 @@ def _check_room(
     assert known.txn.open is not None, topic.name
     lanes = {(each.topic_id, each.lane) for each in known.txn.open.staged}
     more = {(topic.topic_id, topic.lane_of(partition)[0]) for partition in parts}
-    if len(lanes | more) > LANES_MAX:
-        raise TransactionTooLarge(
-            f"the transaction would write to {len(lanes | more)} lanes, and can to {LANES_MAX}: it"
-            f" is committed by one change of at most {TRANSACT_OPS_MAX} items of the metadata"
-            f" table, {OTHER_OPS} of which are for the transaction, a group and its offsets; use"
-            " fewer partitions, or topics with a larger lane.partitions"
-        )
-    slice_count = len(parts) + size_bytes // _SLICED_AT_BYTES
-    item_bytes = known.size_bytes + _RUN_BYTES * len(more) + _SLICE_BYTES * slice_count
-    if item_bytes > ITEM_BYTES_MAX:
-        raise TransactionTooLarge(
-            f"the transaction would take {item_bytes} bytes of metadata, and can take"
-            f" {ITEM_BYTES_MAX}: commit more often, or send more records with each request"
-        )
+    check_lanes(len(lanes | more))
+    check_item_bytes(known.size_bytes + run_bytes(len(more), len(parts), size_bytes))

@@ -12,12 +12,14 @@ last epoch (Kafka's int16) a new producer id follows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from service.transactions import told as tellings
+from service.transactions.told import Pair, Told
 from storage.errors import (
     InvalidProducerEpoch,
     InvalidRequest,
@@ -42,6 +44,13 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
     TIMED_OUT = "timed out"
     FENCED = "fenced"
+
+
+class AfterEnd(Enum):
+    """What a client of Kafka's protocol that ends its transaction hears of the next one."""
+
+    FOR_THE_NEXT_EPOCH = "its epoch"
+    SILENTLY = "nothing: it goes on with the epoch that it has"
 
 
 Results: TypeAlias = dict[str, tuple[tuple[PartitionNumber, int, int], ...]]
@@ -70,6 +79,24 @@ class Staged(msgspec.Struct, array_like=True, frozen=True):
         return counts
 
 
+class PendingOffset(msgspec.Struct, array_like=True, frozen=True):
+    topic: str
+    partition: PartitionNumber
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class PendingOffsets(msgspec.Struct, array_like=True, frozen=True):
+    """What a group has read, to be recorded by the commit."""
+
+    group_id: str
+    member_id: str
+    generation: int
+    instance_id: str | None
+    offsets: tuple[PendingOffset, ...]
+
+
 class Open(msgspec.Struct, array_like=True, frozen=True):
     started_ms: int
     timeout_ms: int
@@ -77,6 +104,8 @@ class Open(msgspec.Struct, array_like=True, frozen=True):
     """One for each lane."""
     sequences: dict[str, dict[PartitionNumber, int]] = {}
     """By topic and partition, the sequence that comes next."""
+    pending: tuple[PendingOffsets, ...] = ()
+    """One for each group."""
 
     def is_overdue(self, now_ms: int) -> bool:
         return now_ms > self.started_ms + self.timeout_ms
@@ -106,6 +135,12 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Results of the last commit."""
     results_of: tuple[int, int] | None = None
     """Producer id and epoch of the last commit."""
+    told: Told | None = None
+    """What the instance knows, if it speaks Kafka's protocol."""
+
+    @property
+    def pair(self) -> Pair:
+        return self.producer_id, self.epoch
 
     @property
     def is_last_epoch(self) -> bool:
@@ -152,8 +187,15 @@ def renew(txn: Transaction, next_id: int, now_ms: int) -> Transaction:
     `next_id` is the producer id of the next epoch: a new one if the current epoch is the last.
     """
     if txn.open is not None:
-        return end(txn, Outcome.FENCED, next_id, now_ms)
-    return _advanced(txn, next_id, now_ms)
+        new = end(txn, Outcome.FENCED, next_id, now_ms)
+    else:
+        new = _advanced(txn, next_id, now_ms)
+    return replace(new, told=None)
+
+
+def tell(txn: Transaction, told: Told) -> Transaction:
+    """Return the item of an instance that speaks Kafka's protocol, and was told this."""
+    return replace(txn, told=told)
 
 
 def begin(txn: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
@@ -188,6 +230,17 @@ def stage(
     return replace(txn, open=opened)
 
 
+def add_offsets(txn: Transaction, more: PendingOffsets) -> Transaction:
+    """Return the item whose commit records these offsets, too; the last one of a partition."""
+    assert txn.open is not None, txn
+    pending = {each.group_id: each for each in txn.open.pending}
+    before = pending.get(more.group_id)
+    offsets = {} if before is None else {(o.topic, o.partition): o for o in before.offsets}
+    offsets |= {(o.topic, o.partition): o for o in more.offsets}
+    pending[more.group_id] = replace(more, offsets=tuple(offsets.values()))
+    return replace(txn, open=replace(txn.open, pending=tuple(pending.values())))
+
+
 def end(
     txn: Transaction,
     outcome: Outcome,
@@ -196,14 +249,28 @@ def end(
     *,
     results: Results | None = None,
     digest: bytes = b"",
+    asked: AfterEnd | None = None,
 ) -> Transaction:
     """Return the item after its current epoch has ended; `results` only for a commit."""
     assert (results is not None) == (outcome is Outcome.COMMITTED), outcome
     ended = End(txn.producer_id, txn.epoch, outcome, next_id, digest)
     new = replace(_advanced(txn, next_id, now_ms), ends=(*txn.ends, ended)[-ENDS_KEPT:])
+    new = replace(new, told=_told(txn, new.pair, outcome, asked))
     if results is not None:
         new = replace(new, results=results, results_of=(txn.producer_id, txn.epoch))
     return new
+
+
+def _told(txn: Transaction, pair: Pair, outcome: Outcome, asked: AfterEnd | None) -> Told | None:
+    if txn.told is None:
+        return None
+    is_commit = outcome is Outcome.COMMITTED
+    if asked is AfterEnd.FOR_THE_NEXT_EPOCH:
+        return tellings.ended(txn.told, pair, is_commit=is_commit)
+    if asked is AfterEnd.SILENTLY:
+        sequences = {} if txn.open is None else txn.open.sequences
+        return tellings.ended_silently(txn.told, sequences, is_commit=is_commit)
+    return tellings.overtaken(txn.told, pair)
 
 
 def _advanced(txn: Transaction, next_id: int, now_ms: int) -> Transaction:

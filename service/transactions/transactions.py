@@ -16,7 +16,7 @@ from service.transactions import state
 from service.transactions.commit import GroupCommit, TransactionCommit
 from service.transactions.ids import ProducerIds, parse_transactional_id
 from service.transactions.items import Known, TransactionItems
-from service.transactions.state import Open, Outcome, Ref, Transaction
+from service.transactions.state import AfterEnd, Open, Outcome, Ref, Transaction
 from service.transactions.views import Ended, View, ended, latest, view
 from storage.errors import (
     InvalidProducerEpoch,
@@ -98,7 +98,11 @@ class Transactions:
         return state.renew(known.txn, await self._items.next_id(known.txn), now_ms)
 
     async def commit(
-        self, ref: Ref, offsets: GroupCommit | None, names: Sequence[str] | None = None
+        self,
+        ref: Ref,
+        offsets: GroupCommit | None,
+        names: Sequence[str] | None = None,
+        asked: AfterEnd | None = None,
     ) -> Ended:
         """Make all that is staged part of the log, with `offsets`, or nothing of it.
 
@@ -108,7 +112,9 @@ class Transactions:
         if a newer instance has fenced it, `TransactionTooLarge`, and what a commit of offsets
         raises. Except after the first two the transaction is still open, and can be aborted.
         """
-        call = TransactionCommit(self._gateway, self._offsets, self._items, ref, offsets, names)
+        call = TransactionCommit(
+            self._gateway, self._offsets, self._items, ref, offsets, names, asked
+        )
         return await call.run()
 
     async def abort(self, ref: Ref) -> Ended:

@@ -70,6 +70,8 @@ class TransactionUpkeep(Upkeep):
         known = set()
         if txn is not None:
             known = {txn.producer_id, *(ended.producer_id for ended in txn.ends)}
+            if txn.told is not None:
+                known.add(txn.told.pair[0])
         if producer_id not in known:
             await self._delete(key, item.version)
 

@@ -11,7 +11,7 @@ import pytest
 
 from riacho import Admin, Consumer, Producer
 from service.routes.transactions import KEY_CHARS_MAX
-from service.transactions import staging, state, transactions, upkeep
+from service.transactions import room, state, transactions, upkeep
 from storage.head.producers import REMEMBERED_MAX
 from storage.stores.metadata import TRANSACT_OPS_MAX
 from tests.docs.markdown import ROOT, blocks, table
@@ -137,8 +137,8 @@ def test_numbers_are_those_of_the_code() -> None:
         "`timeout_ms`": f"1 to {transactions.TIMEOUT_MS_MAX:,}, default "
         f"{transactions.TIMEOUT_MS_DEFAULT:,}",
         "items that one commit changes": TRANSACT_OPS_MAX,
-        "lanes that a transaction": staging.LANES_MAX,
-        "list of staged requests": f"{staging.ITEM_BYTES_MAX // 1024} KiB",
+        "lanes that a transaction": room.LANES_MAX,
+        "list of staged requests": f"{room.ITEM_BYTES_MAX // 1024} KiB",
         "ends of transactions": state.ENDS_KEPT,
         "an unused transactional id": f"{upkeep.TRANSACTIONAL_ID_EXPIRATION_MS // day_ms} days",
         "an `Idempotency-Key`": f"1 to {KEY_CHARS_MAX} printable",

@@ -102,7 +102,7 @@ def test_calls_of_user_interfaces(tools: Tools, gateway: GatewayProcess) -> None
     sent.flush()
     committed = {"offsets": [{"topic": "shown", "partition": 0, "offset": 2}]}
     httpx.post(f"{gateway.url}/v1/groups/shown/offsets", json=committed).raise_for_status()
-    program = str(Path(__file__).with_name("Interface.java"))
+    program = str(Path(__file__).with_name("java") / "Interface.java")
 
     printed = run(tools.command(program, tools.bootstrap, "shown"))
 
@@ -133,7 +133,7 @@ def node_folder() -> Path:
 def test_kafkajs_writes_and_reads_in_a_group(
     bootstrap: str, gateway: GatewayProcess, node_folder: Path
 ) -> None:
-    program = Path(__file__).with_name("kafkajs.mjs")
+    program = Path(__file__).with_name("js") / "records.mjs"
 
     printed = run(["node", str(program), bootstrap, "from-js"], cwd=node_folder)
 

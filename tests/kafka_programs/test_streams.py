@@ -15,10 +15,11 @@ from confluent_kafka import Consumer, Producer
 from tests.gateway import GatewayProcess
 from tests.integration.test_kafka_clients import wait_until
 from tests.kafka_programs.programs import TIMEOUT_S, Tools, streams_jars
+from tests.torture.sizes import some
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-PROGRAM: Final = str(Path(__file__).with_name("WordCount.java"))
+PROGRAM: Final = str(Path(__file__).with_name("java") / "WordCount.java")
 LINES: Final = [f"{word} and {word} again" for word in ("log", "lane", "head", "zone") * 5]
 
 
@@ -28,9 +29,10 @@ def jars() -> Path:
 
 
 @contextmanager
-def counting(jars: Path, bootstrap: str, folder: Path) -> Iterator[None]:
+def counting(jars: Path, bootstrap: str, guarantee: str, folder: Path) -> Iterator[None]:
     """Count until the end of the block, then end in order."""
-    command = Tools(jars, bootstrap).command(PROGRAM, bootstrap, "lines", "counts", str(folder))
+    names = f"lines-{guarantee}", f"counts-{guarantee}"
+    command = Tools(jars, bootstrap).command(PROGRAM, bootstrap, *names, str(folder), guarantee)
     log = folder.with_suffix(".log")
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
@@ -47,12 +49,12 @@ def counting(jars: Path, bootstrap: str, folder: Path) -> Iterator[None]:
 class Counts:
     """The newest count of each word."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         self.seen: dict[str, list[int]] = {}
         self.consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": "w", "auto.offset.reset": "earliest"}
+            {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
         )
-        self.consumer.subscribe(["counts"])
+        self.consumer.subscribe([topic])
 
     def are(self, expected: Counter[str]) -> bool:
         for message in self.consumer.consume(500, 0.2):
@@ -62,34 +64,36 @@ class Counts:
         return {word: counts[-1] for word, counts in self.seen.items()} == dict(expected)
 
 
-def write(bootstrap: str) -> None:
+def write(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for line in LINES:
-        producer.produce("lines", line)
+        producer.produce(topic, line)
     assert producer.flush(TIMEOUT_S) == 0
 
 
+@pytest.mark.parametrize("guarantee", some(["at_least_once", "exactly_once_v2"], "exactly_once_v2"))
 def test_words_are_counted_before_and_after_a_restart(
-    jars: Path, gateway: GatewayProcess, bootstrap: str, tmp_path: Path
+    jars: Path, gateway: GatewayProcess, bootstrap: str, tmp_path: Path, guarantee: str
 ) -> None:
-    for topic in ("lines", "counts"):
+    lines = f"lines-{guarantee}"
+    for topic in (lines, f"counts-{guarantee}"):
         body = {"name": topic, "partitions": 2}
         httpx.post(f"{gateway.url}/v1/topics", json=body).raise_for_status()
     once = Counter(word for line in LINES for word in line.split())
     twice = Counter({word: 2 * count for word, count in once.items()})
-    counts = Counts(bootstrap)
+    counts = Counts(bootstrap, f"counts-{guarantee}")
 
-    write(bootstrap)
-    with counting(jars, bootstrap, tmp_path / "first"):
+    write(bootstrap, lines)
+    with counting(jars, bootstrap, guarantee, tmp_path / "first"):
         wait_until(lambda: counts.are(once))
-    write(bootstrap)
+    write(bootstrap, lines)
     # Another folder, so that it has to restore its counts from their topic.
-    with counting(jars, bootstrap, tmp_path / "second"):
+    with counting(jars, bootstrap, guarantee, tmp_path / "second"):
         wait_until(lambda: counts.are(twice))
 
     counts.consumer.close()
     for of_word in counts.seen.values():
         assert of_word == sorted(set(of_word))
     topics = [each["name"] for each in httpx.get(f"{gateway.url}/v1/topics").json()["topics"]]
-    inner = [name for name in topics if name.startswith("word-count-")]
+    inner = [name for name in topics if name.startswith(f"{guarantee}-")]
     assert sorted(name.rpartition("-")[2] for name in inner) == ["changelog", "repartition"]

@@ -34,18 +34,19 @@ type login struct {
 type task func(ctx context.Context, bootstrap string, as *login) (any, error)
 
 var tasks = map[string]task{
-	"franz records":     franzRecords,
-	"franz cooperative": franzCooperative,
-	"franz server":      franzServer,
-	"franz admin":       franzAdmin,
-	"sarama records":    saramaRecords,
-	"sarama range":      saramaRange,
-	"sarama roundrobin": saramaRoundRobin,
-	"sarama sticky":     saramaSticky,
-	"sarama admin":      saramaAdmin,
-	"schemas write":     schemasWrite,
-	"schemas read":      schemasRead,
-	"schemas calls":     schemasCalls,
+	"franz records":      franzRecords,
+	"franz cooperative":  franzCooperative,
+	"franz server":       franzServer,
+	"franz admin":        franzAdmin,
+	"franz transactions": franzTransactions,
+	"sarama records":     saramaRecords,
+	"sarama range":       saramaRange,
+	"sarama roundrobin":  saramaRoundRobin,
+	"sarama sticky":      saramaSticky,
+	"sarama admin":       saramaAdmin,
+	"schemas write":      schemasWrite,
+	"schemas read":       schemasRead,
+	"schemas calls":      schemasCalls,
 }
 
 func main() {

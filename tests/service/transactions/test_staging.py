@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from service.log.sequences import GAP_WAIT_S
-from service.transactions import staging
+from service.transactions import room, staging
 from service.transactions.staging import Receipt
 from service.transactions.state import ENDS_KEPT
 from service.transactions.transactions import TIMEOUT_MS_MAX
@@ -23,7 +23,7 @@ from tests.storage.helpers.worlds import turns
 
 pytestmark = pytest.mark.anyio
 
-SLICED_AT_BYTES = staging._SLICED_AT_BYTES
+SLICED_AT_BYTES = room._SLICED_AT_BYTES
 
 
 async def stage_anywhere(process: Process, view: View, producer: tuple[int, int]) -> Receipt:
@@ -167,9 +167,9 @@ async def test_there_is_room_for_so_many_runs_and_slices_and_not_for_one_byte_mo
     parts = dict.fromkeys(partitions, batch_of(b"a"))
     needed = known.size_bytes + 64 * run_count + 32 * slice_count
 
-    monkeypatch.setattr(staging, "ITEM_BYTES_MAX", needed)
+    monkeypatch.setattr(room, "ITEM_BYTES_MAX", needed)
     staging._check_room(known, topic, parts, size_bytes)
 
-    monkeypatch.setattr(staging, "ITEM_BYTES_MAX", needed - 1)
+    monkeypatch.setattr(room, "ITEM_BYTES_MAX", needed - 1)
     with pytest.raises(TransactionTooLarge, match=f"would take {needed} bytes"):
         staging._check_room(known, topic, parts, size_bytes)

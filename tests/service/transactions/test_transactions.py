@@ -8,7 +8,7 @@ import pytest
 from service.groups.state import Member
 from service.transactions import state
 from service.transactions.guards import TransactionGuard
-from service.transactions.staging import LANES_MAX
+from service.transactions.room import LANES_MAX
 from service.transactions.state import Outcome, Ref
 from service.transactions.transactions import TIMEOUT_MS_MAX, Instance
 from service.transactions.views import View

@@ -95,7 +95,7 @@ class Produce:
         ids: TopicIds,
         fences: Fences,
         metrics: Metrics,
-        transactional: Transactional | None = None,
+        transactional: Transactional,
     ) -> None:
         self._gateway = gateway
         self._brokers = brokers
@@ -161,7 +161,7 @@ class Produce:
                     part.answer.error_code = code
         checked = [part for part in parts if not part.answer.error_code]
         async for part in in_turns(checked):
-            await self._check(call, part)
+            await self._check(call, part, is_transaction=request.transactional_id is not None)
         await self._admit(call, request, parts, response)
         return parts
 
@@ -204,7 +204,7 @@ class Produce:
         call.caller.require_topic(Operation.WRITE, name)
         return await self._gateway.topics.get(name)
 
-    async def _check(self, call: KafkaCall, part: _Part) -> None:
+    async def _check(self, call: KafkaCall, part: _Part, *, is_transaction: bool) -> None:
         """Give the part its batches, or the error of what was sent."""
         topic, data = part.topic, part.sent.records
         assert topic is not None
@@ -217,8 +217,8 @@ class Produce:
                 batches = await self._checked(data, topic)
             if call.version < 7 and batches.codec == "zstd":
                 raise BadBatch("zstd needs Produce v7", "UNSUPPORTED_COMPRESSION_TYPE")
-            if batches.is_transactional and self._transactional is None:
-                part.answer.error_code = ErrorCode.INVALID_TXN_STATE
+            if batches.is_transactional and not is_transaction:
+                part.answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 return
             if batches.claim is not None and not batches.is_transactional:
                 part.numbered = await self._numbered(batches)
@@ -313,7 +313,6 @@ class Produce:
         answer = part.answer
         try:
             if batches.is_transactional:
-                assert self._transactional is not None
                 offset = await self._transactional(call, request, topic, partition, batches)
             else:
                 offset = await self._gateway.produce_batches(

@@ -1,6 +1,5 @@
-"""InitProducerId: ids for idempotent producers."""
+"""InitProducerId: ids for idempotent producers, and epochs for transactional ones."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -15,15 +14,13 @@ from service.security.acls import Operation, ResourceType
 from service.transactions.ids import ProducerIds
 from storage.errors import RiachoError
 
-log = logging.getLogger("riacho.kafka")
-
 InitTransactional: TypeAlias = Callable[
     [KafkaCall, InitProducerIdRequest], Awaitable[InitProducerIdResponse]
 ]
 
 
 class InitProducer:
-    def __init__(self, ids: ProducerIds, transactional: InitTransactional | None = None) -> None:
+    def __init__(self, ids: ProducerIds, transactional: InitTransactional) -> None:
         self._ids = ids
         self._transactional = transactional
 
@@ -48,13 +45,7 @@ class InitProducer:
         name = call.caller.inner_name(transactional_id)
         if not call.caller.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
             return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if self._transactional is not None:
-            return await self._transactional(call, request)
-        log.warning(
-            "a client asked for transactions, which this gateway serves by HTTP only",
-            extra={"client_id": call.client_id, "transactional_id": name},
-        )
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+        return await self._transactional(call, request)
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

@@ -335,12 +335,12 @@ async def test_writing_needs_a_right() -> None:
         assert await one(gateway, batch(b"a"), caller=writer, transaction="x") == (denied, -1)
 
 
-async def test_a_batch_of_a_transaction_is_refused() -> None:
+async def test_a_batch_of_a_transaction_that_nobody_began_is_refused() -> None:
     async with kafka_gateway() as gateway:
         await gateway.gateway.topics.create("t")
         records = batch(b"a", producer=(1, 0, 0), is_transactional=True)
         found = await one(gateway, records, transaction="x")
-        assert found == (ErrorCode.INVALID_TXN_STATE, -1)
+        assert found == (ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1)
 
 
 async def test_a_gateway_that_stops_names_another_leader() -> None:

@@ -10,17 +10,18 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Counts words of one topic into another, at least once: with a topic by which it divides the words
+ * Counts words of one topic into another, with the guarantee that is asked for: with a topic by which it divides the words
  * anew, and one from which it restores its counts.
  *
- * <p>Usage: java WordCount.java bootstrap from to folder. SIGTERM ends it.
+ * <p>Usage: java WordCount.java bootstrap from to folder guarantee. SIGTERM ends it.
  */
 public class WordCount {
     public static void main(String[] arguments) throws InterruptedException {
         Properties settings = new Properties();
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[4]);
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[3]);
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[4]);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);

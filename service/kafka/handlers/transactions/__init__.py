@@ -1,0 +1,1 @@
+"""Transactions of both generations of clients."""
