@@ -11,6 +11,7 @@ from tests.checker.ending_rules import ends_are_remembered, zombies_commit_nothi
 from tests.checker.history import History, violations
 from tests.checker.transaction_rules import (
     ABORTED,
+    BY_KAFKA,
     COMMITTED,
     ENDS_REMEMBERED,
     FENCED,
@@ -421,3 +422,13 @@ def test_a_numbered_call_is_remembered_until_its_caller_raises_the_epoch() -> No
     assert not list(ends_are_remembered(history(first, raised, repeat, later)))
     assert not list(ends_are_remembered(history(repeat, later)))
     assert len(list(ends_are_remembered(history(first, other, repeat, later)))) == 1
+
+
+def test_a_transaction_of_kafkas_clients_is_remembered_until_the_next_epoch() -> None:
+    first = ending(COMMITTED, f"c.1.0{BY_KAFKA}4")
+    repeat = ending(FENCED, f"c.1.0{BY_KAFKA}4", at_s=3)
+    same_epoch = ending(COMMITTED, f"c.1.0{BY_KAFKA}5", at_s=5)
+    next_epoch = ending(COMMITTED, f"c.1.1{BY_KAFKA}5", at_s=5)
+
+    assert not list(ends_are_remembered(history(first, repeat, next_epoch)))
+    assert len(list(ends_are_remembered(history(first, repeat, same_epoch)))) == 1

@@ -31,6 +31,8 @@ WRITER = "writer-"
 """Prefix of the names of numbered calls, followed by their epoch and number."""
 UNDER_KEY = "key-"
 """Prefix of the names of calls under an idempotency key."""
+BY_KAFKA = "!kafka-"
+"""Part of the names of attempts by Kafka's protocol, in front of their number."""
 
 Place = tuple[str, int]
 """Topic and partition."""

@@ -1,7 +1,8 @@
 """Copiers as actors: they read, process and write in transactions, and die at any moment.
 
-Each has a transactional id. A replaced copier continues for a while as a zombie, next to the one
-that replaced it. Source partitions are assigned to copiers for ever, or by a group.
+Each has a transactional id, and writes by HTTP or by Kafka's protocol for as long as it lives. A
+replaced copier continues for a while as a zombie, next to the one that replaced it. Source
+partitions are assigned to copiers for ever, or by a group.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import Any
 
 from tests.checker.transaction_rules import (
     ABORTED,
+    BY_KAFKA,
     COMMITTED,
     FENCED,
     REFUSED,
@@ -23,6 +25,7 @@ from tests.checker.transaction_rules import (
 from tests.simulation.asking import Asking, Over
 from tests.simulation.copier_plan import TIMEOUT_MS_MAX, CopierPlan
 from tests.simulation.http import Refused
+from tests.simulation.kafka.transactions import KafkaProducer, KafkaTransactions
 
 SOURCE = "source"
 COPIES = "copies"
@@ -44,6 +47,8 @@ class Life:
     member_id: str | None = None
     generation: int = 0
     owned: set[int] = field(default_factory=set)
+    kafka: KafkaProducer | None = None
+    """Writes for this instance, if it does not write by HTTP."""
 
 
 @dataclass
@@ -62,6 +67,8 @@ class Copiers:
         now_s: Callable[[], float],
         history: TransactionHistory,
         asking: Asking,
+        kafka: KafkaTransactions,
+        kafka_share: float,
     ) -> None:
         self.plan = plan
         self.history = history
@@ -69,6 +76,8 @@ class Copiers:
         self._chance = chance
         self._now_s = now_s
         self._asking = asking
+        self._kafka = kafka
+        self._kafka_share = kafka_share
         self._alive: dict[asyncio.Task[None], None] = {}
         """All running copiers, zombies included."""
 
@@ -81,6 +90,9 @@ class Copiers:
         partitions = [p for p in range(self.plan.source_partitions) if p % every == number]
         while True:
             life = Life(f"copier-{number}", partitions)
+            if self._kafka.chance.random() < self._kafka_share:
+                is_new = self._kafka.chance.random() < 0.5
+                life.kafka = self._kafka.producer(life.transactional_id, is_new=is_new)
             task = self._start(self._live(life))
             while not task.done():
                 await asyncio.wait([task], timeout=1)
@@ -117,7 +129,9 @@ class Copiers:
                 if self._chance.random() < self.plan.pauses and not self.is_calm:
                     # Afterwards another copier may own the records that were read.
                     await asyncio.sleep(self._chance.uniform(0.5, 6) * SESSION_S)
-                if self._chance.random() < self.plan.in_one_call:
+                if life.kafka is not None:
+                    await self._copy_by_kafka(life, life.kafka, work)
+                elif self._chance.random() < self.plan.in_one_call:
                     await self._copy_in_one_call(life, work)
                 else:
                     await self._copy(life, work)
@@ -129,12 +143,19 @@ class Copiers:
     async def _introduce(self, life: Life) -> None:
         """Become a new instance: by requesting one, or by an implicit beginning."""
         began_s = self._now_s()
-        path = "/v1/producers" if self._chance.random() < 0.7 else "/v1/transactions"
-        answer = await self._asking.persist(
-            "POST", path, {"transactional_id": life.transactional_id}
-        )
-        life.producer_id, life.epoch = answer["producer_id"], answer["epoch"]
+        if life.kafka is not None:
+            await life.kafka.init(self._timeout_ms)
+            life.producer_id, life.epoch = life.kafka.pair
+        else:
+            path = "/v1/producers" if self._chance.random() < 0.7 else "/v1/transactions"
+            answer = await self._asking.persist(
+                "POST", path, {"transactional_id": life.transactional_id}
+            )
+            life.producer_id, life.epoch = answer["producer_id"], answer["epoch"]
         life.positions = None
+        self._announced(life, began_s)
+
+    def _announced(self, life: Life, began_s: float) -> None:
         self.history.instances.append(
             Instance(life.transactional_id, life.producer_id, life.epoch, self._now_s(), began_s)
         )
@@ -214,11 +235,59 @@ class Copiers:
 
     # Writing
 
+    @property
+    def _timeout_ms(self) -> int:
+        return TIMEOUT_MS_MAX if self.is_calm else self.plan.timeout_ms
+
+    async def _copy_by_kafka(self, life: Life, producer: KafkaProducer, work: Work) -> None:
+        """Copy in a transaction of Kafka's, in a new epoch if what came before is in doubt."""
+        if producer.needs_epoch:
+            began_s = self._now_s()
+            await producer.init(self._timeout_ms, again=True)
+            life.producer_id, life.epoch = producer.pair
+            self._announced(life, began_s)
+        pair = producer.pair
+        name = f"{life.transactional_id}.{pair[0]}.{pair[1]}{BY_KAFKA}{len(self.history.attempts)}"
+        values = self._values(name, work)
+        self.history.attempts.append(Attempt(name, values, work.offsets))
+        wants = COMMITTED if await self._sent_by_kafka(producer, values, work) else ABORTED
+        answer = await producer.end(name, wants)
+        life.positions = {**(life.positions or {}), **work.offsets}
+        if answer != COMMITTED:
+            life.positions = None
+        if answer == UNKNOWN:
+            # Its outcome is decided before a new instance exists.
+            return await self._introduce(life)
+        if answer != wants:
+            await producer.end(name, ABORTED)
+        elif producer.generation == "newer" and self._chance.random() < 0.5 and not self.is_calm:
+            self._start(producer.haunt(name, wants, pair))
+        life.producer_id, life.epoch = producer.pair
+        return None
+
+    async def _sent_by_kafka(
+        self,
+        producer: KafkaProducer,
+        values: Mapping[tuple[str, int], tuple[str, ...]],
+        work: Work,
+    ) -> bool:
+        """Return whether everything is there, and is to be committed."""
+        if not await producer.announce([partition for _, partition in values]):
+            return False
+        is_first = self._chance.random() < 0.3
+        if is_first and not await producer.send_offsets(GROUP, SOURCE, work.offsets):
+            return False
+        if not await producer.write(values):
+            return False
+        if not is_first and not await producer.send_offsets(GROUP, SOURCE, work.offsets):
+            return False
+        return self._chance.random() >= self.plan.aborts
+
     async def _copy(self, life: Life, work: Work) -> None:
         """Copy in a transaction of several calls."""
         body = {
             "transactional_id": life.transactional_id,
-            "timeout_ms": TIMEOUT_MS_MAX if self.is_calm else self.plan.timeout_ms,
+            "timeout_ms": self._timeout_ms,
         }
         body |= {"producer_id": life.producer_id, "epoch": life.epoch}
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,6 +22,10 @@ from tests.simulation.copier_plan import CopierPlan
 from tests.simulation.copiers import COPIES, GROUP, SOURCE, Copiers
 from tests.simulation.hosts import Create, Host
 from tests.simulation.http import Net
+from tests.simulation.kafka.connections import KafkaClient
+from tests.simulation.kafka.log_calls import KafkaTopic
+from tests.simulation.kafka.plan import KafkaPlan
+from tests.simulation.kafka.transactions import KafkaTransactions
 from tests.simulation.reading import Patience, fetch, read_all
 
 READERS = 2
@@ -36,8 +41,14 @@ class ExactlyOnce:
         now_s: Callable[[], float],
         trace: list[str],
         metadata: WatchedMetadata,
+        kafka: KafkaPlan,
+        kafka_chance: random.Random,
     ) -> None:
+        if kafka.is_on and kafka_chance.random() < 0.7:
+            # Members of HTTP cannot send their offsets by Kafka's protocol.
+            plan = replace(plan, in_group=False)
         self.plan = plan
+        self._kafka_plan = kafka
         self.history = TransactionHistory(copies_to=COPIES)
         self._chance = chance
         self._hosts = hosts
@@ -45,7 +56,17 @@ class ExactlyOnce:
         self._metadata = metadata
         self.net = Net(plan.net, chance, hosts)
         self._asking = Asking(self.net, chance, now_s, trace, self.history)
-        self._copiers = Copiers(plan, chance, now_s, self.history, self._asking)
+        self.kafka = KafkaTransactions(
+            kafka_chance,
+            now_s,
+            self.history,
+            self._asking,
+            lambda complain, topic: KafkaClient(
+                lambda: kafka.net, kafka_chance, hosts, complain, topic
+            ),
+        )
+        share = 0.0 if plan.in_group else kafka.share
+        self._copiers = Copiers(plan, chance, now_s, self.history, self._asking, self.kafka, share)
         self._places = [(COPIES, p) for p in range(plan.partitions if plan.copiers else 0)]
         self._places += [(ATOMS, p) for p in range(plan.partitions if plan.writers else 0)]
         self._ends: dict[str, int] = {}
@@ -54,13 +75,15 @@ class ExactlyOnce:
 
     async def prepare(self, gateway: Gateway, create: Create) -> None:
         """Create the topics, and fill the source."""
-        config = {"lane.partitions": self.plan.lane_partitions}
+        config: dict[str, object] = {"lane.partitions": self.plan.lane_partitions}
         if self.plan.writers:
             await create(ATOMS, self.plan.partitions, config)
         if not self.plan.copiers:
             return
         await create(SOURCE, self.plan.source_partitions, config)
+        config |= self._kafka_plan.config
         copies = await create(COPIES, self.plan.partitions, config)
+        self.kafka.topic = KafkaTopic(copies.name, copies.topic_id)
         for partition in range(self.plan.source_partitions):
             values = [f"{partition}:{number}" for number in range(self.plan.records)]
             count = len(values)
@@ -98,10 +121,12 @@ class ExactlyOnce:
         await asyncio.gather(*self._writing)
         self._copiers.stop()
         await self.net.settle()
+        await self.kafka.settle()
 
     async def read_everything(self, gateway: Gateway) -> None:
         for place in self._places:
             self.history.final[place] = await read_all(gateway, *place)
+        self.kafka.compare()
 
     async def _until_copied(self, within_s: float) -> bool:
         give_up_s = self._now_s() + within_s

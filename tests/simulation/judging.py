@@ -125,6 +125,8 @@ def met_in(simulation: Simulation) -> Counter[str]:
     met["kafka: records read by HTTP"] = by_door["http"]
     met["kafka: records read by Kafka"] = by_door["kafka"]
     met.update({f"kafka: {what}": count for what, count in simulation.kafka.counts.items()})
+    transacted = simulation.exactly_once.kafka.counts
+    met.update({f"kafka: {what}": count for what, count in transacted.items()})
     met.update(_met_in_schemas(history.schemas))
     met.update(f"idempotent: {sent.answer}" for sent in history.idempotent.sent)
     met.update(f"transactions: {ending.answer}" for ending in transactions.endings)
@@ -199,6 +201,12 @@ WANTED: Mapping[str, int] = {
     "kafka: numbered batches": 500,
     "kafka: deliveries to classic members": 50,
     "kafka: deliveries to consumer members": 50,
+    "kafka: transactions of newer clients, committed": 100,
+    "kafka: transactions of newer clients, aborted": 50,
+    "kafka: transactions of older clients, committed": 80,
+    "kafka: transactions of older clients, aborted": 8,
+    "kafka: transactions, fenced": 40,
+    "kafka: epochs asked for": 5,
     "schemas: registrations": 500,
     "schemas: unknown outcomes": 100,
     "schemas: incompatible": 100,

@@ -141,7 +141,14 @@ class Simulation:
         )
         self.history.idempotent = self.idempotents.history
         self.exactly_once = ExactlyOnce(
-            self.plan.copiers, random.Random(seed + 4), hosts, now_s, trace, self.metadata
+            self.plan.copiers,
+            random.Random(seed + 4),
+            hosts,
+            now_s,
+            trace,
+            self.metadata,
+            self.kafka_plan,
+            random.Random(seed + 10),
         )
         self.history.transactions = self.exactly_once.history
         chance = random.Random(seed + 5)
