@@ -28,17 +28,17 @@ class SchemaBody(msgspec.Struct):
 
 
 class LevelBody(msgspec.Struct, omit_defaults=True):
-    """What is set for a subject or for all."""
+    """What is set for a subject or for all: null unsets it, what is left out stays as it is."""
 
-    compatibility: str | None = None
-    normalize: bool | None = None
-    alias: str | None = None
-    validateFields: bool | None = None  # noqa: N815
-    compatibilityGroup: str | None = None  # noqa: N815 - as Confluent names it.
-    defaultMetadata: Any = None  # noqa: N815
-    overrideMetadata: Any = None  # noqa: N815
-    defaultRuleSet: Any = None  # noqa: N815
-    overrideRuleSet: Any = None  # noqa: N815
+    compatibility: str | msgspec.UnsetType | None = msgspec.UNSET
+    normalize: bool | msgspec.UnsetType | None = msgspec.UNSET
+    alias: str | msgspec.UnsetType | None = msgspec.UNSET
+    validateFields: bool | None = None  # noqa: N815 - as Confluent names it.
+    compatibilityGroup: str | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    defaultMetadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    overrideMetadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    defaultRuleSet: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    overrideRuleSet: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
 
 
 class ModeBody(msgspec.Struct):

@@ -25,6 +25,7 @@ from service.registry.errors import (
     no_subject,
     no_version,
 )
+from service.registry.formats.metadata import properties
 from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
@@ -99,7 +100,9 @@ class SubjectCalls:
         body = await read_as(request, self._gateway, BODY)
         new = new_schema(body, caller.name_prefix)
         check_references(request, subject, new)
-        done = await self._registrar.register(subject, new, query.flag("normalize"))
+        done = await self._registrar.register(
+            subject, new, query.flag("normalize"), force=query.flag("force")
+        )
         caller.changed(Operation.WRITE, ResourceType.SUBJECT, str(subject))
         schema = done.schema
         told = {
@@ -117,21 +120,24 @@ class SubjectCalls:
     async def look_up(self, request: Request) -> Response:
         """Find a schema under a subject."""
         query = Parameters(request)
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         body = await read_as(request, self._gateway, BODY)
         new = new_schema(body, caller_in(request).name_prefix)
         check_references(request, subject, new)
         with_deleted = query.flag("deleted")
         await self._existing(subject, with_deleted)
         prepared = await self._registrar.prepare(subject, new, query.flag("normalize"))
-        schema_id = await self._registrar.id_of(subject.context, prepared)
+        ids = await self._registrar.ids_of(subject.context, prepared)
 
         def versions_of(head: SubjectHead) -> list[SubjectVersion]:
             versions = head.versions if with_deleted else head.live()
-            return [each for each in versions if each.schema_id == schema_id]
+            return next(
+                (found for each in ids if (found := [v for v in versions if v.schema_id == each])),
+                [],
+            )
 
         head = await self._existing(
-            subject, with_deleted, lambda head: schema_id is None or bool(versions_of(head))
+            subject, with_deleted, lambda head: not ids or bool(versions_of(head))
         )
         found = versions_of(head)
         if not found:
@@ -142,14 +148,14 @@ class SubjectCalls:
     async def find_by_metadata(self, request: Request) -> Response:
         """Show the latest version whose metadata has all properties of the query."""
         query = Parameters(request)
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         wanted = set(zip(query.texts("key"), query.texts("value"), strict=False))
         with_deleted = query.flag("deleted")
         head = await self._existing(subject, with_deleted)
         versions = head.versions if with_deleted else head.live()
         for version in reversed(versions):
             schema = await self._reader.schema(subject.context, version.schema_id)
-            if wanted <= _properties(schema):
+            if wanted <= properties(schema.metadata).items():
                 form = query.text("format")
                 return answer(await self._version_body(request, subject, version, form))
         raise no_schema()
@@ -165,7 +171,7 @@ class SubjectCalls:
     async def list_versions(self, request: Request) -> Response:
         """List the versions of a subject."""
         query = Parameters(request)
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         only_deleted = query.flag(*DELETED_ONLY)
         with_deleted = query.flag("deleted") or only_deleted
         head = await self._existing(subject, with_deleted)
@@ -236,7 +242,7 @@ class SubjectCalls:
     async def _version(
         self, request: Request, with_deleted: bool
     ) -> tuple[SubjectName, SubjectVersion]:
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         number = parse_version(request.path_params["version"])
 
         def chosen(head: SubjectHead) -> SubjectVersion | None:
@@ -280,17 +286,19 @@ def has_prefix(name: str, prefix: str) -> bool:
     return name.startswith(prefix.removeprefix(":.:"))
 
 
-def _properties(schema: Schema) -> set[tuple[str, object]]:
-    """Return the names and texts among the properties that the metadata of a schema has."""
-    metadata = msgspec.json.decode(schema.metadata) if schema.metadata else {}
-    properties = metadata.get("properties")
-    if not isinstance(properties, dict):
-        return set()
-    return {(name, text) for name, text in properties.items() if isinstance(text, str)}
-
-
 def subject_of(request: Request, *, is_context_too: bool = False) -> SubjectName:
     return parse_subject(request.path_params["subject"], is_context_too=is_context_too)
+
+
+async def meant(request: Request, reader: SchemaReader) -> SubjectName:
+    """Return the subject that a call reads: the one that an alias names, if the caller may."""
+    subject = subject_of(request)
+    target = await reader.meant(subject)
+    if target != subject and not caller_in(request).allows(
+        Operation.READ, ResourceType.SUBJECT, str(target)
+    ):
+        raise no_subject(str(subject))
+    return target
 
 
 def check_references(request: Request, subject: SubjectName, new: NewSchema) -> None:

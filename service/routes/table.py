@@ -803,7 +803,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.subjects.register,
             "Register a schema under a subject",
             on(WRITE, SUBJECT) + within(READ, SUBJECT),
-            query="normalize format",
+            query="normalize format force",
             body=_SCHEMA_BODY,
         ),
         _schemas(
