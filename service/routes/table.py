@@ -839,7 +839,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.schemas.list_all,
             "List schemas with their subjects and versions",
             within(READ, SUBJECT),
-            query="subjectPrefix deleted latestOnly offset limit",
+            query="subjectPrefix deleted latestOnly ruleType offset limit",
         ),
         _schemas(
             "GET /schemas/types",

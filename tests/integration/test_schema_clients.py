@@ -233,6 +233,12 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
             assert refused.value.http_status_code == 404
         told = [ask(gateway.url, ana_key, name) for name in ("b-value", "nothing")]
         assert told[0].replace("b-value", "nothing") == told[1]
+        # Nor does an alias show what its reader may not read.
+        http.put("/config/a-value", json={"alias": "b-value"}).raise_for_status()
+        assert ask(gateway.url, root, "a-value").startswith("200")
+        assert ask(gateway.url, ana_key, "a-value") == told[1].replace("nothing", "a-value")
+        http.delete("/config/a-value").raise_for_status()
+        assert ask(gateway.url, ana_key, "a-value").startswith("200")
         with as_user(ana_key, "/registry/contexts/.other") as elsewhere:
             # The right to a subject is none to that of the same name in another context.
             for refused_call in (

@@ -44,6 +44,9 @@ async def test_what_a_subject_adds_is_registered_with_its_schemas(registry: Regi
     assert await registry.code("POST /subjects/s", {"schema": LONG}) == 40403
     assert (await registry.register("t", LONG, metadata=given))["id"] != made["id"]
     assert (await registry.register("t", LONG, **whole(made)))["id"] == made["id"]
+    found = await registry.done("GET /schemas", ruleType="ENCRYPT")
+    assert [(each["subject"], each["version"]) for each in found] == [("s", 2), ("t", 2)]
+    assert await registry.done("GET /schemas", ruleType="OTHER") == []
     assert await registry.done("GET /schemas/ids/2") == {
         **{name: made[name] for name in ("guid", "metadata", "ruleSet")},
         **text(),
