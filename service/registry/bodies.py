@@ -27,6 +27,32 @@ class SchemaBody(msgspec.Struct):
     version: int | None = None
 
 
+class TaggedEntity(msgspec.Struct):
+    """A part of a schema."""
+
+    entityPath: str  # noqa: N815 - as Confluent names it.
+    entityType: str | None = None  # noqa: N815
+
+
+class PartTags(msgspec.Struct):
+    """Tags of a part of a schema."""
+
+    schemaEntity: TaggedEntity  # noqa: N815 - as Confluent names it.
+    tags: list[str]
+
+
+class TagBody(msgspec.Struct):
+    """What another version of a schema has besides."""
+
+    newVersion: int | None = None  # noqa: N815 - as Confluent names it.
+    tagsToAdd: list[PartTags] | None = None  # noqa: N815
+    tagsToRemove: list[PartTags] | None = None  # noqa: N815
+    metadata: dict[str, Any] | None = None
+    ruleSet: dict[str, Any] | None = None  # noqa: N815
+    rulesToMerge: dict[str, Any] | None = None  # noqa: N815
+    rulesToRemove: list[str] | None = None  # noqa: N815
+
+
 class LevelBody(msgspec.Struct, omit_defaults=True):
     """What is set for a subject or for all: null unsets it, what is left out stays as it is."""
 

@@ -835,6 +835,13 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             query="deleted offset limit",
         ),
         _schemas(
+            "POST /subjects/{subject}/versions/{version}/tags",
+            lambda to: to.schemas.subjects.change_tags,
+            "Register a version with other tags and rules",
+            on(READ, SUBJECT) + on(WRITE, SUBJECT) + within(READ, SUBJECT),
+            body=RequestBody(schemas.TagBody, (schemas.MEDIA_TYPE, JSON)),
+        ),
+        _schemas(
             "GET /schemas",
             lambda to: to.schemas.schemas.list_all,
             "List schemas with their subjects and versions",

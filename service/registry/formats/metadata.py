@@ -51,6 +51,17 @@ def properties(metadata: bytes) -> dict[str, str]:
     return {name: text for name, text in found.items() if isinstance(text, str)}
 
 
+def changed_rules(rule_set: bytes, merged: bytes, removed: Sequence[str]) -> bytes:
+    """Return rules with others merged into them, and without those that are named."""
+    whole = _rule_set(_object(rule_set), _object(merged))
+    for kind in _LISTS_OF_RULES:
+        if kind in whole:
+            rules = _rules(whole[kind])
+            whole[kind] = [rule for rule in rules if rule.get("name") not in removed]
+    whole = _filled(whole)
+    return msgspec.json.encode(whole, order="deterministic") if whole else b""
+
+
 def types_of_rules(rule_set: bytes) -> set[str]:
     """Return the types of the rules of a schema."""
     found = _object(rule_set)

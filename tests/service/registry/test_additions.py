@@ -1,5 +1,6 @@
 """What a subject sets besides its level: metadata and rules that are added, groups, aliases."""
 
+import json
 from typing import Any
 
 import pytest
@@ -163,3 +164,58 @@ async def test_an_alias_reads_another_subject(registry: Registry) -> None:
     assert (await registry.done("GET /subjects/:.x:s/versions/1"))["subject"] == "new"
     await registry.done("PUT /config/old", {"alias": ""})
     assert (await registry.done("GET /subjects/old/versions/1"))["subject"] == "old"
+
+
+NESTED = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "lines", "type": {"type": "array", "items": "int"}},
+        {"name": "by", "type": ["null", {"type": "record", "name": "User", "fields": []}]},
+    ],
+}
+
+
+async def test_a_version_with_other_tags_and_rules(registry: Registry) -> None:
+    def tags(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
+        return [
+            {"schemaEntity": {"entityPath": path, "entityType": "sr_field"}, "tags": [tag]}
+            for path, tag in pairs
+        ]
+
+    given: dict[str, Any] = {
+        "metadata": {"properties": {"a": "b"}},
+        "ruleSet": {"domainRules": [rule("one"), rule("two")]},
+    }
+    await registry.register("s", json.dumps(NESTED), **given)
+    change = "POST /subjects/s/versions"
+    added = tags(("shop.Order.lines", "X"), ("shop.User", "PII"), (".shop.Order.lines", "Y"))
+    body = {"newVersion": 2, "tagsToAdd": added}
+    made = await registry.done(f"{change}/1/tags", body)
+    assert (made["version"], whole(made)) == (2, given)
+    assert await registry.done(f"{change}/latest/tags", body) == made, "they are there"
+    found = await registry.done("GET /subjects/s/versions/2/schema")
+    assert found["fields"][0]["confluent:tags"] == ["X", "Y"]
+    assert found["fields"][1]["type"][1]["confluent:tags"] == ["PII"]
+
+    body = {
+        "tagsToRemove": tags(("shop.User", "PII"), ("shop.Order.lines", "X")),
+        "rulesToMerge": {"domainRules": [rule("two", "ENCRYPT"), rule("three")]},
+        "rulesToRemove": ["one"],
+    }
+    made = await registry.done(f"{change}/2/tags", body)
+    assert made["ruleSet"] == {"domainRules": [rule("two", "ENCRYPT"), rule("three")]}
+    found = await registry.done("GET /subjects/s/versions/3/schema")
+    assert found["fields"][0]["confluent:tags"] == ["Y"]
+    assert "confluent:tags" not in found["fields"][1]["type"][1]
+
+    assert await registry.code(f"{change}/1/tags", {"tagsToAdd": tags(("Order", "X"))}) == 42201
+    assert await registry.code(f"{change}/1/tags", {"newVersion": 9, "metadata": {}}) == 42201
+    assert await registry.code(f"{change}/1/tags", {**body, "ruleSet": {}}) == 42210
+    assert await registry.code(f"{change}/1/tags", {"rulesToMerge": {"domainRules": [3]}}) == 42210
+    assert await registry.code(f"{change}/9/tags", body) == 40402
+    assert await registry.code("POST /subjects/x/versions/1/tags", body) == 40401
+    await registry.register("j", '{"type": "object"}', schemaType="JSON")
+    body = {"tagsToAdd": tags(("a", "X"))}
+    assert await registry.code("POST /subjects/j/versions/1/tags", body) == 42205
