@@ -27,18 +27,44 @@ class SchemaBody(msgspec.Struct):
     version: int | None = None
 
 
-class LevelBody(msgspec.Struct, omit_defaults=True):
-    """What is set for a subject or for all."""
+class TaggedEntity(msgspec.Struct):
+    """A part of a schema."""
 
-    compatibility: str | None = None
-    normalize: bool | None = None
-    alias: str | None = None
-    validateFields: bool | None = None  # noqa: N815
-    compatibilityGroup: str | None = None  # noqa: N815 - as Confluent names it.
-    defaultMetadata: Any = None  # noqa: N815
-    overrideMetadata: Any = None  # noqa: N815
-    defaultRuleSet: Any = None  # noqa: N815
-    overrideRuleSet: Any = None  # noqa: N815
+    entityPath: str  # noqa: N815 - as Confluent names it.
+    entityType: str | None = None  # noqa: N815
+
+
+class PartTags(msgspec.Struct):
+    """Tags of a part of a schema."""
+
+    schemaEntity: TaggedEntity  # noqa: N815 - as Confluent names it.
+    tags: list[str]
+
+
+class TagBody(msgspec.Struct):
+    """What another version of a schema has besides."""
+
+    newVersion: int | None = None  # noqa: N815 - as Confluent names it.
+    tagsToAdd: list[PartTags] | None = None  # noqa: N815
+    tagsToRemove: list[PartTags] | None = None  # noqa: N815
+    metadata: dict[str, Any] | None = None
+    ruleSet: dict[str, Any] | None = None  # noqa: N815
+    rulesToMerge: dict[str, Any] | None = None  # noqa: N815
+    rulesToRemove: list[str] | None = None  # noqa: N815
+
+
+class LevelBody(msgspec.Struct, omit_defaults=True):
+    """What is set for a subject or for all: null unsets it, what is left out stays as it is."""
+
+    compatibility: str | msgspec.UnsetType | None = msgspec.UNSET
+    normalize: bool | msgspec.UnsetType | None = msgspec.UNSET
+    alias: str | msgspec.UnsetType | None = msgspec.UNSET
+    validateFields: bool | None = None  # noqa: N815 - as Confluent names it.
+    compatibilityGroup: str | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    defaultMetadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    overrideMetadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    defaultRuleSet: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    overrideRuleSet: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
 
 
 class ModeBody(msgspec.Struct):

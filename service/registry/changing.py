@@ -283,12 +283,13 @@ class Changes:
         return False
 
     async def delete_level(self, subject: SubjectName) -> SubjectRules:
-        """Remove the level of a subject or a context; return what was there."""
+        """Remove level, alias and additions of a subject or context; return what was there."""
 
         def change(rules: SubjectRules) -> SubjectRules:
-            if subject.name and rules.level is None and rules.normalize is None:
+            left = SubjectRules(mode=rules.mode)
+            if subject.name and rules == left:
                 raise no_level(str(subject))
-            return replace(rules, level=None, normalize=None)
+            return left
 
         return await self.set_rules(subject, change, must_be_writable=True)
 

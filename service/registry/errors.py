@@ -133,5 +133,9 @@ def too_large(why: str) -> RegistryError:
     return RegistryError(42209, why)
 
 
+def invalid_rule_set(why: str) -> RegistryError:
+    return RegistryError(42210, f"Invalid rule set: {why}")
+
+
 def context_not_empty(name: str) -> RegistryError:
     return RegistryError(42211, f"The context '{name}' is not empty.")

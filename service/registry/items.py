@@ -25,6 +25,9 @@ TEXT_BYTES_MAX: Final = 1024 * 1024
 PART_BYTES_MAX: Final = 300_000
 """Maximum size of a deflated text in one item; a schema has at most four of them."""
 
+METADATA_BYTES_MAX: Final = 32 * 1024
+"""Maximum size of metadata and rules together: of a schema, and of what is set for a subject."""
+
 _SCHEMA: Final = b"RSC1"
 _SUBJECT: Final = b"RSU1"
 _CONTEXT: Final = b"RSX1"
@@ -66,6 +69,14 @@ class SubjectRules(msgspec.Struct, array_like=True, frozen=True):
     level: str | None = None
     mode: str | None = None
     normalize: bool | None = None
+    alias: str | None = None
+    """The subject that is read instead, as `:.context:name`; not of contexts."""
+    compatibility_group: str | None = None
+    default_metadata: bytes | None = None
+    """JSON, as the three below."""
+    override_metadata: bytes | None = None
+    default_rule_set: bytes | None = None
+    override_rule_set: bytes | None = None
 
 
 class SubjectHead(msgspec.Struct, array_like=True, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Generic, TypeVar
 
 from service.process.limits.heavy_work import HeavyWork
@@ -10,6 +10,7 @@ from service.registry import items
 from service.registry.errors import invalid_schema, no_schema_id
 from service.registry.formats.compatibility import Level
 from service.registry.formats.form import Parsed, form_of
+from service.registry.formats.metadata import Additions
 from service.registry.items import (
     SchemaContext,
     SchemaReference,
@@ -63,6 +64,30 @@ class Schema:
     guid: str
     metadata: bytes
     rule_set: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSettings:
+    """What a subject sets for how its schemas are stored."""
+
+    normalize: bool
+    additions: Additions
+
+
+def rule_of(rules: Sequence[SubjectRules], name: str) -> object:
+    """Return what the first one says that says something."""
+    found = (getattr(each, name) for each in rules)
+    return next((each for each in found if each is not None), None)
+
+
+def settings_of(rules: Sequence[SubjectRules]) -> SchemaSettings:
+    """Return what holds by rules of a subject, its context and the default context."""
+    added = Additions()
+    if rule_of(rules, "mode") != "IMPORT":
+        names = [field.name for field in fields(Additions)]
+        found = {name: rule_of(rules, name) for name in names}
+        added = Additions(**{name: each for name, each in found.items() if isinstance(each, bytes)})
+    return SchemaSettings(bool(rule_of(rules, "normalize")), added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +310,33 @@ class SchemaReader:
             return READ_ONLY_EVERYWHERE
         return str(await self._rule(subject, head, "mode") or DEFAULT_MODE)
 
-    async def normalizes(self, subject: SubjectName, head: SubjectHead | None) -> bool:
-        return bool(await self._rule(subject, head, "normalize"))
+    async def settings(self, subject: SubjectName, head: SubjectHead | None) -> SchemaSettings:
+        return settings_of(await self._rules(subject, head))
+
+    async def compatibility_group(
+        self, subject: SubjectName, head: SubjectHead | None
+    ) -> str | None:
+        """Return the property that versions must share to be compared, if there is one."""
+        found = await self._rule(subject, head, "compatibility_group")
+        return None if found is None else str(found)
+
+    async def meant(self, subject: SubjectName) -> SubjectName:
+        """Return the subject that is read: if this one is an alias, the one that it names."""
+        head = await self.head(subject)
+        if head is None or head.rules.alias is None:
+            return subject
+        return parse_subject(head.rules.alias)
 
     async def _rule(self, subject: SubjectName, head: SubjectHead | None, name: str) -> object:
         """Return a rule of the subject, else of its context, else of the default context."""
-        found = None if head is None else getattr(head.rules, name)
-        for context in dict.fromkeys((subject.context, DEFAULT)):
-            if found is None:
-                found = getattr((await self.context(context)).rules, name)
-        return found
+        return rule_of(await self._rules(subject, head), name)
+
+    async def _rules(self, subject: SubjectName, head: SubjectHead | None) -> list[SubjectRules]:
+        around = dict.fromkeys((subject.context, DEFAULT))
+        return [
+            *([] if head is None else [head.rules]),
+            *[(await self.context(context)).rules for context in around],
+        ]
 
 
 def _version_of(head: SubjectHead | None, version: int) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ versions meanwhile has to look again, and finds the reference.
 """
 
 import asyncio
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from service.registry import items
 from service.registry.errors import (
     INCOMPATIBLE,
     RegistryError,
+    invalid_rule_set,
     invalid_schema,
     invalid_version,
     not_permitted,
@@ -30,7 +32,14 @@ from service.registry.errors import (
 )
 from service.registry.formats.compatibility import Level, OldVersion, violations
 from service.registry.formats.form import Parsed
+from service.registry.formats.metadata import (
+    Additions,
+    property_of,
+    why_not_metadata,
+    why_not_rule_set,
+)
 from service.registry.items import (
+    METADATA_BYTES_MAX,
     TEXT_BYTES_MAX,
     SchemaContext,
     SchemaId,
@@ -38,6 +47,7 @@ from service.registry.items import (
     SchemaUser,
     StoredSchema,
     SubjectHead,
+    SubjectRules,
     SubjectVersion,
 )
 from service.registry.names import DEFAULT, SubjectName, parse_subject
@@ -47,7 +57,10 @@ from service.registry.reading import (
     READ_ONLY_EVERYWHERE,
     Schema,
     SchemaReader,
+    SchemaSettings,
     loaded,
+    rule_of,
+    settings_of,
 )
 from storage import keys
 from storage.cas import Again, retry
@@ -101,8 +114,10 @@ class Prepared:
     text: str
     digest: str
     """Of everything that makes it another schema."""
-    is_normal: bool
-    """Whether it is stored in its normal form."""
+    plain_digest: str
+    """The same without what the subject adds."""
+    settings: SchemaSettings
+    """Of the subject, as they were when this was prepared."""
 
     @property
     def guid(self) -> str:
@@ -122,6 +137,8 @@ class _Before:
     default_item: Versioned | None
     schema_id: int | None
     """Of the schema, if it is registered already in this context."""
+    plain_id: int | None
+    """Of the schema without what the subject adds, likewise."""
 
     @property
     def mode(self) -> str:
@@ -130,10 +147,16 @@ class _Before:
         return str(self.rule("mode") or DEFAULT_MODE)
 
     def rule(self, name: str) -> object:
-        rules = [None if self.head is None else self.head.rules]
-        rules += [self.context.rules, self.default.rules]
-        found = (getattr(each, name) for each in rules if each is not None)
-        return next((each for each in found if each is not None), None)
+        return rule_of(self._rules, name)
+
+    @property
+    def settings(self) -> SchemaSettings:
+        return settings_of(self._rules)
+
+    @property
+    def _rules(self) -> list[SubjectRules]:
+        own = [] if self.head is None else [self.head.rules]
+        return [*own, self.context.rules, self.default.rules]
 
 
 class Registrar:
@@ -148,13 +171,14 @@ class Registrar:
         """Return the schema as it would be stored, or raise what is wrong with it."""
         if len(new.text.encode(errors="replace")) > TEXT_BYTES_MAX:
             raise too_large(f"the schema has more than {TEXT_BYTES_MAX} bytes, the limit")
+        if len(new.metadata) + len(new.rule_set) > METADATA_BYTES_MAX:
+            raise too_large(f"metadata and rules have more than {METADATA_BYTES_MAX} bytes")
         if len(new.references) > REFERENCES_MAX:
             raise invalid_schema(f"it has more than {REFERENCES_MAX} references, the limit")
         references, named = await self._reader.resolved(subject.context, new.references)
         parsed = await self._reader.parse(new.type, new.text, named)
-        normalize = normalize or await self._reader.normalizes(
-            subject, await self._reader.head(subject)
-        )
+        settings = await self._reader.settings(subject, await self._reader.head(subject))
+        normalize = normalize or settings.normalize
         try:
             text = await self._reader.convert(
                 len(new.text), lambda: parsed.normalized if normalize else parsed.canonical
@@ -164,17 +188,30 @@ class Registrar:
         if len(text.encode()) > 4 * TEXT_BYTES_MAX:
             raise too_large("the normal form of the schema is too long")
         told = [[each.name, each.subject, each.version] for each in references]
-        parts = [new.type.value, text, told, new.metadata, new.rule_set]
-        digest = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
-        return Prepared(_with(new, references), parsed, text, digest, normalize)
+        parts = [new.type.value, text, told]
+        plain = _digest([*parts, new.metadata, new.rule_set])
+        added = _with_additions(new, settings.additions)
+        digest = _digest([*parts, added.metadata, added.rule_set])
+        return Prepared(
+            dataclasses.replace(added, references=references), parsed, text, digest, plain, settings
+        )
 
-    async def id_of(self, context: str, prepared: Prepared) -> int | None:
-        """Return the id of the schema, if it is registered in this context."""
-        item = await self._metadata.get(keys.schema_digest(context, prepared.digest))
-        return None if item is None else items.decode_id(item.value).schema_id
+    async def ids_of(self, context: str, prepared: Prepared) -> list[int]:
+        """Return the ids of the schema in this context: as it came, and with what is added."""
+        wanted = [
+            keys.schema_digest(context, digest)
+            for digest in dict.fromkeys((prepared.plain_digest, prepared.digest))
+        ]
+        found = await self._metadata.get_many(wanted)
+        return [items.decode_id(found[key].value).schema_id for key in wanted if key in found]
 
-    async def register(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Registered:
-        """Return the version of the subject that has the schema: an old one, or a new one."""
+    async def register(
+        self, subject: SubjectName, new: NewSchema, normalize: bool, *, force: bool = False
+    ) -> Registered:
+        """Return the version of the subject that has the schema: an old one, or a new one.
+
+        With `force`, a new one need not be compatible.
+        """
         for each in new.references:
             if each.version == LATEST:
                 self._forget(parse_subject(each.subject, inside=subject.context))
@@ -191,15 +228,15 @@ class Registrar:
         async def once() -> Registered | Again:
             nonlocal prepared
             before = await self._before(subject, prepared)
-            if prepared.is_normal != (normalize or bool(before.rule("normalize"))):
+            if prepared.settings != before.settings:
                 self._forget(subject)
                 prepared = await self.prepare(subject, new, normalize)
                 return Again()
-            if (found := _known(before)) is not None and new.schema_id in (None, before.schema_id):
-                assert before.schema_id is not None
-                schema = await self._reader.schema(subject.context, before.schema_id)
-                return Registered(found, schema)
-            await self._check(subject, prepared, before)
+            found = _known(before)
+            if found is not None and new.schema_id in (None, found.schema_id):
+                schema = await self._reader.schema(subject.context, found.schema_id)
+                return Registered(found.version, schema)
+            await self._check(subject, prepared, before, force)
             ops, registered = await self._ops(subject, prepared, before)
             await self._metadata.transact(ops)
             self._reader.keep(registered.schema)
@@ -219,15 +256,20 @@ class Registrar:
         context_key = keys.schema_context(subject.context)
         head_key = keys.subject(subject.context, subject.name)
         digest_key = keys.schema_digest(subject.context, prepared.digest)
+        plain_key = keys.schema_digest(subject.context, prepared.plain_digest)
         default_key = keys.schema_context(DEFAULT)
-        wanted = {context_key, head_key, digest_key, default_key}
+        wanted = {context_key, head_key, digest_key, plain_key, default_key}
         found = await self._metadata.get_many(sorted(wanted))
 
         def context(key: str, name: str) -> SchemaContext:
             item = found.get(key)
             return SchemaContext(name) if item is None else items.decode_context(item.value)
 
-        head, digest = found.get(head_key), found.get(digest_key)
+        def schema_id(key: str) -> int | None:
+            item = found.get(key)
+            return None if item is None else items.decode_id(item.value).schema_id
+
+        head = found.get(head_key)
         return _Before(
             context(context_key, subject.context),
             found.get(context_key),
@@ -235,12 +277,18 @@ class Registrar:
             head,
             context(default_key, DEFAULT),
             found.get(default_key),
-            None if digest is None else items.decode_id(digest.value).schema_id,
+            schema_id(digest_key),
+            schema_id(plain_key),
         )
 
-    async def _check(self, subject: SubjectName, prepared: Prepared, before: _Before) -> None:
+    async def _check(
+        self, subject: SubjectName, prepared: Prepared, before: _Before, force: bool
+    ) -> None:
         """Raise unless mode and level allow the new version."""
         mode, new = before.mode, prepared.new
+        if before.head is not None and (alias := before.head.rules.alias) is not None:
+            target = parse_subject(alias)
+            raise not_permitted(f"Subject {subject} is an alias of {target}: register there")
         if mode in READ_ONLY:
             raise not_permitted(f"Subject {subject} in context {subject.context} is in {mode} mode")
         if new.schema_id not in (None, -1):
@@ -256,8 +304,12 @@ class Registrar:
             following = 1 if before.head is None else before.head.next_version
             if new.version not in (None, -1, 0, following):
                 raise invalid_schema(f"version is {new.version}, and the next one is {following}")
-            level = Level(str(before.rule("level") or DEFAULT_LEVEL))
-            why = await self.violations(level, prepared, subject.context, before.head)
+            level = Level.NONE if force else Level(str(before.rule("level") or DEFAULT_LEVEL))
+            versions = [] if before.head is None else before.head.live()
+            group = before.rule("compatibility_group")
+            why = await self.violations(
+                level, prepared, subject.context, versions, None if group is None else str(group)
+            )
             if why:
                 raise RegistryError(
                     INCOMPATIBLE,
@@ -270,18 +322,27 @@ class Registrar:
         level: Level,
         prepared: Prepared,
         context: str,
-        head: SubjectHead | None,
-        only: SubjectVersion | None = None,
+        versions: Sequence[SubjectVersion],
+        group: str | None,
     ) -> list[str]:
-        """Return why the schema does not keep the level; `only` compares it with one version."""
-        if level is Level.NONE or (head is None and only is None):
+        """Return why the schema does not keep the level, compared with versions in their order.
+
+        With a `group`, only those count whose metadata has the same value of this property.
+        """
+        if level is Level.NONE:
             return []
-        live = [only] if only is not None else head.live() if head is not None else []
-        if not level.is_transitive:
-            live = live[-1:]
-        compared: dict[int, SubjectVersion] = {each.schema_id: each for each in live}
-        for version in list(reversed(compared.values()))[:COMPARED_MAX]:
+        ours = None if group is None else property_of(prepared.new.metadata, group)
+        compared_max = COMPARED_MAX if level.is_transitive else 1
+        compared: set[int] = set()
+        for version in reversed(versions):
+            if len(compared) >= compared_max:
+                break
+            if version.schema_id in compared:
+                continue
             schema = await self._reader.schema(context, version.schema_id)
+            if group is not None and property_of(schema.metadata, group) != ours:
+                continue
+            compared.add(version.schema_id)
             old = OldVersion(version.version, schema.type, await self._reader.parsed(schema))
             size_bytes = len(schema.text) + len(prepared.text)
             try:
@@ -395,12 +456,33 @@ def _check_versions(subject: SubjectName, new: NewSchema, head: SubjectHead | No
         raise not_permitted(f"Subject {subject} has no version after {VERSION_MAX}")
 
 
-def _known(before: _Before) -> int | None:
-    """Return the version of the subject that has the schema."""
-    if before.head is None or before.schema_id is None:
-        return None
-    found = [each.version for each in before.head.live() if each.schema_id == before.schema_id]
-    return found[-1] if found else None
+def _known(before: _Before) -> SubjectVersion | None:
+    """Return the version of the subject that has the schema, with what is added or without."""
+    live = [] if before.head is None else before.head.live()
+    for schema_id in (before.schema_id, before.plain_id):
+        found = [each for each in live if each.schema_id == schema_id]
+        if found:
+            return found[-1]
+    return None
+
+
+def _digest(parts: list[object]) -> str:
+    return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+
+
+def _with_additions(new: NewSchema, additions: Additions) -> NewSchema:
+    """Return the schema with what its subject adds, or raise what does not let it."""
+    if additions == Additions():
+        return new
+    if why := why_not_metadata(new.metadata):
+        raise invalid_schema(f"its metadata: {why}")
+    if why := why_not_rule_set(new.rule_set):
+        raise invalid_rule_set(why)
+    return dataclasses.replace(
+        new,
+        metadata=additions.metadata(new.metadata),
+        rule_set=additions.rule_set(new.rule_set),
+    )
 
 
 def _stored(prepared: Prepared, now_ms: int, parts: Sequence[bytes] = (b"",)) -> StoredSchema:
@@ -414,18 +496,6 @@ def _stored(prepared: Prepared, now_ms: int, parts: Sequence[bytes] = (b"",)) ->
         now_ms,
         new.metadata,
         new.rule_set,
-    )
-
-
-def _with(new: NewSchema, references: tuple[SchemaReference, ...]) -> NewSchema:
-    return NewSchema(
-        type=new.type,
-        text=new.text,
-        references=references,
-        metadata=new.metadata,
-        rule_set=new.rule_set,
-        schema_id=new.schema_id,
-        version=new.version,
     )
 
 

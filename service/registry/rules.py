@@ -1,9 +1,10 @@
 """Calls about compatibility, levels and modes."""
 
-from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,20 +20,24 @@ from service.registry.answers import (
 from service.registry.bodies import LevelBody, ModeBody
 from service.registry.changing import Changes
 from service.registry.errors import (
+    RegistryError,
     invalid_level,
     invalid_mode,
+    invalid_rule_set,
     no_level,
     no_mode,
     no_subject,
     no_version,
     not_permitted,
+    too_large,
 )
 from service.registry.formats.compatibility import Level
-from service.registry.items import SubjectHead, SubjectRules, SubjectVersion
-from service.registry.names import DEFAULT, SubjectName
+from service.registry.formats.metadata import why_not_metadata, why_not_rule_set
+from service.registry.items import METADATA_BYTES_MAX, SubjectHead, SubjectRules, SubjectVersion
+from service.registry.names import DEFAULT, SubjectName, parse_subject
 from service.registry.reading import DEFAULT_LEVEL, DEFAULT_MODE, SchemaReader
 from service.registry.registering import LATEST, Registrar
-from service.registry.subjects import BODY, check_references, new_schema, subject_of
+from service.registry.subjects import BODY, check_references, meant, new_schema, subject_of
 from service.security.acls import Operation, ResourceType
 
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
@@ -40,6 +45,14 @@ MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 
 _LEVEL: Final = msgspec.json.Decoder(LevelBody)
 _MODE: Final = msgspec.json.Decoder(ModeBody)
+
+_ADDED: Final = {
+    "defaultMetadata": "default_metadata",
+    "overrideMetadata": "override_metadata",
+    "defaultRuleSet": "default_rule_set",
+    "overrideRuleSet": "override_rule_set",
+}
+"""What is added to schemas, as calls name it and as it is stored."""
 
 EVERYWHERE: Final = SubjectName(DEFAULT, "")
 
@@ -63,7 +76,7 @@ class RuleCalls:
 
     async def _compare(self, request: Request, number: int | None) -> Response:
         query = Parameters(request)
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         body = await read_as(request, self._gateway, BODY)
         new = new_schema(body, caller_in(request).name_prefix)
         check_references(request, subject, new)
@@ -84,7 +97,9 @@ class RuleCalls:
         # What if the subject had another level? Not one of Confluent's parameters.
         asked = query.text("level")
         level = _level(asked) if asked else await self._reader.level(subject, head)
-        why = await self._registrar.violations(level, prepared, subject.context, head, only)
+        versions = [only] if only is not None else [] if head is None else head.live()
+        group = await self._reader.compatibility_group(subject, head)
+        why = await self._registrar.violations(level, prepared, subject.context, versions, group)
         told: dict[str, Any] = {"is_compatible": not why}
         if query.flag("verbose"):
             told["messages"] = why
@@ -95,15 +110,15 @@ class RuleCalls:
         query = Parameters(request)
         subject = subject_of(request, is_context_too=True)
         rules = await self._rules(subject)
-        if rules.level is None and rules.normalize is None and not query.flag("defaultToGlobal"):
+        if replace(rules, mode=None) == SubjectRules() and not query.flag("defaultToGlobal"):
             raise no_level(str(subject))
         level = rules.level or await self._reader.level(subject, await self._reader.head(subject))
-        return answer(_with_normalize({"compatibilityLevel": level}, rules))
+        return answer(_shown(request, level, rules))
 
-    async def show_default_level(self, _: Request) -> Response:
+    async def show_default_level(self, request: Request) -> Response:
         """Show the level of subjects that have none."""
         rules = await self._rules(EVERYWHERE)
-        return answer(_with_normalize({"compatibilityLevel": rules.level or DEFAULT_LEVEL}, rules))
+        return answer(_shown(request, rules.level or DEFAULT_LEVEL, rules))
 
     async def set_level(self, request: Request) -> Response:
         """Set the level of a subject."""
@@ -115,12 +130,16 @@ class RuleCalls:
 
     async def _set_level(self, request: Request, subject: SubjectName) -> Response:
         body = await read_as(request, self._gateway, _LEVEL)
-        level = None if body.compatibility is None else _level(body.compatibility)
-        _refuse_unknown(body)
+        if body.validateFields:
+            raise not_permitted("validateFields is not supported here; leave it out")
+        changes = _changes(request, subject, body)
 
         def change(rules: SubjectRules) -> SubjectRules:
-            changed = rules if level is None else replace(rules, level=str(level))
-            return changed if body.normalize is None else replace(changed, normalize=body.normalize)
+            changed = replace(rules, **changes)
+            size_bytes = sum(len(getattr(changed, name) or b"") for name in _ADDED.values())
+            if size_bytes > METADATA_BYTES_MAX:
+                raise too_large(f"metadata and rules have more than {METADATA_BYTES_MAX} bytes")
+            return changed
 
         await self._changes.set_rules(subject, change, must_be_writable=True)
         _record(request, subject)
@@ -137,7 +156,7 @@ class RuleCalls:
     async def _delete_level(self, request: Request, subject: SubjectName) -> Response:
         old = await self._changes.delete_level(subject)
         _record(request, subject)
-        return answer(_with_normalize({"compatibilityLevel": old.level or DEFAULT_LEVEL}, old))
+        return answer(_shown(request, old.level or DEFAULT_LEVEL, old))
 
     async def show_mode(self, request: Request) -> Response:
         """Show the mode of a subject."""
@@ -203,16 +222,59 @@ def _level(text: str) -> Level:
         raise invalid_level(text[:100]) from None
 
 
-def _with_normalize(body: dict[str, Any], rules: SubjectRules) -> dict[str, Any]:
-    return body if rules.normalize is None else {**body, "normalize": rules.normalize}
+def _changes(request: Request, subject: SubjectName, body: LevelBody) -> dict[str, Any]:
+    """Return what is to be set, or raise what is wrong with it; None: it is unset."""
+    changes: dict[str, Any] = {
+        name: value or None  # Clients that cannot send null send an empty text.
+        for name, value in (
+            ("level", body.compatibility),
+            ("alias", body.alias),
+            ("compatibility_group", body.compatibilityGroup),
+        )
+        if value is not UNSET
+    }
+    if body.normalize is not UNSET:
+        changes["normalize"] = body.normalize
+    if changes.get("level") is not None:
+        changes["level"] = str(_level(changes["level"]))
+    if changes.get("alias") is not None:
+        changes["alias"] = _alias(request, subject, changes["alias"])
+    for name, field in _ADDED.items():
+        value = getattr(body, name)
+        if value is UNSET:
+            continue
+        added = msgspec.json.encode(value) if value else b""
+        if name.endswith("Metadata") and (why := why_not_metadata(added)):
+            raise RegistryError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{name}: {why}")
+        if name.endswith("RuleSet") and (why := why_not_rule_set(added)):
+            raise invalid_rule_set(why)
+        changes[field] = added or None
+    return changes
 
 
-def _refuse_unknown(body: LevelBody) -> None:
-    """Raise rather than forget what would have changed the answers of other calls."""
-    known: Callable[[str], bool] = ("compatibility", "normalize").__contains__
-    for name in body.__struct_fields__:
-        if not known(name) and getattr(body, name) not in (None, "", False):
-            raise not_permitted(f"{name} is not supported here; leave it out")
+def _alias(request: Request, subject: SubjectName, text: str) -> str:
+    """Return the full name of the subject that an alias names, or raise why there can be none."""
+    if not subject.name:
+        raise not_permitted("only a subject can be an alias")
+    target = parse_subject(caller_in(request).inner_name(text), inside=subject.context)
+    if target == subject:
+        raise not_permitted(f"Subject {subject} cannot be an alias of itself")
+    return f":{target.context}:{target.name}"
+
+
+def _shown(request: Request, level: str, rules: SubjectRules) -> dict[str, Any]:
+    """Return what answers say of a level and of what is set with it."""
+    found: dict[str, Any] = {"compatibilityLevel": level}
+    if rules.normalize is not None:
+        found["normalize"] = rules.normalize
+    if rules.alias is not None:
+        found["alias"] = caller_in(request).outer_name(str(parse_subject(rules.alias)))
+    if rules.compatibility_group is not None:
+        found["compatibilityGroup"] = rules.compatibility_group
+    for name, field in _ADDED.items():
+        if (added := getattr(rules, field)) is not None:
+            found[name] = msgspec.Raw(added)
+    return found
 
 
 def _record(request: Request, subject: SubjectName) -> None:

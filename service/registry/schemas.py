@@ -10,6 +10,8 @@ from service.registry.answers import Parameters, answer, caller_in, parse_id, sh
 from service.registry.changing import Changes
 from service.registry.edge.readable import ReadableSchemas
 from service.registry.errors import no_schema_id
+from service.registry.formats.metadata import types_of_rules
+from service.registry.items import SubjectVersion
 from service.registry.names import DEFAULT, SubjectName, context_of
 from service.registry.reading import Schema, SchemaReader
 from service.registry.subjects import formatted, has_prefix
@@ -100,14 +102,20 @@ class SchemaCalls:
             versions = head.versions if query.flag("deleted") else head.live()
             chosen = versions[-1:] if query.flag("latestOnly") else versions
             found += [(name, head.context, each) for each in chosen]
+        found.sort(key=lambda each: (each[0], each[2].version))
+        if kind := query.text("ruleType"):
+            found = [each for each in found if kind in await self._types_of_rules(*each)]
         bodies = []
-        for name, context, version in query.page(sorted(found, key=lambda e: (e[0], e[2].version))):
+        for name, context, version in query.page(found):
             schema = await self._reader.schema(context, version.schema_id)
             numbers = {"version": version.version, "id": schema.schema_id, "guid": schema.guid}
             deleted = {"deleted": True} if version.is_deleted else {}
             body = {"subject": name, **numbers, **shown(schema), **deleted, "schema": schema.text}
             bodies.append(body)
         return answer(bodies)
+
+    async def _types_of_rules(self, _: str, context: str, version: SubjectVersion) -> set[str]:
+        return types_of_rules((await self._reader.schema(context, version.schema_id)).rule_set)
 
     async def list_types(self, _: Request) -> Response:
         """List the types of schemas."""

@@ -1,6 +1,6 @@
 """Calls about subjects and their versions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -17,22 +17,28 @@ from service.registry.answers import (
     shown,
     text_answer,
 )
-from service.registry.bodies import SchemaBody
+from service.registry.bodies import PartTags, SchemaBody, TagBody
 from service.registry.changing import Changes
 from service.registry.errors import (
+    invalid_rule_set,
     invalid_schema,
     no_schema,
     no_subject,
     no_version,
+    not_permitted,
 )
+from service.registry.formats.avro.tags import with_tags
+from service.registry.formats.metadata import changed_rules, properties, why_not_rule_set
 from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
 from service.registry.reading import Schema, SchemaReader
-from service.registry.registering import LATEST, NewSchema, Registrar
+from service.registry.registering import LATEST, NewSchema, Registered, Registrar
 from service.security.acls import Operation, ResourceType
-from storage.schemas.source import SchemaType
+from storage import keys
+from storage.schemas.source import InvalidSchema, SchemaType
 
 BODY: Final = msgspec.json.Decoder(SchemaBody)
+TAGS_BODY: Final = msgspec.json.Decoder(TagBody)
 
 DELETED_ONLY: Final = ("deletedOnly", "deleted_only")
 """Confluent's client for Python sends the second, which its server ignores."""
@@ -99,39 +105,60 @@ class SubjectCalls:
         body = await read_as(request, self._gateway, BODY)
         new = new_schema(body, caller.name_prefix)
         check_references(request, subject, new)
-        done = await self._registrar.register(subject, new, query.flag("normalize"))
+        done = await self._registrar.register(
+            subject, new, query.flag("normalize"), force=query.flag("force")
+        )
         caller.changed(Operation.WRITE, ResourceType.SUBJECT, str(subject))
-        schema = done.schema
-        told = {
-            "id": schema.schema_id,
-            "version": done.version,
-            "guid": schema.guid,
-            **_outer(request, schema),
-        }
+        schema, told = done.schema, _registered(request, done)
         if form := query.text("format"):
             # Only if it is asked for: Confluent's client for Python keeps what it is told instead
             # of what it has sent, and reads no text of Protobuf.
             told["schema"] = await formatted(self._reader, schema, form)
         return answer(told)
 
+    async def change_tags(self, request: Request) -> Response:
+        """Register a version with other tags, metadata and rules than one that is there."""
+        subject, caller = subject_of(request), caller_in(request)
+        body = await read_as(request, self._gateway, TAGS_BODY)
+        self._reader.forget(keys.subject(subject.context, subject.name))
+        version = await self._find(subject, parse_version(request.path_params["version"]))
+        schema = await self._reader.schema(subject.context, version.schema_id)
+        latest = await self._find(subject, LATEST)
+        last = await self._reader.schema(subject.context, latest.schema_id)
+        new = NewSchema(
+            type=schema.type,
+            text=_tagged(schema, body),
+            references=schema.references,
+            metadata=schema.metadata if body.metadata is None else _raw(body.metadata),
+            rule_set=_changed_rules(schema, last, body),
+            version=body.newVersion,
+        )
+        check_references(request, subject, new)
+        done = await self._registrar.register(subject, new, normalize=False)
+        caller.changed(Operation.WRITE, ResourceType.SUBJECT, str(subject))
+        return answer(_registered(request, done))
+
     async def look_up(self, request: Request) -> Response:
         """Find a schema under a subject."""
         query = Parameters(request)
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         body = await read_as(request, self._gateway, BODY)
         new = new_schema(body, caller_in(request).name_prefix)
         check_references(request, subject, new)
         with_deleted = query.flag("deleted")
         await self._existing(subject, with_deleted)
         prepared = await self._registrar.prepare(subject, new, query.flag("normalize"))
-        schema_id = await self._registrar.id_of(subject.context, prepared)
+        ids = await self._registrar.ids_of(subject.context, prepared)
 
         def versions_of(head: SubjectHead) -> list[SubjectVersion]:
             versions = head.versions if with_deleted else head.live()
-            return [each for each in versions if each.schema_id == schema_id]
+            return next(
+                (found for each in ids if (found := [v for v in versions if v.schema_id == each])),
+                [],
+            )
 
         head = await self._existing(
-            subject, with_deleted, lambda head: schema_id is None or bool(versions_of(head))
+            subject, with_deleted, lambda head: not ids or bool(versions_of(head))
         )
         found = versions_of(head)
         if not found:
@@ -142,14 +169,14 @@ class SubjectCalls:
     async def find_by_metadata(self, request: Request) -> Response:
         """Show the latest version whose metadata has all properties of the query."""
         query = Parameters(request)
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         wanted = set(zip(query.texts("key"), query.texts("value"), strict=False))
         with_deleted = query.flag("deleted")
         head = await self._existing(subject, with_deleted)
         versions = head.versions if with_deleted else head.live()
         for version in reversed(versions):
             schema = await self._reader.schema(subject.context, version.schema_id)
-            if wanted <= _properties(schema):
+            if wanted <= properties(schema.metadata).items():
                 form = query.text("format")
                 return answer(await self._version_body(request, subject, version, form))
         raise no_schema()
@@ -165,7 +192,7 @@ class SubjectCalls:
     async def list_versions(self, request: Request) -> Response:
         """List the versions of a subject."""
         query = Parameters(request)
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         only_deleted = query.flag(*DELETED_ONLY)
         with_deleted = query.flag("deleted") or only_deleted
         head = await self._existing(subject, with_deleted)
@@ -236,9 +263,13 @@ class SubjectCalls:
     async def _version(
         self, request: Request, with_deleted: bool
     ) -> tuple[SubjectName, SubjectVersion]:
-        subject = subject_of(request)
+        subject = await meant(request, self._reader)
         number = parse_version(request.path_params["version"])
+        return subject, await self._find(subject, number, with_deleted)
 
+    async def _find(
+        self, subject: SubjectName, number: int, with_deleted: bool = False
+    ) -> SubjectVersion:
         def chosen(head: SubjectHead) -> SubjectVersion | None:
             versions = head.versions if with_deleted else tuple(head.live())
             if number == LATEST:
@@ -248,7 +279,7 @@ class SubjectCalls:
         head = await self._existing(subject, with_deleted, lambda head: chosen(head) is not None)
         if (found := chosen(head)) is None:
             raise no_version(number)
-        return subject, found
+        return found
 
     async def _version_body(
         self, request: Request, subject: SubjectName, version: SubjectVersion, form: str = ""
@@ -263,6 +294,43 @@ class SubjectCalls:
             **({"deleted": True} if version.is_deleted else {}),
             "schema": await formatted(self._reader, schema, form),
         }
+
+
+def _registered(request: Request, done: Registered) -> dict[str, Any]:
+    schema = done.schema
+    numbers = {"id": schema.schema_id, "version": done.version, "guid": schema.guid}
+    return {**numbers, **_outer(request, schema)}
+
+
+def _tagged(schema: Schema, body: TagBody) -> str:
+    """Return the text of a schema with the tags that a body asks for."""
+    if not body.tagsToAdd and not body.tagsToRemove:
+        return schema.text
+    if schema.type is not SchemaType.AVRO:
+        raise not_permitted(f"tags in a schema of type {schema.type} cannot be changed here")
+    try:
+        return with_tags(schema.text, _by_path(body.tagsToAdd), _by_path(body.tagsToRemove))
+    except InvalidSchema as error:
+        raise invalid_schema(str(error)) from None
+
+
+def _by_path(tags: Sequence[PartTags] | None) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in tags or ():
+        found.setdefault(each.schemaEntity.entityPath, []).extend(each.tags)
+    return found
+
+
+def _changed_rules(schema: Schema, latest: Schema, body: TagBody) -> bytes:
+    """Return the rules that a body asks for: others, or those of the latest version, changed."""
+    if body.rulesToMerge is None and body.rulesToRemove is None:
+        return schema.rule_set if body.ruleSet is None else _raw(body.ruleSet)
+    if body.ruleSet is not None:
+        raise invalid_rule_set("with rulesToMerge or rulesToRemove there is no ruleSet")
+    merged = _raw(body.rulesToMerge)
+    if why := why_not_rule_set(latest.rule_set) or why_not_rule_set(merged):
+        raise invalid_rule_set(why)
+    return changed_rules(latest.rule_set, merged, body.rulesToRemove or ())
 
 
 def _is_shown(head: SubjectHead, query: Parameters) -> bool:
@@ -280,17 +348,19 @@ def has_prefix(name: str, prefix: str) -> bool:
     return name.startswith(prefix.removeprefix(":.:"))
 
 
-def _properties(schema: Schema) -> set[tuple[str, object]]:
-    """Return the names and texts among the properties that the metadata of a schema has."""
-    metadata = msgspec.json.decode(schema.metadata) if schema.metadata else {}
-    properties = metadata.get("properties")
-    if not isinstance(properties, dict):
-        return set()
-    return {(name, text) for name, text in properties.items() if isinstance(text, str)}
-
-
 def subject_of(request: Request, *, is_context_too: bool = False) -> SubjectName:
     return parse_subject(request.path_params["subject"], is_context_too=is_context_too)
+
+
+async def meant(request: Request, reader: SchemaReader) -> SubjectName:
+    """Return the subject that a call reads: the one that an alias names, if the caller may."""
+    subject = subject_of(request)
+    target = await reader.meant(subject)
+    if target != subject and not caller_in(request).allows(
+        Operation.READ, ResourceType.SUBJECT, str(target)
+    ):
+        raise no_subject(str(subject))
+    return target
 
 
 def check_references(request: Request, subject: SubjectName, new: NewSchema) -> None:

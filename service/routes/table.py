@@ -803,7 +803,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.subjects.register,
             "Register a schema under a subject",
             on(WRITE, SUBJECT) + within(READ, SUBJECT),
-            query="normalize format",
+            query="normalize format force",
             body=_SCHEMA_BODY,
         ),
         _schemas(
@@ -835,11 +835,18 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             query="deleted offset limit",
         ),
         _schemas(
+            "POST /subjects/{subject}/versions/{version}/tags",
+            lambda to: to.schemas.subjects.change_tags,
+            "Register a version with other tags and rules",
+            on(READ, SUBJECT) + on(WRITE, SUBJECT) + within(READ, SUBJECT),
+            body=RequestBody(schemas.TagBody, (schemas.MEDIA_TYPE, JSON)),
+        ),
+        _schemas(
             "GET /schemas",
             lambda to: to.schemas.schemas.list_all,
             "List schemas with their subjects and versions",
             within(READ, SUBJECT),
-            query="subjectPrefix deleted latestOnly offset limit",
+            query="subjectPrefix deleted latestOnly ruleType offset limit",
         ),
         _schemas(
             "GET /schemas/types",

@@ -105,7 +105,8 @@ def _parse_one(name: str, value: object) -> str:
     setting = SETTINGS.get(name)
     if setting is None:
         near = difflib.get_close_matches(name, SETTINGS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(SETTINGS)}"
+        known = ", ".join(each for each in SETTINGS if each not in KEPT)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {known}"
         raise InvalidConfig(f"config: there is no setting {name!r}{hint}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InvalidConfig(f"config: {name} must be text or a number")

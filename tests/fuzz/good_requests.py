@@ -104,6 +104,7 @@ GOOD: dict[Operation, Request] = {
     ("DELETE", VERSION): Request(),
     ("GET", f"{VERSION}/schema"): Request(),
     ("GET", f"{VERSION}/referencedby"): Request(),
+    ("POST", f"{VERSION}/tags"): Request(json={"newVersion": 1}),
     ("GET", "/schemas"): Request(),
     ("GET", "/schemas/types"): Request(),
     ("GET", SCHEMA): Request(),

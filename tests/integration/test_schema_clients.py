@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry.common.schema_registry_client import (
     ConfigCompatibilityLevel,
     Metadata,
     MetadataProperties,
+    MetadataTags,
     Rule,
     RuleKind,
     RuleMode,
@@ -30,6 +31,19 @@ from tests.integration import secured
 
 INT = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]})
 TEXT = INT.replace('"int"', '"string"')
+POSITIVE = Rule(
+    name="positive",
+    doc=None,
+    kind=RuleKind.CONDITION,
+    mode=RuleMode.WRITE,
+    type="CEL",
+    tags=["x"],
+    params=RuleParams({"p": "q"}),
+    expr="message.a > 0",
+    on_success="NONE",
+    on_failure="ERROR",
+    disabled=False,
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,23 +71,10 @@ def code_of(call: Callable[[], object]) -> int | None:
 
 def test_schemas_and_versions(client: SchemaRegistryClient) -> None:
     subject = f"a/b %é{client.config()['url'][-9:]}-value"
-    rule = Rule(
-        name="positive",
-        doc=None,
-        kind=RuleKind.CONDITION,
-        mode=RuleMode.WRITE,
-        type="CEL",
-        tags=["x"],
-        params=RuleParams({"p": "q"}),
-        expr="message.a > 0",
-        on_success="NONE",
-        on_failure="ERROR",
-        disabled=False,
-    )
     schema = Schema(
         INT,
         metadata=Metadata(None, MetadataProperties({"owner": "ana"}), None),
-        rule_set=RuleSet(None, [rule]),
+        rule_set=RuleSet(None, [POSITIVE]),
     )
     made = client.register_schema_full_response(subject, schema, normalize_schemas=True)
     client.clear_caches()
@@ -88,7 +89,7 @@ def test_schemas_and_versions(client: SchemaRegistryClient) -> None:
     ):
         assert json.loads(found.schema_str) == json.loads(INT)
         assert found.metadata.properties == schema.metadata.properties
-        assert found.rule_set.domain_rules == [rule]
+        assert found.rule_set.domain_rules == [POSITIVE]
     looked_up = client.lookup_schema(subject, schema, fmt="resolved")
     assert (looked_up.schema_id, looked_up.version) == (made.schema_id, 1)
     assert looked_up.subject == subject
@@ -128,9 +129,6 @@ def test_levels_and_modes(client: SchemaRegistryClient) -> None:
     client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.FULL_TRANSITIVE))
     assert client.get_config(subject).compatibility_level == "FULL_TRANSITIVE"
     assert client.delete_config(subject).compatibility_level == "FULL_TRANSITIVE"
-    # What this registry would not do, it does not promise.
-    grouped = ServerConfig(compatibility_group="major")
-    assert code_of(lambda: client.set_config(subject, grouped)) == 42205
     assert client.get_compatibility() == "BACKWARD"
     assert code_of(lambda: client.set_compatibility(subject, "SOME")) == 42203
     assert code_of(lambda: client.get_mode(subject)) == 40409
@@ -140,6 +138,39 @@ def test_levels_and_modes(client: SchemaRegistryClient) -> None:
     assert client.get_global_mode() == "READWRITE"
     assert code_of(lambda: client.update_global_mode("IMPORT")) == 42205
     assert code_of(lambda: client.update_mode(subject, "SOME")) == 42204
+
+
+def test_what_a_subject_adds(client: SchemaRegistryClient) -> None:
+    subject = f"added{client.config()['url'][-9:]}"
+    major, tags = {"major": "1"}, MetadataTags({"R.a": ["PII"]})
+    config = ServerConfig(
+        compatibility=ConfigCompatibilityLevel.FULL,
+        compatibility_group="major",
+        default_metadata=Metadata(None, MetadataProperties(major), None),
+        override_metadata=Metadata(tags, MetadataProperties({"owner": "ana"}), ["a"]),
+        default_rule_set=RuleSet(None, [POSITIVE]),
+        override_rule_set=RuleSet([], []),
+    )
+    client.set_config(subject, config)
+    found = client.get_config(subject)
+    assert found.compatibility_level == ConfigCompatibilityLevel.FULL
+    assert found.compatibility_group == "major"
+    assert found.default_rule_set.domain_rules == [POSITIVE]
+    assert found.override_metadata == config.override_metadata
+
+    client.register_schema(subject, Schema(INT))
+    latest = client.get_latest_version(subject).schema
+    assert latest.metadata == Metadata(tags, MetadataProperties({**major, "owner": "ana"}), ["a"])
+    assert latest.rule_set.domain_rules == [POSITIVE]
+    client.clear_caches()
+    assert client.lookup_schema(subject, Schema(INT)).version == 1
+    assert client.get_latest_with_metadata(subject, {"owner": "ana"}).version == 1
+    assert code_of(lambda: client.register_schema(subject, Schema(TEXT))) == 409
+    second = Schema(TEXT, metadata=Metadata(None, MetadataProperties({"major": "2"}), None))
+    assert client.test_compatibility(subject, second) is True
+    client.register_schema(subject, second)
+    assert client.get_latest_with_metadata(subject, {"major": "2"}).version == 2
+    assert client.delete_config(subject).compatibility_group == "major"
 
 
 def test_a_context_is_the_base_path(client: SchemaRegistryClient) -> None:
@@ -202,6 +233,12 @@ def test_with_security_a_subject_that_one_may_not_read_is_not_there(tmp_path: Pa
             assert refused.value.http_status_code == 404
         told = [ask(gateway.url, ana_key, name) for name in ("b-value", "nothing")]
         assert told[0].replace("b-value", "nothing") == told[1]
+        # Nor does an alias show what its reader may not read.
+        http.put("/config/a-value", json={"alias": "b-value"}).raise_for_status()
+        assert ask(gateway.url, root, "a-value").startswith("200")
+        assert ask(gateway.url, ana_key, "a-value") == told[1].replace("nothing", "a-value")
+        http.delete("/config/a-value").raise_for_status()
+        assert ask(gateway.url, ana_key, "a-value").startswith("200")
         with as_user(ana_key, "/registry/contexts/.other") as elsewhere:
             # The right to a subject is none to that of the same name in another context.
             for refused_call in (

@@ -90,6 +90,7 @@ RIGHTS: Final[dict[Operation, str]] = {
     ("DELETE", VERSION): "SUBJECT DELETE",
     ("GET", f"{VERSION}/schema"): "SUBJECT READ",
     ("GET", f"{VERSION}/referencedby"): "SUBJECT READ",
+    ("POST", f"{VERSION}/tags"): "SUBJECT READ + SUBJECT WRITE",
     ("GET", "/schemas"): ANY,
     ("GET", "/schemas/types"): ANY,
     ("GET", SCHEMA): EACH,

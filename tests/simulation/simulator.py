@@ -53,6 +53,9 @@ RECOVERY_S = 300.0
 CALM_WRITES_S = 5.0
 """Producers continue this long after the last fault. More calls without faults find nothing."""
 
+LANDING_S = 5.0
+"""Calls to stores that were lost may arrive this long after they were given up."""
+
 SETTLED_MIN = 3
 """Number of consecutive looks that must find every zone in sync: a call made before the faults
 ended may be answered after it, and remove a zone from the ISR."""
@@ -205,6 +208,7 @@ class Simulation:
         self.history.stuck += await self.schemas.finish(self.loop.now_s + RECOVERY_S)
         await self.exactly_once.drain()
         if self.plan.group.members:
+            await self._land()
             await self.members.drain(self._ends)
         for task in lasting:
             task.cancel()
@@ -319,6 +323,19 @@ class Simulation:
                     self.history.stuck.append(f"partition {partition} takes no records")
                     break
                 await asyncio.sleep(1)
+
+    async def _land(self) -> None:
+        """Wait until nothing is under way that began during the faults: it may still be committed.
+
+        Its caller has long given up, but the group has to read it.
+        """
+        give_up_s = self.loop.now_s + RECOVERY_S
+        while any(host.gateway.batcher._flights for host in self.hosts):
+            if self.loop.now_s > give_up_s:
+                self.history.stuck.append("a flush does not end")
+                break
+            await asyncio.sleep(1)
+        await asyncio.sleep(LANDING_S)
 
     async def _settle(self) -> None:
         """Wait until every zone is in sync; record those that do not return."""
