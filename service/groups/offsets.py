@@ -29,6 +29,7 @@ from storage.errors import (
     InvalidRequest,
     InvalidTopic,
     RiachoError,
+    StaleMemberEpoch,
     UnknownGroup,
     UnknownMember,
     UnknownTopicOrPartition,
@@ -103,6 +104,8 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True):
     committed_ms: int
     leader_epoch: int = -1
     """Stored only if a client gave one: gateways before 0.3 cannot read such an entry."""
+    epoch: int = -1
+    """Of a member that may commit by an older one: what it sent before this commit is late."""
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
@@ -164,12 +167,18 @@ class Offsets:
             stored = await self._metadata.get_many(list(items))
             first = stored if first is None else first
             puts: list[Op] = []
+            epoch = _epoch_of(known, committer)
             for key, of in items.items():
                 topic = topics[of[0].topic]
                 current = _kept(stored.get(key), topic)
-                left = _not_overtaken(of, _kept(first.get(key), topic), current)
+                if not is_in_doubt and _is_late(of, current, epoch):
+                    _check_committer(group_id, known, commits, committer)
+                    raise StaleMemberEpoch(
+                        f"group {group_id!r} has a commit of a newer epoch than {epoch}"
+                    )
+                left = _not_overtaken(of, _kept(first.get(key), topic), current, epoch)
                 if left:
-                    new = {one.partition: _entry(one, now_ms) for one in left}
+                    new = {one.partition: _entry(one, now_ms, epoch) for one in left}
                     puts.append(_put(key, topic, {**current, **new}, stored.get(key)))
             if not puts:
                 return None  # Each was written by an earlier attempt or overtaken.
@@ -214,9 +223,10 @@ class Offsets:
         stored = await self._metadata.get_many(list(planned.items))
         now_ms = self._world.now_ms()
         ops: list[Op] = [_group_op(planned.group_id, known)]
+        epoch = _epoch_of(known, planned.committer)
         for key, of in planned.items.items():
             topic = planned.topics[of[0].topic]
-            new = {one.partition: _entry(one, now_ms) for one in of}
+            new = {one.partition: _entry(one, now_ms, epoch) for one in of}
             current = _kept(stored.get(key), topic)
             ops.append(_put(key, topic, {**current, **new}, stored.get(key)))
         return ops
@@ -395,9 +405,35 @@ def _not_overtaken(
     commits: Sequence[Commit],
     first: Mapping[PartitionNumber, _Entry],
     current: Mapping[PartitionNumber, _Entry],
+    epoch: int,
 ) -> list[Commit]:
-    """Return the commits whose partition has the same entry as at the first attempt."""
-    return [one for one in commits if first.get(one.partition) == current.get(one.partition)]
+    """Return the commits whose partition has the same entry as at the first attempt.
+
+    Of two epochs of a member, the newer one overtakes the older, whichever arrives first.
+    """
+
+    def is_next(partition: PartitionNumber) -> bool:
+        stored = current.get(partition)
+        if stored is not None and min(epoch, stored.epoch) >= 0 and epoch != stored.epoch:
+            return epoch > stored.epoch
+        return first.get(partition) == stored
+
+    return [one for one in commits if is_next(one.partition)]
+
+
+def _is_late(
+    commits: Sequence[Commit], current: Mapping[PartitionNumber, _Entry], epoch: int
+) -> bool:
+    """Whether a newer epoch has committed one of the partitions."""
+    stored = [current.get(one.partition) for one in commits]
+    return epoch >= 0 and any(entry is not None and entry.epoch > epoch for entry in stored)
+
+
+def _epoch_of(known: Known, committer: Committer | None) -> int:
+    """Return the epoch of a commit if an older one would be accepted, too; else -1."""
+    if committer is None or not committer.is_kafka or known.group.classic is not None:
+        return -1
+    return committer.generation
 
 
 def _put(
@@ -469,16 +505,20 @@ def _by_item(
     return items
 
 
-def _entry(commit: Commit, now_ms: int) -> _Entry:
-    return _Entry(commit.offset, commit.metadata, now_ms, commit.leader_epoch)
+def _entry(commit: Commit, now_ms: int, epoch: int) -> _Entry:
+    return _Entry(commit.offset, commit.metadata, now_ms, commit.leader_epoch, epoch)
 
 
 def _encode(stored: _Stored) -> bytes:
-    entries = {
-        partition: (one.offset, one.metadata, one.committed_ms) if one.leader_epoch < 0 else one
-        for partition, one in stored.partitions.items()
-    }
+    entries = {partition: _fields(one) for partition, one in stored.partitions.items()}
     return frames.seal(_MAGIC, msgspec.msgpack.encode((stored.topic_id, entries)))
+
+
+def _fields(entry: _Entry) -> tuple[int | str, ...]:
+    """Return the fields of an entry without those at its end that were not given."""
+    fields = (entry.offset, entry.metadata, entry.committed_ms, entry.leader_epoch, entry.epoch)
+    count = 5 if entry.epoch >= 0 else 4 if entry.leader_epoch >= 0 else 3
+    return fields[:count]
 
 
 def _decode(item: Versioned) -> _Stored:

@@ -1,5 +1,6 @@
 """Committed offsets: who may write them, what a lost answer means, and when they go."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from storage.errors import (
     IllegalGeneration,
     InvalidRequest,
     OutcomeUnknown,
+    StaleMemberEpoch,
     StoreUnavailable,
     UnknownMember,
     UnknownTopicOrPartition,
@@ -29,6 +31,7 @@ from tests.service.groups.cluster import (
     places,
     with_topic,
 )
+from tests.service.groups.consumers.clients import ConsumerClient
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +181,52 @@ async def test_a_commit_that_is_overtaken_does_not_turn_back(fault: Any) -> None
     await commit(gateway, at(10), at(3, 1), beat=beat)
 
     assert await offsets(gateway) == {("t", 0): 20, ("t", 1): 3}
+
+
+async def test_a_commit_of_an_older_epoch_that_comes_late_changes_nothing() -> None:
+    cluster = Cluster()
+    gateway, elsewhere = await with_topic(cluster), cluster.gateway()
+    consumer = ConsumerClient("a")
+    while ("t", 0) not in consumer.reads:
+        await consumer.step(gateway)
+    old = Committer(member_id="a", generation=consumer.epoch, is_kafka=True)
+    await gateway.coordinator.join(GROUP, member(), None)
+    await consumer.step(gateway)
+    new = Committer(member_id="a", generation=consumer.epoch, is_kafka=True)
+    assert new.generation > old.generation
+
+    # It is what the member has had ever since, so the older epoch is as good for it.
+    await gateway.offsets.commit(GROUP, [at(5)], old)
+    assert await offsets(gateway) == {("t", 0): 5}
+    await gateway.offsets.commit(GROUP, [at(20)], new)
+    with pytest.raises(StaleMemberEpoch, match="a newer epoch than"):
+        await elsewhere.offsets.commit(GROUP, [at(5)], old)
+    assert await offsets(gateway) == {("t", 0): 20}
+    await gateway.offsets.commit(GROUP, [at(10)], new)
+    assert await offsets(gateway) == {("t", 0): 10}
+
+
+@LOST
+async def test_a_commit_of_a_newer_epoch_is_not_overtaken_by_an_older_one(fault: Any) -> None:
+    cluster = Cluster()
+    gateway, elsewhere = await with_topic(cluster), cluster.gateway()
+    consumer = ConsumerClient("a")
+    while ("t", 0) not in consumer.reads:
+        await consumer.step(gateway)
+    old = Committer(member_id="a", generation=consumer.epoch, is_kafka=True)
+    await gateway.coordinator.join(GROUP, member(), None)
+    await consumer.step(gateway)
+    new = Committer(member_id="a", generation=consumer.epoch, is_kafka=True)
+    cluster.metadata.faults = [fault]
+
+    async def commit_late() -> None:
+        with suppress(StaleMemberEpoch):
+            await elsewhere.offsets.commit(GROUP, [at(5)], old)
+
+    cluster.metadata.before_unknown = commit_late
+    await gateway.offsets.commit(GROUP, [at(20)], new)
+
+    assert await offsets(gateway) == {("t", 0): 20}
 
 
 async def test_who_wants_to_may_turn_back() -> None:
