@@ -67,8 +67,8 @@ class Copiers:
         now_s: Callable[[], float],
         history: TransactionHistory,
         asking: Asking,
-        kafka: KafkaTransactions,
-        kafka_share: float,
+        kafka: KafkaTransactions | None = None,
+        kafka_share: float = 0.0,
     ) -> None:
         self.plan = plan
         self.history = history
@@ -90,7 +90,7 @@ class Copiers:
         partitions = [p for p in range(self.plan.source_partitions) if p % every == number]
         while True:
             life = Life(f"copier-{number}", partitions)
-            if self._kafka.chance.random() < self._kafka_share:
+            if self._kafka is not None and self._kafka.chance.random() < self._kafka_share:
                 is_new = self._kafka.chance.random() < 0.5
                 life.kafka = self._kafka.producer(life.transactional_id, is_new=is_new)
             task = self._start(self._live(life))
