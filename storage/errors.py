@@ -112,9 +112,11 @@ class InvalidRecord(Rejected):
 class BadBatch(InvalidRecord):
     """A batch in Kafka's format is refused; `fault` is Kafka's name for the reason."""
 
-    def __init__(self, message: str, fault: str) -> None:
+    def __init__(self, message: str, fault: str, records: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.fault = fault
+        self.records = records
+        """Where in the batch the records are that it is refused for; empty: all of it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

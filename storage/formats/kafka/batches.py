@@ -24,6 +24,7 @@ from storage.formats.kafka.compression import (
 )
 from storage.formats.kafka.layout import HEADER_BYTES, BatchHeader, Malformed
 from storage.formats.kafka.small import FEW, SmallRecord, records
+from storage.formats.kafka.varints import Ints
 from storage.formats.kafka.walk import Walked, walk
 
 RECORDS_MAX: Final = 1_000_000
@@ -31,6 +32,8 @@ RECORDS_MAX: Final = 1_000_000
 a bomb has millions of seven bytes in a few kilobytes."""
 LIGHT_BYTES: Final = 1024 * 1024
 LIGHT_RECORDS_MAX: Final = 10_000
+NAMED_MAX: Final = 1_000
+"""At most so many records of a batch are named as the reason why it is refused."""
 NO_TIMESTAMP: Final = -1
 """Kafka's time of a record without one."""
 _MS_MAX: Final = 2**63 - 1
@@ -73,7 +76,8 @@ class Opened(NamedTuple):
 class _Facts(NamedTuple):
     min_delta: int
     max_delta: int
-    has_null_key: bool
+    keyless: Ints | list[int]
+    """The places of the records without a key."""
     largest: int
     walked: Walked | None
     """None: there are few of them."""
@@ -102,8 +106,9 @@ def check(
         raise BadBatch(str(error), "MESSAGE_TOO_LARGE") from error
     except Malformed as error:
         raise BadBatch(str(error), "INVALID_RECORD") from error
-    if needs_keys and facts.has_null_key:
-        raise BadBatch("the topic is compacted: every record needs a key", "INVALID_RECORD")
+    if needs_keys and len(facts.keyless):
+        text = "the topic is compacted: every record needs a key"
+        raise BadBatch(text, "INVALID_RECORD", [int(row) for row in facts.keyless[:NAMED_MAX]])
     if facts.largest > record_bytes_max:
         raise BadBatch(
             f"a record has {facts.largest} bytes of key, value and headers; it may have"
@@ -211,7 +216,7 @@ def _facts(body: bytes, count: int) -> _Facts:
     return _Facts(
         int(walked.time_delta.min()),
         int(walked.time_delta.max()),
-        int(walked.key_bytes.min()) < 0,
+        np.flatnonzero(walked.key_bytes < 0),
         int(walked.record_bytes().max()),
         walked,
     )
@@ -224,7 +229,7 @@ def _facts_of_few(few: list[SmallRecord]) -> _Facts:
     return _Facts(
         min(deltas),
         max(deltas),
-        any(record.key is None for record in few),
+        [index for index, record in enumerate(few) if record.key is None],
         max(record.size_bytes for record in few),
         None,
     )

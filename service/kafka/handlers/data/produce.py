@@ -368,12 +368,13 @@ class Produce:
                 )
                 for each in error.refused
             ]
-        elif answer.error_code == ErrorCode.INVALID_RECORD:
-            # The batch is refused as a whole; clients that look for a record find its first.
+        elif isinstance(error, BadBatch):
+            # None if all of it is wrong: clients send those again that are not named.
             answer.record_errors = [
                 BatchIndexAndErrorMessage(
-                    batch_index=0, batch_index_error_message=answer.error_message
+                    batch_index=index, batch_index_error_message=answer.error_message
                 )
+                for index in error.records
             ]
 
     async def _log_start(self, topic: Topic, partition: PartitionNumber, code: int) -> int:
