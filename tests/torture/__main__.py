@@ -38,8 +38,11 @@ SPARK: Final = (
 )
 """Where tests start Spark."""
 
-KAFKA: Final = ("tests/kafka_programs", "tests/integration/test_kafka_deaths.py")
-"""Programs made for Kafka, all of them; the suite runs some."""
+KAFKA: Final = (
+    "tests/kafka_programs",
+    *(f"tests/integration/test_kafka_{name}.py" for name in ("deaths", "crowds")),
+)
+"""Programs made for Kafka, all of them, of which the suite runs some; and what crowds them."""
 
 ROUGH: Final = (
     *("trials", "replication", "controllers", "crashes", "overload"),
@@ -79,11 +82,12 @@ def parts(minutes: int, rest: Sequence[str], figures: Path) -> list[Part]:
     pytest = [str(Path(sys.executable)), "-m", "pytest", "-q", "--timeout", "3600", *rest]
     two = ["-n", "2", "--dist", "loadfile"]
     seeds = ",".join(str(secrets.randbelow(100_000)) for _ in range(TRIALS))
+    kept = {summary.VARIABLE: str(figures)}
     return [
         Part(
             "torture",
             [*pytest, "tests/torture", *LONGER],
-            {**LONG, sizes.VARIABLE: "1", summary.VARIABLE: str(figures)},
+            {**LONG, **kept, sizes.VARIABLE: "1"},
         ),
         Part(
             "trials",
@@ -101,11 +105,11 @@ def parts(minutes: int, rest: Sequence[str], figures: Path) -> list[Part]:
             [*pytest, "tests/integration/test_tidying.py"],
             {**LONG, sizes.VARIABLE: "1"},
         ),
-        Part("kafka", [*pytest, *KAFKA], {**LONG, sizes.VARIABLE: "1"}),
+        Part("kafka", [*pytest, *KAFKA], {**LONG, **kept, sizes.VARIABLE: "1"}),
         Part(
             "fuzz",
             [*pytest, *two, "tests/fuzz"],
-            {"RIACHO_FUZZ_CASES": str(FUZZ_CASES), **EXPLORE},
+            {"RIACHO_FUZZ_CASES": str(FUZZ_CASES), **EXPLORE, **kept},
         ),
         Part("properties", [*pytest, *two, "-m", "hypothesis", "tests"], EXPLORE),
         Part("sim", ["make", "sim", f"MINUTES={minutes}"]),
