@@ -61,6 +61,38 @@ class Environment:
     """RIACHO_CONNECT_PRIVATE_ADDRESSES: HTTP connectors may reach addresses of private networks."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicPartition:
+    topic: str
+    partition: int
+
+
+class LogAccess(Protocol):
+    """What a task may do with the log besides its records, as the principal of the connector.
+
+    Everything raises `RetriableFault` if the log cannot be reached, and `TaskFault` if the
+    principal may not do it.
+    """
+
+    async def partition_count(self, topic: str) -> int | None:
+        """Return how many partitions the topic has; None: there is no such topic."""
+
+    async def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create the topic, or give it more partitions if it has fewer. Repeating it is harmless.
+
+        Of `config`, keys and values that topics do not have here are left out.
+        """
+
+    async def end_offset(self, at: TopicPartition) -> int:
+        """Return the offset that the next record of the partition gets."""
+
+    async def group_offsets(self, group: str) -> Mapping[TopicPartition, int]:
+        """Return the committed offsets of a consumer group; empty if there is none."""
+
+    async def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit for a group that has no members; False, and no change, if it has some."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
     connector: str
@@ -73,12 +105,8 @@ class TaskContext:
     report: Reporter
     metric: Callable[[str, float], None]
     """Sets a gauge of this task that its status shows, like `slot_lag_bytes`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPartition:
-    topic: str
-    partition: int
+    log: LogAccess | None = None
+    """None where a task is tried without a log."""
 
 
 class SourceTask(Protocol):
