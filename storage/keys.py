@@ -43,6 +43,7 @@ QUOTA_USES: Final = "quota-use/"
 USERS: Final = "user/"
 SUBJECTS: Final = "subject/"
 SCHEMA_CONTEXTS: Final = "schema-context/"
+CONNECTORS: Final = "connector/"
 """The first parts of the keys of items that are listed together."""
 
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -341,3 +342,26 @@ def schema_referrer(context: str, name: str, version: int, by: str, by_version: 
     """`by` is the qualified name of the subject that refers."""
     digest = hashlib.sha256(by.encode()).hexdigest()[:32]
     return f"{schema_referrers(context, name, version)}{digest}.{by_version:010d}"
+
+
+def connector(name: str) -> str:
+    return f"{CONNECTORS}{short_part(name)}"
+
+
+def connect_tasks_of(connector_name: str) -> str:
+    """Return what the keys of all tasks of a connector begin with."""
+    return f"connect-task/{short_part(connector_name)}/"
+
+
+def connect_task(connector_name: str, number: int) -> str:
+    return f"{connect_tasks_of(connector_name)}{number:05d}"
+
+
+def connect_offsets_of(connector_name: str) -> str:
+    """Return what the keys of all positions of a source begin with."""
+    return f"connect-offset/{short_part(connector_name)}/"
+
+
+def connect_offset(connector_name: str, digest: str) -> str:
+    """Return the key of a position; `digest` is that of the source's partition."""
+    return f"{connect_offsets_of(connector_name)}{digest}"

@@ -1,0 +1,1 @@
+"""The keys of connectors: what they mean, their checks and aliases, references to secrets."""

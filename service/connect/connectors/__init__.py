@@ -1,0 +1,1 @@
+"""Every connector, and the contract that tasks keep."""

@@ -1,0 +1,138 @@
+"""Which converter a class name means, and which keys it has.
+
+Names are Java's, ours are the same without their package: `JsonConverter`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from service.connect.config.keys import Key
+from service.connect.config.values import Values
+from service.connect.converters.api import Converter, HeaderConverter, Settings
+from service.connect.converters.headers import SimpleHeaderConverter, ValueHeaderConverter
+from service.connect.converters.json.converter import JSON_KEYS, JsonConverter
+from service.connect.converters.plain import (
+    STRING_KEYS,
+    BooleanConverter,
+    ByteArrayConverter,
+    NumberConverter,
+    StringConverter,
+)
+from service.connect.data.errors import ConfigFault, DataFault
+from service.connect.data.schema import Type
+
+_STORAGE: Final = "org.apache.kafka.connect.storage."
+_CONVERTERS: Final = "org.apache.kafka.connect.converters."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConverterKind:
+    """A converter that a configuration may name."""
+
+    class_name: str
+    """Java's, in full."""
+    about: str
+    keys: Sequence[Key] = ()
+    make: Callable[[Values, bool], Converter]
+    """Takes its settings, and whether it is for keys."""
+
+    @property
+    def short_name(self) -> str:
+        return self.class_name.rpartition(".")[2]
+
+
+def _json(values: Values, _: bool) -> Converter:
+    return JsonConverter(
+        with_schemas=values["schemas.enable"],
+        schemas_max=values["schemas.cache.size"],
+        schema_content=values["schema.content"],
+        numeric_decimals=values["decimal.format"].upper() == "NUMERIC",
+        with_defaults=values["replace.null.with.default"],
+    )
+
+
+def _number(name: str, kind: Type, form: str) -> ConverterKind:
+    return ConverterKind(
+        class_name=_CONVERTERS + name,
+        about=f"A number of type {kind.value}, big-endian.",
+        make=lambda _, __: NumberConverter(kind, form),
+    )
+
+
+CONVERTERS: Final[Sequence[ConverterKind]] = (
+    ConverterKind(
+        class_name=_STORAGE + "StringConverter",
+        about="Text.",
+        keys=STRING_KEYS,
+        make=lambda values, _: StringConverter(values["converter.encoding"]),
+    ),
+    ConverterKind(
+        class_name=_CONVERTERS + "ByteArrayConverter",
+        about="Bytes as they are.",
+        make=lambda _, __: ByteArrayConverter(),
+    ),
+    ConverterKind(
+        class_name="org.apache.kafka.connect.json.JsonConverter",
+        about="JSON, with the schema in each value or without one.",
+        keys=JSON_KEYS,
+        make=_json,
+    ),
+    _number("ShortConverter", Type.INT16, ">h"),
+    _number("IntegerConverter", Type.INT32, ">i"),
+    _number("LongConverter", Type.INT64, ">q"),
+    _number("FloatConverter", Type.FLOAT32, ">f"),
+    _number("DoubleConverter", Type.FLOAT64, ">d"),
+    ConverterKind(
+        class_name=_CONVERTERS + "BooleanConverter",
+        about="One byte, 0 or 1.",
+        make=lambda _, __: BooleanConverter(),
+    ),
+)
+
+SIMPLE_HEADERS: Final = _STORAGE + "SimpleHeaderConverter"
+
+_BY_NAME: Final[Mapping[str, ConverterKind]] = {
+    name: kind for kind in CONVERTERS for name in (kind.class_name, kind.short_name)
+}
+
+
+def converter_kind(class_name: str) -> ConverterKind | None:
+    """Return what a class name means; None: there is no such converter."""
+    return _BY_NAME.get(class_name.strip())
+
+
+def is_header_converter(class_name: str) -> bool:
+    return _is_simple(class_name) or converter_kind(class_name) is not None
+
+
+def converter_of(class_name: str, settings: Settings, *, is_key: bool, key: str) -> Converter:
+    """Return the converter that the configuration names in `key`, like `value.converter`.
+
+    `settings` is what stands below `key`, without it. Raises `ConfigFault`.
+    """
+    kind = converter_kind(class_name)
+    if kind is None:
+        names = ", ".join(each.short_name for each in CONVERTERS)
+        raise ConfigFault({key: f"there is no converter {class_name!r}; there are {names}"})
+    try:
+        return kind.make(Values(kind.keys, settings), is_key)
+    except ConfigFault as fault:
+        raise ConfigFault(
+            {f"{key}.{name}": text for name, text in fault.problems.items()}
+        ) from None
+    except DataFault as fault:
+        raise ConfigFault({f"{key}.schema.content": str(fault)}) from None
+
+
+def header_converter_of(
+    class_name: str, settings: Settings, *, key: str = "header.converter"
+) -> HeaderConverter:
+    """Return the converter of headers that the configuration names. Raises `ConfigFault`."""
+    if _is_simple(class_name):
+        return SimpleHeaderConverter()
+    return ValueHeaderConverter(converter_of(class_name, settings, is_key=False, key=key))
+
+
+def _is_simple(class_name: str) -> bool:
+    return class_name.strip() in (SIMPLE_HEADERS, "SimpleHeaderConverter")

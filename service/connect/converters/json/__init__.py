@@ -1,0 +1,1 @@
+"""Kafka's `JsonConverter`: values as JSON, with or without their schema."""

@@ -1,0 +1,1 @@
+"""What is in a dead letter topic, and sending it again."""

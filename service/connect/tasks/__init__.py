@@ -1,0 +1,1 @@
+"""The work of tasks: items, leases, offsets, the loops of sources and sinks, errors."""
