@@ -11,7 +11,8 @@ fsck` open stores.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -200,7 +201,16 @@ STARTS_TASKS = {
 
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
 ROOMS = sorted({path.parent for path in MODULES})
-each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the tree of a module; it is the same object for all who ask, so leave it as it is."""
+    return ast.parse(path.read_text())
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[str, bool]]:
@@ -219,65 +229,88 @@ def imported(tree: ast.Module) -> Iterator[tuple[str, bool]]:
                 yield each.name, id(node) in at_load
 
 
+@cache
 def _is_module(name: str) -> bool:
     path = ROOT / name.replace(".", "/")
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-@each_module
-def test_imports_point_one_way(path: Path) -> None:
-    name = str(path.relative_to(ROOT))
-    layer = name.split("/")[0]
-
-    for module, at_load in imported(ast.parse(path.read_text())):
-        package = module.split(".")[0]
-        if package not in LAYERS or (not at_load and module in LAZILY.get(name, ())):
-            continue
-        assert package in MAY_IMPORT[layer], f"{layer} may not import {module}"
-        if layer == "riacho" and package == "storage":
-            assert module in PURE, f"{module} is not one of the pure modules"
+# A rule yields every place that breaks it, so that one run of a test shows them all.
 
 
-@each_module
-def test_only_the_modules_for_aws_know_an_sdk(path: Path) -> None:
-    packages = {module.split(".")[0] for module, _ in imported(ast.parse(path.read_text()))}
+def broken(rule: Callable[[str, ast.Module], Iterator[str]]) -> list[str]:
+    """Return the modules that break a rule, each with where and how."""
+    return [
+        f"{name_of(path)}: {what}" for path in MODULES for what in rule(name_of(path), parsed(path))
+    ]
 
-    assert not packages & SDKS or str(path.relative_to(ROOT)) in SPEAK_TO_AWS
+
+def test_imports_point_one_way() -> None:
+    def rule(name: str, tree: ast.Module) -> Iterator[str]:
+        layer = name.split("/")[0]
+        for module, at_load in imported(tree):
+            package = module.split(".")[0]
+            if package not in LAYERS or (not at_load and module in LAZILY.get(name, ())):
+                continue
+            if package not in MAY_IMPORT[layer]:
+                yield f"{layer} may not import {module}"
+            elif layer == "riacho" and package == "storage" and module not in PURE:
+                yield f"{module} is not one of the pure modules"
+
+    assert broken(rule) == []
 
 
-@each_module
-def test_tasks_are_begun_where_a_host_can_wait_for_them(path: Path) -> None:
+def test_only_the_modules_for_aws_know_an_sdk() -> None:
+    def rule(name: str, tree: ast.Module) -> Iterator[str]:
+        if name not in SPEAK_TO_AWS:
+            packages = {module.split(".")[0] for module, _ in imported(tree)}
+            yield from (f"imports {package}" for package in packages & SDKS)
+
+    assert broken(rule) == []
+
+
+def test_tasks_are_begun_where_a_host_can_wait_for_them() -> None:
     """A host that freezes the process must know all tasks that it would lose."""
-    name = str(path.relative_to(ROOT))
-    if (
-        name.startswith(("riacho/", "infra/", "service/jobs/", "storage/maintenance/"))
-        or name in STARTS_TASKS
-    ):
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and node.attr in {"create_task", "ensure_future"}:
-            raise AssertionError(f"line {node.lineno}: use storage.tasks.begin")
+
+    def rule(name: str, tree: ast.Module) -> Iterator[str]:
+        elsewhere = ("riacho/", "infra/", "service/jobs/", "storage/maintenance/")
+        if name.startswith(elsewhere) or name in STARTS_TASKS:
+            return
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in {"create_task", "ensure_future"}:
+                yield f"line {node.lineno}: use storage.tasks.begin"
+
+    assert broken(rule) == []
 
 
-@each_module
-def test_keys_are_made_in_one_place(path: Path) -> None:
-    name = str(path.relative_to(ROOT))
-    if name == "storage/keys.py" or name.startswith(("infra/", "riacho/")):
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            assert not KEY.match(node.value), f"line {node.lineno}: use storage.keys"
+def test_keys_are_made_in_one_place() -> None:
+    def rule(name: str, tree: ast.Module) -> Iterator[str]:
+        if name == "storage/keys.py" or name.startswith(("infra/", "riacho/")):
+            return
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and KEY.match(str(node.value)):
+                yield f"line {node.lineno}: use storage.keys"
+
+    assert broken(rule) == []
 
 
-@each_module
-def test_a_module_says_what_it_is_for_and_its_functions_are_short(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+def test_a_module_says_what_it_is_for() -> None:
+    def rule(_: str, tree: ast.Module) -> Iterator[str]:
+        if not ast.get_docstring(tree):
+            yield "has no docstring: even an empty __init__.py says what its folder holds"
 
-    assert ast.get_docstring(tree), "even an empty __init__.py says what its folder holds"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = _body_lines(node)
-            assert lines < FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+    assert broken(rule) == []
+
+
+def test_functions_are_short() -> None:
+    def rule(_: str, tree: ast.Module) -> Iterator[str]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = _body_lines(node)
+                if lines >= FUNCTION_LINES_MAX:
+                    yield f"{node.name} has {lines} lines"
+
+    assert broken(rule) == []
 
 
 def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -297,7 +330,7 @@ def test_a_name_means_one_thing() -> None:
         name = str(path.relative_to(ROOT))
         if not name.startswith(("storage/", "service/", "riacho/")):
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(name)
 
@@ -309,13 +342,16 @@ def test_a_name_means_one_thing() -> None:
         assert len(paths) == 1 or name in IN_TWO_PROTOCOLS, f"{name}: {paths}"
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_folder_can_be_read_at_a_glance(room: Path) -> None:
-    names = [path.name for path in room.iterdir() if not path.name.startswith("__")]
-    if room == ROOT / "service":
-        names = [name for name in names if name not in DOORS]
+def test_a_folder_can_be_read_at_a_glance() -> None:
+    crowded: dict[str, int] = {}
+    for room in ROOMS:
+        names = {path.name for path in room.iterdir() if not path.name.startswith("__")}
+        if room == ROOT / "service":
+            names -= DOORS
+        if len(names) > ROOM_ENTRIES_MAX:
+            crowded[name_of(room)] = len(names)
 
-    assert len(names) <= ROOM_ENTRIES_MAX
+    assert crowded == {}
 
 
 @pytest.mark.parametrize("layer", ["storage", "service", "riacho"])
@@ -324,7 +360,7 @@ def test_rooms_do_not_import_each_other_in_turn(layer: str) -> None:
     graph: dict[str, set[str]] = {}
     for path in sorted((ROOT / layer).rglob("*.py")):
         here = _room(".".join(path.relative_to(ROOT).with_suffix("").parts))
-        imports = imported(ast.parse(path.read_text()))
+        imports = imported(parsed(path))
         below = {_room(name) for name, at_load in imports if at_load and name.startswith(layer)}
         graph.setdefault(here, set()).update(below - {here, layer})
 
@@ -338,9 +374,10 @@ def _room(module: str) -> str:
     return ".".join(parts[:2])
 
 
-@pytest.mark.parametrize("module", sorted(PURE))
-def test_the_pure_modules_import_only_each_other(module: str) -> None:
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
-    ours = {name for name, at_load in imported(tree) if at_load and name.split(".")[0] in LAYERS}
+def test_the_pure_modules_import_only_each_other() -> None:
+    for module in sorted(PURE):
+        tree = parsed(ROOT / f"{module.replace('.', '/')}.py")
+        names = {name for name, at_load in imported(tree) if at_load}
+        ours = {name for name in names if name.split(".")[0] in LAYERS}
 
-    assert ours <= PURE
+        assert ours <= PURE, module
