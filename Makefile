@@ -31,7 +31,7 @@ setup: $(VENV)/.all
 
 $(VENV)/.base: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Riacho needs $(PYTHON); PYTHON=... names another"; exit 1; }
-	$(call install,.[security$(comma)schemas])
+	$(call install,.[security$(comma)schemas$(comma)connect])
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
