@@ -226,6 +226,13 @@ class Settings(BaseSettings):
     secret_env: str = ""
     """A pattern (RE2) that the name of a variable in `${env:…}` must match; empty: any."""
 
+    connect_files: Path | None = None
+    """Directory of connectors: they read and write files below it, and nowhere else. None: there
+    are no connectors of files."""
+
+    connect_private_addresses: bool = False
+    """Whether connectors of HTTP may reach addresses of private networks and of this machine."""
+
     jwt_issuer: str = ""
     """The identity provider whose tokens are accepted, `https://…`; empty: none."""
 
