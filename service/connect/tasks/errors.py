@@ -18,7 +18,7 @@ from service.connect.connectors.api import LogAccess
 from service.connect.data.errors import ConfigFault, ConnectFault, RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, FromSource
-from service.connect.tasks.letters import Failure, dead_letter, java_class_of, place_of
+from service.connect.tasks.letters import GivenUp, dead_letter, java_class_of, place_of
 from service.world.clock import World
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class ErrorPolicy:
 
         Without a stage, the connector itself gave it up. Raises `StoppedAt` if none is tolerated.
         """
-        failure = Failure(
+        failure = GivenUp(
             connector=self._connector,
             task=self._task,
             stage=stage or _own_stage(record),
@@ -180,7 +180,7 @@ class ErrorPolicy:
         count, self._given_up = self._given_up, 0
         return count
 
-    def _log(self, record: ConnectRecord | LogRecord, failure: Failure) -> None:
+    def _log(self, record: ConnectRecord | LogRecord, failure: GivenUp) -> None:
         said: dict[str, Any] = {
             "connector": failure.connector,
             "task": failure.task,
