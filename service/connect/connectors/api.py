@@ -46,7 +46,7 @@ class Reporter(Protocol):
     async def __call__(self, record: ConnectRecord, error: ConnectFault) -> None:
         """Give up on a record: it is dead-lettered or logged, as `errors.*` says.
 
-        Raises `error` if the connector tolerates none.
+        Raises a `TaskFault` because of `error` if the connector tolerates none: let it pass.
         """
 
 

@@ -88,6 +88,8 @@ class TaskItem(msgspec.Struct, array_like=True, frozen=True):
     topics: tuple[str, ...] = ()
     """That it has read or written since they were reset."""
     gauges: dict[str, float] = {}
+    restart: int = 0
+    """Incremented by who wants the task to be restarted: the run that sees it ends."""
 
 
 class OffsetItem(msgspec.Struct, array_like=True, frozen=True):
@@ -107,6 +109,16 @@ def canonical(position: Mapping[str, Any]) -> bytes:
 def digest_of(partition: bytes) -> str:
     """Return how the key of an offset names its partition."""
     return hashlib.sha256(partition).hexdigest()[:32]
+
+
+def is_planned(connector: ConnectorItem) -> bool:
+    """Whether its tasks may run: those that were planned for its configuration."""
+    return connector.target == STARTED and connector.planned == connector.generation
+
+
+def group_of(connector: ConnectorItem) -> str:
+    """Return the group of a sink, as it is stored."""
+    return f"{connector.name_prefix}connect-{connector.name}"
 
 
 def task_config(connector: ConnectorItem, task: TaskItem) -> dict[str, str]:

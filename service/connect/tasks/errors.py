@@ -1,0 +1,203 @@
+"""What a task does about errors, as `errors.*` of its connector says.
+
+As in Kafka Connect: what may succeed later is tried again for `errors.retry.timeout`, with pauses
+that double from 0.3 s to `errors.retry.delay.max.ms`. Then the record is given up. With
+`errors.tolerance=all` it is dropped, logged and dead-lettered as configured, and the task goes on;
+with `none` the task fails at it. Here that holds for sources, too.
+
+Dead letters are kept until `drain`: they are written with the offsets of the records they are of.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from service.connect.config.keys import Config, Key, KeyType, between, one_of
+from service.connect.config.values import Values
+from service.connect.connectors.api import LogAccess
+from service.connect.data.errors import ConfigFault, ConnectFault, RetriableFault, TaskFault
+from service.connect.data.log_records import LogRecord
+from service.connect.data.records import ConnectRecord, FromSource
+from service.connect.tasks.letters import GivenUp, dead_letter, java_class_of, place_of
+from service.world.clock import World
+
+T = TypeVar("T")
+
+TRANSFORMATION: Final = "TRANSFORMATION"
+KEY_CONVERTER: Final = "KEY_CONVERTER"
+VALUE_CONVERTER: Final = "VALUE_CONVERTER"
+HEADER_CONVERTER: Final = "HEADER_CONVERTER"
+TASK_PUT: Final = "TASK_PUT"
+TASK_POLL: Final = "TASK_POLL"
+"""Stages, with Kafka's names."""
+
+RETRY_DELAY_MIN_S: Final = 0.3
+HELD_BYTES_MAX: Final = 8 * 1024 * 1024
+HELD_COUNT_MAX: Final = 1000
+"""Commit before there are more dead letters than so many."""
+
+TOLERANCE: Final = "errors.tolerance"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+
+log: Final = logging.getLogger(__name__)
+
+_KEYS: Final = (
+    Key(name=TOLERANCE, type=KeyType.STRING, default="none", check=one_of("none", "all")),
+    Key(name="errors.retry.timeout", type=KeyType.LONG, default=0, check=between(-1, 1 << 62)),
+    Key(
+        name="errors.retry.delay.max.ms",
+        type=KeyType.LONG,
+        default=60_000,
+        check=between(1, 1 << 62),
+    ),
+    Key(name="errors.log.enable", type=KeyType.BOOLEAN, default=False),
+    Key(name="errors.log.include.messages", type=KeyType.BOOLEAN, default=False),
+    Key(name=DEAD_LETTER_TOPIC, type=KeyType.STRING, default=""),
+    Key(name="errors.deadletterqueue.context.headers.enable", type=KeyType.BOOLEAN, default=False),
+)
+
+
+class StoppedAt(TaskFault):
+    """A record failed and none is tolerated. `before` is what was made of those before it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.before: Sequence[ConnectRecord | LogRecord | None] = ()
+
+
+class ErrorPolicy:
+    """The errors of one run of a task. Raises `ConfigFault` if `config` contradicts itself."""
+
+    def __init__(
+        self, connector: str, task: int, config: Config, world: World, class_name: str = ""
+    ) -> None:
+        values = Values(_KEYS, config)
+        self._connector = connector
+        self._task = task
+        self._world = world
+        self._class_name = class_name or config.get("connector.class", "")
+        self.tolerates_all: bool = str(values[TOLERANCE]).lower() == "all"
+        timeout_ms: int = values["errors.retry.timeout"]
+        self.retry_timeout_s = float("inf") if timeout_ms < 0 else timeout_ms / 1000
+        self._delay_max_s: float = values["errors.retry.delay.max.ms"] / 1000
+        self._logs: bool = values["errors.log.enable"]
+        self._logs_messages: bool = values["errors.log.include.messages"]
+        self.dead_letter_topic: str = values[DEAD_LETTER_TOPIC]
+        self._with_context: bool = values["errors.deadletterqueue.context.headers.enable"]
+        if self.dead_letter_topic and not self.tolerates_all:
+            raise ConfigFault({DEAD_LETTER_TOPIC: "needs errors.tolerance=all"})
+        self._letters: list[LogRecord] = []
+        self._letter_bytes = 0
+        self._given_up = 0
+
+    async def prepare(self, access: LogAccess | None) -> None:
+        """Create the topic of dead letters, unless it is there or none is named."""
+        if self.dead_letter_topic and access is not None:
+            await access.create_topic(self.dead_letter_topic, 1, {})
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds so many dead letters that they should be committed now."""
+        return len(self._letters) >= HELD_COUNT_MAX or self._letter_bytes >= HELD_BYTES_MAX
+
+    async def retried(
+        self,
+        call: Callable[[], Awaitable[T]],
+        *,
+        failed: RetriableFault | None = None,
+        timeout_min_s: float = 0.0,
+    ) -> T:
+        """Return what `call` returns; repeat it while it raises `RetriableFault` and time is left.
+
+        The time is `errors.retry.timeout`, or `timeout_min_s` if that is longer. `failed` is why
+        a first call failed that was made already.
+        """
+        now_s = self._world.monotonic_s
+        deadline_s = now_s() + max(self.retry_timeout_s, timeout_min_s)
+        failures = 0
+        while True:
+            if failed is not None:
+                left_s = deadline_s - now_s()
+                if left_s <= 0:
+                    raise failed
+                failures += 1
+                await self._world.sleep(min(self._delay_s(failures), left_s))
+            try:
+                return await call()
+            except RetriableFault as fault:
+                failed = fault
+
+    def _delay_s(self, failures: int) -> float:
+        delay_s = RETRY_DELAY_MIN_S * 2.0 ** min(failures - 1, 60)
+        if delay_s > self._delay_max_s:
+            return self._world.random() * self._delay_max_s
+        return delay_s
+
+    async def report(
+        self,
+        record: ConnectRecord | LogRecord,
+        error: Exception,
+        stage: str = "",
+        class_name: str = "",
+    ) -> None:
+        """Give up on a record: log it and keep its dead letter, as configured.
+
+        Without a stage, the connector itself gave it up. Raises `StoppedAt` if none is tolerated.
+        """
+        failure = GivenUp(
+            connector=self._connector,
+            task=self._task,
+            stage=stage or _own_stage(record),
+            class_name=class_name or self._class_name,
+            error=error,
+        )
+        if self._logs:
+            self._log(record, failure)
+        if not self.tolerates_all:
+            raise StoppedAt(
+                f"Tolerance exceeded in error handler: {failure.stage} of {place_of(record)} failed"
+                f" with {java_class_of(error)}: {error}"
+            ) from error
+        self._given_up += 1
+        if self.dead_letter_topic:
+            letter = dead_letter(
+                self.dead_letter_topic, record, failure, with_context=self._with_context
+            )
+            self._letters.append(letter)
+            self._letter_bytes += _size_of(letter)
+
+    async def report_put(self, record: ConnectRecord, error: ConnectFault) -> None:
+        """Give up on a record for its connector; this is the `Reporter` of a task."""
+        await self.report(record, error)
+
+    def drain(self) -> list[LogRecord]:
+        """Return the dead letters since the last call, to be written with the offsets."""
+        letters, self._letters, self._letter_bytes = self._letters, [], 0
+        return letters
+
+    def drain_count(self) -> int:
+        """Return how many records were given up since the last call."""
+        count, self._given_up = self._given_up, 0
+        return count
+
+    def _log(self, record: ConnectRecord | LogRecord, failure: GivenUp) -> None:
+        said: dict[str, Any] = {
+            "connector": failure.connector,
+            "task": failure.task,
+            "stage": failure.stage,
+            "class_name": failure.class_name,
+            "error": f"{java_class_of(failure.error)}: {failure.error}",
+        }
+        if self._logs_messages:
+            said |= {"record": place_of(record), "timestamp_ms": record.timestamp_ms}
+        log.error("record of a connector failed", extra=said)
+
+
+def _own_stage(record: ConnectRecord | LogRecord) -> str:
+    is_source = isinstance(record, ConnectRecord) and isinstance(record.origin, FromSource)
+    return TASK_POLL if is_source else TASK_PUT
+
+
+def _size_of(record: LogRecord) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name) + len(value or b"") for name, value in record.headers)
