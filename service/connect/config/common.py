@@ -364,7 +364,3 @@ ACCEPTED: Final = ("confluent.license", "connector.plugin.version")
 ACCEPTED_BELOW: Final = ("confluent.topic.", *OVERRIDES)
 """Keys that configurations from elsewhere have, and that have no effect here."""
 
-
-def group_of(connector: str, name_prefix: str = "") -> str:
-    """Return the group by which a sink reads; `connector` is its full name."""
-    return f"{name_prefix}connect-{connector.removeprefix(name_prefix)}"

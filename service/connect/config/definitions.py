@@ -1,5 +1,6 @@
-"""Which keys a configuration can have: those of the frame, of its connector, and of the converters,
-transforms and predicates that it names.
+"""Which keys a configuration can have.
+
+Those of the frame, of its connector, and of the converters, transforms and predicates that it names.
 """
 
 import re
