@@ -360,6 +360,7 @@ REFUSED_OVERRIDES: Final[Mapping[str, str]] = {
 """Those that would mean something that is not so here."""
 
 
-def group_of(connector: str) -> str:
-    """Return the group by which a sink reads; `connector` is its full name."""
-    return f"connect-{connector}"
+ACCEPTED: Final = ("confluent.license", "connector.plugin.version")
+ACCEPTED_BELOW: Final = ("confluent.topic.", *OVERRIDES)
+"""Keys that configurations from elsewhere have, and that have no effect here."""
+

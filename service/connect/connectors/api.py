@@ -165,6 +165,9 @@ class Plugin:
     tasks: Callable[[Config, int, Environment], Awaitable[list[Config]]]
     """Returns the configurations of at most so many tasks, at least one."""
     make: Callable[[TaskContext], SourceTask | SinkTask]
+    replan_s: float = 0.0
+    """How often the tasks are planned again, since the source may have more to read by now; 0:
+    when the configuration changes. What a task does not differ in goes on."""
     promises: str
     """What holds after crashes, in one sentence for documents and answers."""
 

@@ -20,7 +20,9 @@ from storage.formats import frames
 STARTED: Final = "STARTED"
 PAUSED: Final = "PAUSED"
 STOPPED: Final = "STOPPED"
-"""Target states of a connector."""
+DELETED: Final = "DELETED"
+"""Target states of a connector. One that is deleted is no longer shown, and its items are removed;
+whoever creates one of its name first removes what is left of them."""
 
 UNASSIGNED: Final = "UNASSIGNED"
 RUNNING: Final = "RUNNING"
@@ -52,6 +54,7 @@ class RunHealth(msgspec.Struct, array_like=True, frozen=True):
 
 class ConnectorItem(msgspec.Struct, array_like=True, frozen=True):
     name: str
+    """With the prefix of its tenant."""
     config: dict[str, str]
     """As its user wrote it, with references instead of secrets."""
     principal: str
@@ -118,7 +121,8 @@ def is_planned(connector: ConnectorItem) -> bool:
 
 def group_of(connector: ConnectorItem) -> str:
     """Return the group of a sink, as it is stored."""
-    return f"{connector.name_prefix}connect-{connector.name}"
+    prefix = connector.name_prefix
+    return f"{prefix}connect-{connector.name.removeprefix(prefix)}"
 
 
 def task_config(connector: ConnectorItem, task: TaskItem) -> dict[str, str]:

@@ -44,9 +44,9 @@ class ToLog(Protocol):
 class GivenUp(Protocol):
     """What was given up since the last call; `ErrorPolicy` knows."""
 
-    errors: int
-
     def drain(self) -> list[LogRecord]: ...
+
+    def drain_count(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -153,8 +153,7 @@ class SourceLoop:
                 gathered.made += made
                 gathered.size_bytes += sum(map(_size, made))
             gathered.dead += self._given_up.drain()
-            gathered.errors += self._given_up.errors
-            self._given_up.errors = 0
+            gathered.errors += self._given_up.drain_count()
             flight = self._flight
             if not polled or gathered.is_full or flight is None or flight.done():
                 return gathered
