@@ -133,9 +133,7 @@ class Planner:
         self, connector: ConnectorItem, changes: Sequence[Mapping[str, str | None]]
     ) -> list[Op]:
         prefix = keys.connect_tasks_of(connector.name)
-        found = {
-            key: item async for page in pages(self._metadata, prefix) for key, item in page
-        }
+        found = {key: item async for page in pages(self._metadata, prefix) for key, item in page}
         ops: list[Op] = []
         for number, each in enumerate(changes):
             key = keys.connect_task(connector.name, number)
