@@ -206,15 +206,14 @@ class Commits:
         )
         guard = TaskGuard(self._holding, done, positions)
         await self._atomic.write(written, size_bytes, self._group(group, caller), guard)
+        self._holding.token = done.token
 
     async def _writable(self, caller: Caller, outer: str) -> None:
         name = self._prefix + outer
         caller.require(Operation.WRITE, ResourceType.TOPIC, name)
         await topic_of(self._parts.gateway, caller, name, outer, self._config)
 
-    def _group(
-        self, offsets: Mapping[TopicPartition, int], caller: Caller
-    ) -> GroupCommit | None:
+    def _group(self, offsets: Mapping[TopicPartition, int], caller: Caller) -> GroupCommit | None:
         if not offsets:
             return None
         group_id = group_of(self._holding.connector)

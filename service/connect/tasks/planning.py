@@ -80,7 +80,7 @@ class Planner:
         try:
             resolved = await self._parts.references.resolved(connector.config)
             changes = await self._changes(connector, resolved)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - Whatever a connector raises.
             trace = resolved.hide(trace_of(error))
             log.warning("tasks of connector %s could not be planned: %s", name, trace)
             await self._put(stored, self._failed(connector, trace))
@@ -133,9 +133,7 @@ class Planner:
         self, connector: ConnectorItem, changes: Sequence[Mapping[str, str | None]]
     ) -> list[Op]:
         prefix = keys.connect_tasks_of(connector.name)
-        found = {
-            key: item async for page in pages(self._metadata, prefix) for key, item in page
-        }
+        found = {key: item async for page in pages(self._metadata, prefix) for key, item in page}
         ops: list[Op] = []
         for number, each in enumerate(changes):
             key = keys.connect_task(connector.name, number)
