@@ -80,7 +80,7 @@ class Planner:
         try:
             resolved = await self._parts.references.resolved(connector.config)
             changes = await self._changes(connector, resolved)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - Whatever a connector raises.
             trace = resolved.hide(trace_of(error))
             log.warning("tasks of connector %s could not be planned: %s", name, trace)
             await self._put(stored, self._failed(connector, trace))
