@@ -88,6 +88,8 @@ class SinkLoop:
         """Records read since the last commit."""
         self._flushed_s = self._world.monotonic_s()
         self._has_put = False
+        self._has_begun = False
+        """Whether partitions were begun since the last flush: where, is to be committed."""
         self.is_stopping = False
         """Set it, and `run` returns once what was put is flushed and committed."""
 
@@ -138,7 +140,7 @@ class SinkLoop:
     @property
     def _is_pending(self) -> bool:
         """Whether there may be something to flush or commit."""
-        return self._has_put or self._put_count > 0 or self._policy.errors > 0
+        return self._has_put or self._has_begun or self._put_count > 0 or self._policy.errors > 0
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call with back-off while it raises `RetriableFault`, or until told to stop."""
@@ -177,6 +179,7 @@ class SinkLoop:
         self._committed |= stored
         await self._reader.begin({place: held.get(place, stored.get(place)) for place in new})
         self._owned = owned & self._reader.positions.keys()
+        self._has_begun = True
 
     async def _group_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         prefix, group = self._connector.name_prefix, group_of(self._connector)
@@ -230,6 +233,7 @@ class SinkLoop:
         if self._has_put:
             await self._policy.retried(self._task.flush, timeout_min_s=PUT_RETRY_S_MIN)
             self._has_put = False
+        self._has_begun = False
         self._flushed_s = self._world.monotonic_s()
         positions: Mapping[TopicPartition, int] = self._reader.positions
         if isinstance(self._task, FillingSinkTask):

@@ -33,6 +33,7 @@ from storage import keys
 from storage.errors import TopicExists
 from storage.formats.partitions import PartitionNumber
 from storage.formats.records import record_batch
+from storage.leases import Lease
 from storage.reading.reader import Budget
 from storage.stores.metadata import Put
 from storage.zones.zones import Zones
@@ -185,8 +186,16 @@ class Rig:
         """Run a task until `done`, then let it end; whatever it raises is raised."""
         self.runs += 1
         world = self.gateway.world
-        holding = Holding(self.metadata, world, self.connector, number, f"w{self.runs}", 30.0)
-        assert await holding.lease.take()
+        lease = Lease(
+            self.metadata,
+            keys.connect_task(self.connector.name, number),
+            holder=f"w{self.runs}",
+            lease_s=30.0,
+            monotonic_s=world.monotonic_s,
+            now_ms=world.now_ms,
+        )
+        assert await lease.keep()
+        holding = Holding(self.metadata, world, self.connector, number, lease, f"w{self.runs}")
         await holding.begin("RUNNING")
         policy = ErrorPolicy("c", number, self.config, world)
         await policy.prepare(ConnectorLog(self.parts, self.connector))
