@@ -1,5 +1,6 @@
 """The loop that a task of a connector needs: that of a source or of a sink."""
 
+from service.connect.connectors.api import SinkTask
 from service.connect.tasks.pipeline import Chain, sink_pipeline, source_pipeline
 from service.connect.tasks.run import Loop, Running
 from service.connect.tasks.sink import SinkLoop
@@ -11,20 +12,21 @@ def loop_of(running: Running) -> Loop:
     """Return the loop of a task. Raises `ConfigFault`."""
     config, policy = running.config, running.policy
     chain: Chain | None = transforms_of(config) if config.get("transforms") else None
-    if hasattr(running.task, "put"):
+    task = running.task
+    if isinstance(task, SinkTask):
         return SinkLoop(
             running.parts,
             running.holding.connector,
             running.holding.number,
             config,
-            running.task,
+            task,
             sink_pipeline(config, chain, policy),
             policy,
             running.commits,
         )
     world = running.parts.gateway.world
     return SourceLoop(
-        running.task,
+        task,
         source_pipeline(config, chain, policy),
         policy,
         running.commits,
