@@ -46,5 +46,3 @@ class ForeignApi:
             await response(scope, receive, send)
 
         return serve
-
-

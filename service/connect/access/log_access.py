@@ -108,9 +108,7 @@ class ConnectorLog:
                 for one in await self._parts.offsets.read(self._prefix + group)
             }
 
-    async def commit_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int]
-    ) -> bool:
+    async def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> bool:
         async with self._as_connector() as caller:
             caller.require_group(Operation.READ, self._prefix + group)
             for topic in {place.topic for place in offsets}:

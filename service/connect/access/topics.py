@@ -23,7 +23,9 @@ DEFAULT: Final = "default"
 _OWN: Final = {"include", "exclude", "partitions", "replication.factor"}
 
 
-async def topic_of(gateway: Gateway, caller: Caller, name: str, outer: str, config: Config) -> Topic:
+async def topic_of(
+    gateway: Gateway, caller: Caller, name: str, outer: str, config: Config
+) -> Topic:
     """Return the topic `name`, which the configuration calls `outer`; create it if it may be.
 
     Raises what creating raises, and `TaskFault` if it does not exist and is not to be created.

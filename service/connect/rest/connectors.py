@@ -133,7 +133,9 @@ class ConnectorCalls:
     def _check(self, name: str, config: dict[str, str]) -> None:
         """Put the name into the configuration; raise 400 if anything is wrong."""
         if not name or not name.isprintable():
-            raise bad_request("the name of a connector must not be empty or have control characters")
+            raise bad_request(
+                "the name of a connector must not be empty or have control characters"
+            )
         if len(name.encode(errors="replace")) > NAME_BYTES_MAX:
             raise bad_request(f"the name of a connector has at most {NAME_BYTES_MAX} bytes")
         given = config.setdefault("name", name).strip()
@@ -170,7 +172,9 @@ class ConnectorCalls:
         where = {"location": f"/connectors/{quote(body['name'], safe='')}"}
         return answer(body, 201, where)
 
-    async def _changed(self, caller: Caller, name: str, config_of: Callable[[ConnectorItem], dict[str, str]]) -> dict[str, Any]:
+    async def _changed(
+        self, caller: Caller, name: str, config_of: Callable[[ConnectorItem], dict[str, str]]
+    ) -> dict[str, Any]:
         """Give a connector another configuration, and return how it is shown."""
 
         def changed(found: ConnectorItem) -> ConnectorItem:
@@ -210,4 +214,3 @@ def _principal(caller: Caller, config: Mapping[str, str], found: ConnectorItem |
     if found is not None and not wanted and caller.is_super:
         return found.principal
     return caller.principal
-

@@ -1,4 +1,4 @@
-"""Calls about how far connectors have read: positions of sources, offsets of the groups of sinks."""
+"""Calls about how far connectors have read: positions of sources, offsets of sinks."""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -53,9 +53,7 @@ class PluginCalls:
         plugin = known_plugin(name)
         given = config.setdefault("connector.class", name)
         if plugin_of(given) is not plugin:
-            raise bad_request(
-                f"Included connector type {given} does not match request type {name}"
-            )
+            raise bad_request(f"Included connector type {given} does not match request type {name}")
         return answer(validate(plugin, config, self._environment).body())
 
 

@@ -77,7 +77,7 @@ class ConnectorStore:
         return [decode_task(found[key].value) if key in found else None for key in wanted]
 
     async def create(self, new: ConnectorItem) -> None:
-        """Raises 409 if there is a connector of this name."""
+        """Put the new connector; raise 409 if there is one of its name."""
         key = keys.connector(new.name)
 
         async def attempt(is_in_doubt: bool) -> Again | None:
@@ -190,4 +190,3 @@ def _shown(item: Versioned | None) -> ConnectorItem | None:
         return None
     found = decode_connector(item.value)
     return None if found.target == DELETED else found
-

@@ -33,9 +33,7 @@ def info(caller: Caller, connector: ConnectorItem) -> dict[str, Any]:
     return {
         "name": name,
         "config": config_of(connector),
-        "tasks": [
-            {"connector": name, "task": number} for number in range(_tasks_shown(connector))
-        ],
+        "tasks": [{"connector": name, "task": number} for number in range(_tasks_shown(connector))],
         "type": kind_of(connector),
     }
 

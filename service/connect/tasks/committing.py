@@ -212,9 +212,7 @@ class Commits:
         caller.require(Operation.WRITE, ResourceType.TOPIC, name)
         await topic_of(self._parts.gateway, caller, name, outer, self._config)
 
-    def _group(
-        self, offsets: Mapping[TopicPartition, int], caller: Caller
-    ) -> GroupCommit | None:
+    def _group(self, offsets: Mapping[TopicPartition, int], caller: Caller) -> GroupCommit | None:
         if not offsets:
             return None
         group_id = group_of(self._holding.connector)

@@ -132,7 +132,9 @@ class Holding:
             new = change(task)
             if new == task:
                 return task
-            await self.metadata.transact(self._last(found, new) if is_last else self.fence(found, new))
+            await self.metadata.transact(
+                self._last(found, new) if is_last else self.fence(found, new)
+            )
             return new
 
         return await retry(self._task_key, attempt, self.world.patience)
