@@ -22,12 +22,12 @@ from service.connect.data.errors import ConfigFault
 from service.connect.data.records import ConnectRecord
 from service.connect.transforms.api import Predicate, Transform
 from service.connect.transforms.casting.cast import CAST
+from service.connect.transforms.casting.mask import MASK_FIELD
 from service.connect.transforms.fields import FIELD_TRANSFORMS
 from service.connect.transforms.flatten import FLATTEN
 from service.connect.transforms.headers import HEADER_TRANSFORMS
 from service.connect.transforms.insert_field import INSERT_FIELD
 from service.connect.transforms.kinds import PredicateKind, TransformKind
-from service.connect.transforms.casting.mask import MASK_FIELD
 from service.connect.transforms.metadata import SET_SCHEMA_METADATA
 from service.connect.transforms.predicates import PREDICATES
 from service.connect.transforms.routing import ROUTING_TRANSFORMS

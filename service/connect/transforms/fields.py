@@ -198,7 +198,7 @@ FIELD_TRANSFORMS: Final[Sequence[TransformKind]] = (
                 type=KeyType.STRING,
                 default="V1",
                 importance=Importance.HIGH,
-                about="V1: `field` is a name. V2: a path, `a.b`, with names that have dots between backticks.",
+                about="V1: `field` is a name. V2: a path, `a.b`; names with dots in backticks.",
                 choices=("V1", "V2"),
             ),
             WITH_DEFAULTS,

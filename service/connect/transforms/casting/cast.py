@@ -22,7 +22,6 @@ from service.connect.data.records import ConnectRecord
 from service.connect.data.schema import DATE, DECIMAL, TIME, TIMESTAMP, UNSET, ConnectSchema, Type
 from service.connect.data.text import temporal_text
 from service.connect.transforms.api import Transform
-from service.connect.transforms.kinds import WITH_DEFAULTS, TransformKind, key_and_value
 from service.connect.transforms.casting.numbers import (
     BITS,
     as_float32,
@@ -30,6 +29,7 @@ from service.connect.transforms.casting.numbers import (
     whole_part,
     wrapped,
 )
+from service.connect.transforms.kinds import WITH_DEFAULTS, TransformKind, key_and_value
 from service.connect.transforms.sides import (
     BySchema,
     Change,

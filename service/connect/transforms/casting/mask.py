@@ -16,19 +16,19 @@ from service.connect.data.logical import decimal_of, scale_of
 from service.connect.data.records import ConnectRecord
 from service.connect.data.schema import DATE, DECIMAL, TIME, TIMESTAMP, ConnectSchema, Type
 from service.connect.transforms.api import Transform
-from service.connect.transforms.kinds import (
-    WITH_DEFAULTS,
-    TransformKind,
-    fields_key,
-    key_and_value,
-    not_empty,
-)
 from service.connect.transforms.casting.numbers import (
     BITS,
     as_float32,
     decimal_in,
     whole_part,
     wrapped,
+)
+from service.connect.transforms.kinds import (
+    WITH_DEFAULTS,
+    TransformKind,
+    fields_key,
+    key_and_value,
+    not_empty,
 )
 from service.connect.transforms.sides import Change, Side, changing, filled
 
