@@ -6,7 +6,8 @@ so they are in the log once, whatever dies. Then, and only then, it calls `commi
 
 A **sink** task gets records in the order of the log. The runner commits the offsets of what was
 put after `flush` has returned: at least once. A sink whose target can hold the offsets itself
-returns them from `positions`, and reads on from there: exactly once.
+returns them from `positions`, and reads on from there: exactly once. A sink that fills files over
+several flushes says how far the group may be committed: see `FillingSinkTask`.
 
 A task is one object for one run: the runner makes it, calls `start`, then the others one at a
 time, and `stop` in the end, whatever was raised. It may be run for 50 seconds in a function, or for
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from service.connect.config.keys import Config, Key
 from service.connect.data.errors import ConnectFault
@@ -139,9 +140,25 @@ class SinkTask(Protocol):
         """Take these records. Raises `RetriableFault` if none was taken, and `TaskFault`."""
 
     async def flush(self) -> None:
-        """Make durable all that was put."""
+        """Make durable all that was put; of a `FillingSinkTask`, all that is `committable`."""
 
     async def stop(self) -> None: ...
+
+
+@runtime_checkable
+class FillingSinkTask(SinkTask, Protocol):
+    """A sink task that keeps what was put until, say, a file is full.
+
+    The runner asks with `isinstance`. It calls `flush` as often as that of others, and `put` with
+    no records when there are none, so that files are finished in time.
+    """
+
+    def committable(self) -> Mapping[TopicPartition, int]:
+        """Return, per partition, before which offset all records are durable.
+
+        The runner commits these offsets after each `flush`, and no others: a partition that is
+        missing has nothing to commit. What is kept when the task stops is read again by the next.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +182,9 @@ class Plugin:
     tasks: Callable[[Config, int, Environment], Awaitable[list[Config]]]
     """Returns the configurations of at most so many tasks, at least one."""
     make: Callable[[TaskContext], SourceTask | SinkTask]
+    replan_s: float = 0.0
+    """How often the tasks are planned again, since the source may have more to read by now; 0:
+    when the configuration changes. What a task does not differ in goes on."""
     promises: str
     """What holds after crashes, in one sentence for documents and answers."""
 

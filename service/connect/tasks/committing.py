@@ -206,6 +206,7 @@ class Commits:
         )
         guard = TaskGuard(self._holding, done, positions)
         await self._atomic.write(written, size_bytes, self._group(group, caller), guard)
+        self._holding.token = done.token
 
     async def _writable(self, caller: Caller, outer: str) -> None:
         name = self._prefix + outer

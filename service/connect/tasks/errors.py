@@ -12,13 +12,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from service.connect.config.keys import Config, Key, KeyType, between, one_of
+from service.connect.config.common import COMMON_KEYS, DLQ_TOPIC, SOURCE_KEYS
+from service.connect.config.keys import Config
 from service.connect.config.values import Values
 from service.connect.connectors.api import LogAccess
 from service.connect.data.errors import ConfigFault, ConnectFault, RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, FromSource
-from service.connect.tasks.letters import GivenUp, dead_letter, java_class_of, place_of
+from service.connect.tasks.letters import FailedAt, dead_letter, java_class_of, place_of
 from service.world.clock import World
 
 T = TypeVar("T")
@@ -36,25 +37,9 @@ HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 HELD_COUNT_MAX: Final = 1000
 """Commit before there are more dead letters than so many."""
 
-TOLERANCE: Final = "errors.tolerance"
-DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
-
 log: Final = logging.getLogger(__name__)
 
-_KEYS: Final = (
-    Key(name=TOLERANCE, type=KeyType.STRING, default="none", check=one_of("none", "all")),
-    Key(name="errors.retry.timeout", type=KeyType.LONG, default=0, check=between(-1, 1 << 62)),
-    Key(
-        name="errors.retry.delay.max.ms",
-        type=KeyType.LONG,
-        default=60_000,
-        check=between(1, 1 << 62),
-    ),
-    Key(name="errors.log.enable", type=KeyType.BOOLEAN, default=False),
-    Key(name="errors.log.include.messages", type=KeyType.BOOLEAN, default=False),
-    Key(name=DEAD_LETTER_TOPIC, type=KeyType.STRING, default=""),
-    Key(name="errors.deadletterqueue.context.headers.enable", type=KeyType.BOOLEAN, default=False),
-)
+_KEYS: Final = tuple(key for key in (*COMMON_KEYS, *SOURCE_KEYS) if key.name.startswith("errors."))
 
 
 class StoppedAt(TaskFault):
@@ -76,24 +61,28 @@ class ErrorPolicy:
         self._task = task
         self._world = world
         self._class_name = class_name or config.get("connector.class", "")
-        self.tolerates_all: bool = str(values[TOLERANCE]).lower() == "all"
+        self.tolerates_all: bool = str(values["errors.tolerance"]).lower() == "all"
         timeout_ms: int = values["errors.retry.timeout"]
         self.retry_timeout_s = float("inf") if timeout_ms < 0 else timeout_ms / 1000
         self._delay_max_s: float = values["errors.retry.delay.max.ms"] / 1000
         self._logs: bool = values["errors.log.enable"]
         self._logs_messages: bool = values["errors.log.include.messages"]
-        self.dead_letter_topic: str = values[DEAD_LETTER_TOPIC]
+        self.dead_letter_topic: str = values[DLQ_TOPIC]
         self._with_context: bool = values["errors.deadletterqueue.context.headers.enable"]
         if self.dead_letter_topic and not self.tolerates_all:
-            raise ConfigFault({DEAD_LETTER_TOPIC: "needs errors.tolerance=all"})
+            raise ConfigFault({DLQ_TOPIC: "needs errors.tolerance=all"})
+        self._replicas = str(values["errors.deadletterqueue.topic.replication.factor"])
         self._letters: list[LogRecord] = []
         self._letter_bytes = 0
-        self._given_up = 0
+        self.errors = 0
+        """Records that were given up since the last commit; who commits sets it to 0."""
 
     async def prepare(self, access: LogAccess | None) -> None:
         """Create the topic of dead letters, unless it is there or none is named."""
         if self.dead_letter_topic and access is not None:
-            await access.create_topic(self.dead_letter_topic, 1, {})
+            await access.create_topic(
+                self.dead_letter_topic, 1, {"replication.factor": self._replicas}
+            )
 
     @property
     def is_full(self) -> bool:
@@ -144,7 +133,7 @@ class ErrorPolicy:
 
         Without a stage, the connector itself gave it up. Raises `StoppedAt` if none is tolerated.
         """
-        failure = GivenUp(
+        failure = FailedAt(
             connector=self._connector,
             task=self._task,
             stage=stage or _own_stage(record),
@@ -158,7 +147,7 @@ class ErrorPolicy:
                 f"Tolerance exceeded in error handler: {failure.stage} of {place_of(record)} failed"
                 f" with {java_class_of(error)}: {error}"
             ) from error
-        self._given_up += 1
+        self.errors += 1
         if self.dead_letter_topic:
             letter = dead_letter(
                 self.dead_letter_topic, record, failure, with_context=self._with_context
@@ -175,12 +164,7 @@ class ErrorPolicy:
         letters, self._letters, self._letter_bytes = self._letters, [], 0
         return letters
 
-    def drain_count(self) -> int:
-        """Return how many records were given up since the last call."""
-        count, self._given_up = self._given_up, 0
-        return count
-
-    def _log(self, record: ConnectRecord | LogRecord, failure: GivenUp) -> None:
+    def _log(self, record: ConnectRecord | LogRecord, failure: FailedAt) -> None:
         said: dict[str, Any] = {
             "connector": failure.connector,
             "task": failure.task,

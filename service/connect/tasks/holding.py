@@ -7,7 +7,7 @@ earlier run has sent, and was never answered, fails from then on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -24,11 +24,8 @@ from service.connect.tasks.items import (
 from service.world.clock import World
 from storage import keys, leases
 from storage.cas import retry
-from storage.leases import Lease, LeaseLost
+from storage.leases import Lease, LeaseItem, LeaseLost
 from storage.stores.metadata import Check, MetadataStore, Op, Put, Versioned
-
-LEASE_S: Final = 10.0
-"""A run that has not renewed its lease for this long is replaced."""
 
 
 class Holding:
@@ -38,10 +35,10 @@ class Holding:
         world: World,
         connector: ConnectorItem,
         number: int,
+        lease: Lease,
         worker: str,
-        lease_s: float = LEASE_S,
     ) -> None:
-        """`worker` says where this process is. Nothing is held before `take`."""
+        """`worker` says where this process is; `lease` is that of the task, and ours."""
         self.connector = connector
         self.number = number
         self.worker = worker
@@ -49,18 +46,13 @@ class Holding:
         """As the run began."""
         self.metadata = metadata
         self.world = world
-        self.holder = world.random_bytes(8).hex()
+        self.lease = lease
+        self._epoch = lease.epoch
+        """A lease that was lost and taken again has another one."""
+        self.token = b""
+        """Of the last commit of this run. Whoever else has committed, this run knows too little."""
         self._connector_key = keys.connector(connector.name)
         self._task_key = keys.connect_task(connector.name, number)
-        self.lease = Lease(
-            metadata,
-            self._task_key,
-            holder=self.holder,
-            lease_s=lease_s,
-            monotonic_s=world.monotonic_s,
-            now_ms=world.now_ms,
-            about=worker,
-        )
 
     @property
     def keys(self) -> list[str]:
@@ -89,9 +81,12 @@ class Holding:
         """Return the check of the lease as it is now: our own renewals change its version."""
         stored = found.get(self.lease.key)
         item = None if stored is None else leases.decode(stored.value)
-        if stored is None or item is None or item.holder != self.holder:
+        if stored is None or item is None or not self._is_mine(item):
             raise LeaseLost(f"{self.lease.key} was taken over")
         return Check(self.lease.key, stored.version)
+
+    def _is_mine(self, item: LeaseItem) -> bool:
+        return self.lease.is_mine(item) and item.epoch == self._epoch
 
     def over(self, found: Mapping[str, Versioned]) -> str:
         """Return why the run must end; empty: it goes on."""
@@ -99,6 +94,8 @@ class Holding:
         task = self.task_in(found)
         if stored is None or task is None:
             return "deleted"
+        if self.task is not None and task.commit != self.token:
+            return "another run has committed"
         return self.ended_by(decode_connector(stored.value), task)
 
     def ended_by(self, connector: ConnectorItem, task: TaskItem) -> str:
@@ -152,11 +149,12 @@ class Holding:
         token = self.world.random_bytes(12)
 
         def begun(task: TaskItem) -> TaskItem:
-            return msgspec.structs.replace(
-                task, health=self.told(task, state), commit=token, gauges={}
-            )
+            restarts = task.health.restarts + (1 if task.health.failures else 0)
+            health = self.told(task, state, restarts=restarts)
+            return msgspec.structs.replace(task, health=health, commit=token, gauges={})
 
         self.task = await self.change(begun)
+        self.token = token
         return self.task
 
     def told(self, task: TaskItem, state: str, **more: Any) -> RunHealth:

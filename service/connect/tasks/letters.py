@@ -54,7 +54,7 @@ class FromRawLog(FromLog, frozen=True):
     raw: LogRecord
 
 
-class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
+class FailedAt(msgspec.Struct, frozen=True, kw_only=True):
     """Why a record was given up."""
 
     connector: str
@@ -65,7 +65,7 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dead_letter(
-    topic: str, record: ConnectRecord | LogRecord, failure: GivenUp, *, with_context: bool
+    topic: str, record: ConnectRecord | LogRecord, failure: FailedAt, *, with_context: bool
 ) -> LogRecord:
     """Return what is written to the topic of dead letters."""
     raw = _raw(record)
@@ -172,7 +172,7 @@ def _position(position: Any) -> str:
 
 
 def _context(
-    record: ConnectRecord | LogRecord, raw: LogRecord, failure: GivenUp
+    record: ConnectRecord | LogRecord, raw: LogRecord, failure: FailedAt
 ) -> list[tuple[str, bytes | None]]:
     topic, partition, offset = _place(record)
     error = failure.error

@@ -37,6 +37,9 @@ from service.connect.tasks.letters import FromRawLog
 DEFAULT_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {"schemas.enable": "false"}
 
+TRANSFORM_CLASS: Final = "org.apache.kafka.connect.transforms.Transformation"
+"""Named for a transform that does not say which it is."""
+
 AT_ONCE_MAX: Final = 500
 """Records that are converted before others have their turn: some milliseconds."""
 
@@ -56,11 +59,14 @@ class _Failed(Exception):
         self.cause = cause
 
 
+_GivenUp: TypeAlias = tuple[A, _Failed]
+
+
 class Converters:
     """The converters of a connector, and their classes by stage. Raises `ConfigFault`."""
 
     def __init__(self, config: Config) -> None:
-        self.classes: dict[str, str] = {}
+        self.classes: dict[str, str] = {TRANSFORMATION: TRANSFORM_CLASS}
         self.key: Converter = self._converter(config, "key.converter", KEY_CONVERTER)
         self.value: Converter = self._converter(config, "value.converter", VALUE_CONVERTER)
         named = config.get("header.converter", SIMPLE_HEADERS)
@@ -144,15 +150,17 @@ class SourcePipeline:
 
         Raises as `SinkPipeline.from_log` does.
         """
-        chain = self._chain
         changed: Sequence[ConnectRecord | None] = records
-        if chain is not None:
-            changed = await self._work.each(records, self._transform)
+        failed: list[_GivenUp[ConnectRecord]] = []
+        if self._chain is not None:
+            changed, failed = await self._work.attempted(records, self._transform)
         left = [record for record in changed if record is not None]
         for topic, of in _by_topic(left).items():
             await self._policy.retried(
                 lambda topic=topic, of=of: self._prepare(topic, of)  # type: ignore[misc]
             )
+        # Only now, because what a registry refuses to register now is all done again later.
+        await self._work.give_up(failed)
         converted = iter(await self._work.each(left, self._convert))
         return [None if record is None else next(converted) for record in changed]
 
@@ -205,21 +213,51 @@ class _Work:
         self._classes = classes
 
     async def each(self, records: Sequence[A], step: Callable[[A], B | None]) -> list[B | None]:
-        results: list[B | None] = []
+        """Return what `step` makes of each; None: dropped, or given up and reported."""
+        results, failed = await self.attempted(records, step)
         try:
-            for count, record in enumerate(records, 1):
-                try:
-                    results.append(step(record))
-                except _Failed as failed:
-                    results.append(await self._again(record, step, failed))
-                if count % AT_ONCE_MAX == 0:
-                    await asyncio.sleep(0)
+            await self.give_up(failed)
         except StoppedAt as stopped:
             stopped.before = results
             raise
         return results
 
-    async def _again(self, record: A, step: Callable[[A], B | None], failed: _Failed) -> B | None:
+    async def attempted(
+        self, records: Sequence[A], step: Callable[[A], B | None]
+    ) -> tuple[list[B | None], list[_GivenUp[A]]]:
+        """Return what `step` makes of each, and what failed; nothing is reported yet.
+
+        If no error is tolerated, it ends before the first that failed.
+        """
+        results: list[B | None] = []
+        failures: list[_GivenUp[A]] = []
+        for count, record in enumerate(records, 1):
+            try:
+                results.append(step(record))
+            except _Failed as failed:
+                again = await self._again(record, step, failed)
+                if isinstance(again, _Failed):
+                    failures.append((record, again))
+                    if not self._policy.tolerates_all:
+                        break
+                    results.append(None)
+                else:
+                    results.append(again)
+            if count % AT_ONCE_MAX == 0:
+                await asyncio.sleep(0)
+        return results, failures
+
+    async def give_up(self, failures: Sequence[_GivenUp[A]]) -> None:
+        for record, failed in failures:
+            class_name = getattr(failed.cause, "raised_by", "") or self._classes[failed.stage]
+            await self._policy.report(record, failed.cause, failed.stage, class_name)
+
+    async def _again(
+        self, record: A, step: Callable[[A], B | None], failed: _Failed
+    ) -> "B | _Failed | None":
+        """Repeat what may succeed later; return what is made of it, or the last failure."""
+        if not isinstance(failed.cause, RetriableFault):
+            return failed
         latest = failed
 
         async def attempt() -> B | None:
@@ -230,16 +268,12 @@ class _Work:
                 latest = again
                 raise again.cause from None
 
-        if isinstance(failed.cause, RetriableFault):
-            try:
-                return await self._policy.retried(attempt, failed=failed.cause)
-            except Exception as error:
-                if error is not latest.cause:
-                    raise
-        cause = latest.cause
-        class_name = getattr(cause, "raised_by", "") or self._classes.get(latest.stage, "")
-        await self._policy.report(record, cause, latest.stage, class_name)
-        return None
+        try:
+            return await self._policy.retried(attempt, failed=failed.cause)
+        except Exception as error:
+            if error is not latest.cause:
+                raise
+            return latest
 
 
 def _by_topic(records: Sequence[A]) -> dict[str, list[A]]:

@@ -9,6 +9,7 @@ open: when the source has nothing more to give, and otherwise every `RELEASE_S`.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from service.connect.connectors.api import SourceTask
@@ -16,6 +17,7 @@ from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, FromSource
 from service.connect.tasks.api import TaskCommits, TooWide
+from service.connect.tasks.errors import StoppedAt
 from service.connect.tasks.items import canonical
 from service.world.clock import World
 from storage.tasks import drop_error
@@ -44,9 +46,9 @@ class ToLog(Protocol):
 class GivenUp(Protocol):
     """What was given up since the last call; `ErrorPolicy` knows."""
 
-    errors: int
-
     def drain(self) -> list[LogRecord]: ...
+
+    def drain_count(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -66,6 +68,11 @@ class Gathered:
     @property
     def is_full(self) -> bool:
         return len(self.polled) >= COMMIT_RECORDS_MAX or self.size_bytes >= COMMIT_BYTES_MAX
+
+    def add(self, polled: Sequence[ConnectRecord], made: Sequence[LogRecord | None]) -> None:
+        self.polled += polled
+        self.made += made
+        self.size_bytes += sum(map(_size, made))
 
     def halves(self) -> "tuple[Gathered, Gathered]":
         """Return both halves in order; dead letters go with the last."""
@@ -144,22 +151,30 @@ class SourceLoop:
         is_in_air = self._flight is not None
         while True:
             wait_s = 0.0 if is_in_air else POLL_WAIT_S
-            polled = await self._patiently(
-                lambda wait_s=wait_s: self._task.poll(wait_s, POLL_RECORDS_MAX)
-            )
+            polled = await self._patiently(partial(self._task.poll, wait_s, POLL_RECORDS_MAX))
             if polled:
-                made = await self._patiently(lambda polled=polled: self._pipeline.to_log(polled))
-                gathered.polled += polled
-                gathered.made += made
-                gathered.size_bytes += sum(map(_size, made))
+                await self._convert(polled, gathered)
             gathered.dead += self._given_up.drain()
-            gathered.errors += self._given_up.errors
-            self._given_up.errors = 0
+            gathered.errors += self._given_up.drain_count()
             flight = self._flight
             if not polled or gathered.is_full or flight is None or flight.done():
                 return gathered
             if self.is_stopping:
                 return gathered
+
+    async def _convert(self, polled: Sequence[ConnectRecord], gathered: Gathered) -> None:
+        """Add records to `gathered`. If the task stops at one of them, first commit all before."""
+        try:
+            made = await self._patiently(partial(self._pipeline.to_log, polled))
+        except StoppedAt as stopped:
+            before = polled[: len(stopped.before)]
+            if before:
+                gathered.add(before, await self._pipeline.to_log(before))
+            await self._land()
+            if not gathered.is_empty:
+                await self._commit(gathered)
+            raise
+        gathered.add(polled, made)
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call with back-off while it raises `RetriableFault`, or until told to stop."""
@@ -178,7 +193,7 @@ class SourceLoop:
 
     async def _commit(self, gathered: Gathered) -> None:
         try:
-            await self._patiently(lambda: self._commit_once(gathered))
+            await self._patiently(partial(self._commit_once, gathered))
         except TooWide:
             if len(gathered.polled) < 2:
                 raise
