@@ -266,9 +266,9 @@ def _connect(
     query: str = "",
     body: RequestBody | None = None,
     status: int = 200,
+    is_empty: bool = False,
 ) -> Route:
     """Return a call of Connect: what it takes and gives is Kafka's, and so are errors."""
-    is_empty = status == HTTPStatus.NO_CONTENT
     return Route(
         call,
         handler,
@@ -1098,6 +1098,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "Delete a connector",
             on(DELETE, CONNECTOR),
             status=204,
+            is_empty=True,
         ),
         _connect(
             f"GET {_CONNECTOR}/config",
@@ -1131,6 +1132,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "Pause a connector",
             on(ALTER, CONNECTOR),
             status=202,
+            is_empty=True,
         ),
         _connect(
             f"PUT {_CONNECTOR}/resume",
@@ -1138,6 +1140,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "Resume a connector",
             on(ALTER, CONNECTOR),
             status=202,
+            is_empty=True,
         ),
         _connect(
             f"PUT {_CONNECTOR}/stop",
@@ -1145,6 +1148,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "Stop a connector",
             on(ALTER, CONNECTOR),
             status=204,
+            is_empty=True,
         ),
         _connect(
             f"POST {_CONNECTOR}/restart",
@@ -1178,6 +1182,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "Restart a task",
             on(ALTER, CONNECTOR),
             status=204,
+            is_empty=True,
         ),
         _connect(
             f"GET {_CONNECTOR}/topics",
@@ -1191,6 +1196,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "Forget which topics a connector has used",
             on(ALTER, CONNECTOR),
             status=202,
+            is_empty=True,
         ),
         _connect(
             f"GET {_CONNECTOR}/offsets",
@@ -1203,7 +1209,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.connect.offsets.change,
             "Set how far a stopped connector has read",
             on(ALTER, CONNECTOR),
-            body=RequestBody(connectors.OffsetsBody),
+            body=RequestBody(connectors.ConnectorOffsetsBody),
         ),
         _connect(
             f"DELETE {_CONNECTOR}/offsets",

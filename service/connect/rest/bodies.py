@@ -16,17 +16,17 @@ class NewConnectorBody(msgspec.Struct):
     initial_state: str | None = None
 
 
-class OffsetBody(msgspec.Struct):
+class ConnectorOffsetBody(msgspec.Struct):
     """How far a partition was read."""
 
     partition: dict[str, Any] | None = None
     offset: dict[str, Any] | None = None
 
 
-class OffsetsBody(msgspec.Struct):
+class ConnectorOffsetsBody(msgspec.Struct):
     """Offsets to set; an offset that is null is removed."""
 
-    offsets: list[OffsetBody] | None = None
+    offsets: list[ConnectorOffsetBody] | None = None
 
 
 class LevelOfLogBody(msgspec.Struct):

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from service.connect.rest import views
 from service.connect.rest.answers import answer, caller_in, connector_in, read_as
-from service.connect.rest.bodies import OffsetBody, OffsetsBody
+from service.connect.rest.bodies import ConnectorOffsetBody, ConnectorOffsetsBody
 from service.connect.rest.errors import ConnectError, bad_request, not_stopped
 from service.connect.rest.store import ConnectorStore
 from service.connect.tasks.items import (
@@ -38,7 +38,7 @@ OFFSETS_MAX: Final = 10_000
 
 POSITION_BYTES_MAX: Final = 16 * 1024
 
-_BODY: Final = msgspec.json.Decoder(OffsetsBody)
+_BODY: Final = msgspec.json.Decoder(ConnectorOffsetsBody)
 _SINK_FIELDS: Final = {"kafka_topic", "kafka_partition"}
 
 
@@ -107,7 +107,7 @@ class OffsetCalls:
         return connector
 
     async def _change_positions(
-        self, connector: ConnectorItem, given: Sequence[OffsetBody]
+        self, connector: ConnectorItem, given: Sequence[ConnectorOffsetBody]
     ) -> None:
         wanted: dict[bytes, bytes | None] = {}
         for number, each in enumerate(given):
@@ -152,7 +152,7 @@ class OffsetCalls:
 
         await retry(f"the positions of {connector.name!r}", attempt, self._store.world.patience)
 
-    async def _change_group(self, connector: ConnectorItem, given: Sequence[OffsetBody]) -> None:
+    async def _change_group(self, connector: ConnectorItem, given: Sequence[ConnectorOffsetBody]) -> None:
         group, prefix = group_of(connector), connector.name_prefix
         commits: list[Commit] = []
         gone: list[tuple[str, PartitionNumber]] = []
