@@ -9,7 +9,7 @@ from service.http.bodies.fields import Count, Offset, PartitionNumber
 Rate = Annotated[float, msgspec.Meta(ge=0.1, le=1_000_000, description="letters per second")]
 
 
-class LetterFilterBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class LetterFilterBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Which letters are meant: those that match all that is given."""
 
     exception: str | None = None

@@ -148,6 +148,7 @@ class _SentGuard:
         self._seen = seen
         self._new = new
         self._offsets = offsets
+        self._is_used = False
 
     async def look(self) -> GuardedAnswer | None:
         stored = await self._metadata.get(self._key)
@@ -160,6 +161,12 @@ class _SentGuard:
         raise _Overtaken
 
     async def ops(self, _: Results) -> list[Op] | GuardedAnswer:
+        if self._is_used:
+            # The write met a conflict, perhaps with this item.
+            answer = await self.look()
+            if answer is not None:
+                return answer
+        self._is_used = True
         return self.puts()
 
     def puts(self) -> list[Op]:

@@ -50,7 +50,7 @@ FETCHES_AT_ONCE: Final = 8
 LOOK_AGAIN_S: Final = 10.0
 """So often partitions that did not move are read, too: their topics may have been deleted."""
 
-NOTICE_S: Final = 0.5
+NOTICE_S: Final = 0.1
 """So soon a reader that waits notices that it should stop."""
 
 Reset: TypeAlias = Literal["earliest", "latest"]
