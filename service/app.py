@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.connect.rest.late import LateConnect
 from service.controller.live_gateways import LiveGateways, stop
 from service.groups.classic.coordinator import limits_of
 from service.groups.coordinator import Coordinator
@@ -38,8 +39,8 @@ from service.process.stores import (
 )
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
-from service.registry import served as registry
 from service.registry.edge.late import LateSchemas
+from service.registry.served import in_context
 from service.routes.access.quotas import QuotaRoutes
 from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
@@ -130,6 +131,7 @@ class App:
             quotas=QuotaRoutes(gateway, view),
             segments=SegmentRoutes(gateway),
             late_schemas=schemas,
+            late_connect=LateConnect(gateway, coordinator, offsets),
         )
         self._shared: dict[str, Any] = {
             "gateway": gateway,
@@ -166,23 +168,23 @@ class App:
                 route.needs,
             )
             for route in ROUTES
-            if not route.by_registry
+            if route.api is None
         ]
         served += [
             Served(
                 route.method,
                 path,
-                registry.served(self._when_called(route)),
+                route.api.served(self._when_called(route)),
                 route.query,
                 route.needs,
-                registry.failed,
+                route.api.failed,
             )
             for route in ROUTES
-            if route.by_registry
-            for path in registry.paths_of(route.path)
+            if route.api is not None
+            for path in route.api.paths_of(route.path)
         ]
         door = None if self._security is None else self._security.door
-        return Router([*served, *pages], self._administer, door, registry.in_context)
+        return Router([*served, *pages], self._administer, door, in_context)
 
     def _when_called(self, route: Route) -> Endpoint:
         """Return the handler of a route, whose modules are imported by its first call."""

@@ -235,6 +235,7 @@ class Deployment:
 @asynccontextmanager
 async def deployment(**settings: Any) -> AsyncIterator[Deployment]:
     with TemporaryDirectory() as keks:
+        settings.setdefault("connect_files", Path(keks))
         deployed = Deployment(kek_files=Path(keks), **settings)
         deployed.kek.write_bytes(bytes(32))
         try:

@@ -363,4 +363,3 @@ REFUSED_OVERRIDES: Final[Mapping[str, str]] = {
 ACCEPTED: Final = ("confluent.license", "connector.plugin.version")
 ACCEPTED_BELOW: Final = ("confluent.topic.", *OVERRIDES)
 """Keys that configurations from elsewhere have, and that have no effect here."""
-

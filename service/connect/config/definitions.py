@@ -1,6 +1,6 @@
 """Which keys a configuration can have.
 
-Those of the frame, of its connector, and of the converters, transforms and predicates that it names.
+Those of the frame, of its connector, and of converters, transforms and predicates that it names.
 """
 
 import re

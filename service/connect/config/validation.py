@@ -234,7 +234,11 @@ def _info_body(info: KeyInfo) -> dict[str, Any]:
 
 def keys_body(plugin: Plugin) -> list[dict[str, Any]]:
     """Return the definitions of a connector's keys, as `/connector-plugins/…/config` lists them."""
-    found = definitions(plugin, {})
-    infos = [KeyInfo(key, order, None, ()) for order, key in enumerate(found.keys.values(), 1)]
-    definitions_of: list[dict[str, Any]] = [_info_body(info)["definition"] for info in infos]
-    return definitions_of
+    return part_keys_body([*definitions(plugin, {}).keys.values()])
+
+
+def part_keys_body(keys: Sequence[Key]) -> list[dict[str, Any]]:
+    """Return the definitions of the keys of a converter, a transform or a predicate."""
+    infos = [KeyInfo(key, order, None, ()) for order, key in enumerate(keys, 1)]
+    found: list[dict[str, Any]] = [_info_body(info)["definition"] for info in infos]
+    return found

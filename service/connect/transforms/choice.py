@@ -21,14 +21,35 @@ from service.connect.config.values import Values, parse
 from service.connect.data.errors import ConfigFault
 from service.connect.data.records import ConnectRecord
 from service.connect.transforms.api import Predicate, Transform
+from service.connect.transforms.casting.cast import CAST
+from service.connect.transforms.casting.mask import MASK_FIELD
+from service.connect.transforms.fields import FIELD_TRANSFORMS
+from service.connect.transforms.flatten import FLATTEN
 from service.connect.transforms.headers import HEADER_TRANSFORMS
+from service.connect.transforms.insert_field import INSERT_FIELD
 from service.connect.transforms.kinds import PredicateKind, TransformKind
+from service.connect.transforms.metadata import SET_SCHEMA_METADATA
 from service.connect.transforms.predicates import PREDICATES
 from service.connect.transforms.routing import ROUTING_TRANSFORMS
+from service.connect.transforms.times.converter import TIMESTAMP_CONVERTER
+from service.connect.transforms.times.router import TIMESTAMP_ROUTER
 
-TRANSFORMS: Final[Sequence[TransformKind]] = (
-    *HEADER_TRANSFORMS,
-    *ROUTING_TRANSFORMS,
+TRANSFORMS: Final[Sequence[TransformKind]] = tuple(
+    sorted(
+        (
+            *CAST,
+            *FIELD_TRANSFORMS,
+            *FLATTEN,
+            *HEADER_TRANSFORMS,
+            *INSERT_FIELD,
+            *MASK_FIELD,
+            *ROUTING_TRANSFORMS,
+            *SET_SCHEMA_METADATA,
+            *TIMESTAMP_CONVERTER,
+            TIMESTAMP_ROUTER,
+        ),
+        key=lambda kind: kind.class_name,
+    )
 )
 
 _TRANSFORMS: Final[Mapping[str, TransformKind]] = {
