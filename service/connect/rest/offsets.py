@@ -152,7 +152,9 @@ class OffsetCalls:
 
         await retry(f"the positions of {connector.name!r}", attempt, self._store.world.patience)
 
-    async def _change_group(self, connector: ConnectorItem, given: Sequence[ConnectorOffsetBody]) -> None:
+    async def _change_group(
+        self, connector: ConnectorItem, given: Sequence[ConnectorOffsetBody]
+    ) -> None:
         group, prefix = group_of(connector), connector.name_prefix
         commits: list[Commit] = []
         gone: list[tuple[str, PartitionNumber]] = []
