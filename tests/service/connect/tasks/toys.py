@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.config.keys import Config
 from service.connect.connectors.api import Plugin, PluginKind, TaskContext
 from service.connect.connectors.environment import environment_of
 from service.connect.data.errors import TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 from service.connect.running.assembly import runner_of
+from service.connect.running.run import Timing
+from service.connect.running.runner import Runner
 from service.connect.tasks.items import (
     ConnectorItem,
     TaskItem,
@@ -20,8 +22,6 @@ from service.connect.tasks.items import (
     encode_connector,
     encode_task,
 )
-from service.connect.tasks.run import Timing
-from service.connect.tasks.runner import Runner
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway, Position, Wait
@@ -31,6 +31,7 @@ from service.world.clock import real_world
 from storage import keys
 from storage.cas import Keep, Patience, Replace, change_item
 from storage.errors import UnknownTopicOrPartition
+from storage.formats.partitions import PartitionNumber
 from storage.reading.reader import Budget
 from storage.stores.metadata import MetadataStore, Op, Put, Versioned
 from storage.zones.zones import Zones
@@ -174,7 +175,7 @@ class Deployment:
         table = Stoppable(self.metadata)
         gateway = Gateway(settings, Zones({"a": self.objects}), table, world)
         coordinator = Coordinator(gateway.metadata, gateway.topics, world)
-        parts = Parts(
+        parts = ConnectParts(
             gateway=gateway,
             offsets=Offsets(gateway.metadata, gateway.topics, coordinator, world),
             environment=environment_of(settings, world),
@@ -237,7 +238,7 @@ class Deployment:
 
 @dataclass
 class Process:
-    parts: Parts
+    parts: ConnectParts
     runner: Runner
     table: Stoppable
     is_dead: bool = False
@@ -254,7 +255,9 @@ class Process:
         while True:
             position = Position(offset=len(values))
             try:
-                found = await gateway.fetch(topic, partition, position, ALL, Wait())
+                found = await gateway.fetch(
+                    topic, PartitionNumber(partition), position, ALL, Wait()
+                )
             except UnknownTopicOrPartition:
                 return []
             for _, batch in found.fetched.batches(10**9):
