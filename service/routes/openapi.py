@@ -73,6 +73,9 @@ _OF_CONNECT: Final = {
 }
 
 
+_OF_SECURITY: Final = frozenset({401, 403, 429})
+
+
 @dataclass(frozen=True, slots=True)
 class _Foreign:
     """Errors of an API of others."""
@@ -158,7 +161,7 @@ class _Describer:
         } | (
             self._errors((*route.errors, *_of_security(route.needs)))
             if route.api is None
-            else self._foreign_errors(_OF_OTHERS[route.api.under])
+            else self._foreign_errors(_OF_OTHERS[route.api.under], route.needs)
         )
         operation["security"] = [] if route.needs.is_open else _CREDENTIALS
         if needed := route.needs.described():
@@ -196,13 +199,14 @@ class _Describer:
             described["headers"] = answer.headers
         return described
 
-    def _foreign_errors(self, theirs: "_Foreign") -> dict[str, dict[str, Any]]:
+    def _foreign_errors(self, theirs: "_Foreign", needs: Needs) -> dict[str, dict[str, Any]]:
         """Return the descriptions of what any call of another API may answer."""
         content = {theirs.media_type: {"schema": self._schema(theirs.problem)}}
         return {
             str(status): {"description": about, "content": content}
             | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
             for status, about in theirs.about.items()
+            if not (needs.is_open and status in _OF_SECURITY)
         }
 
     def _errors(self, errors: Errors) -> dict[str, dict[str, Any]]:

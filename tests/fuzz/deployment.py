@@ -28,7 +28,7 @@ from storage.errors import (
     StoreUnavailable,
 )
 from storage.stores.memory import MemoryMetadata, MemoryObjects
-from storage.stores.metadata import Op, Versioned
+from storage.stores.metadata import Op, Put, Versioned
 from storage.stores.objects import Body
 from storage.zones.zones import Zones
 
@@ -224,6 +224,9 @@ class Deployment:
 
     async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         return await self.http.request(method, path, **request)
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self.table.inner.transact([Put(key, value, None)])
 
     async def done(self, method: str, path: str, **request: Any) -> Any:
         """Return the body of the answer, which must be a success."""

@@ -3,6 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.connect.tasks.items import (
+    STOPPED,
+    ConnectorItem,
+    TaskItem,
+    encode_connector,
+    encode_task,
+)
+from storage import keys
 from storage.formats.partitions import PartitionNumber
 from tests.fuzz.deployment import Deployment
 
@@ -204,8 +212,10 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
     schema = await deployed.done("POST", "/subjects/s/versions", json=INT)
     await deployed.done("PUT", "/config/s", json={"compatibility": "BACKWARD"})
     await deployed.done("PUT", "/mode/s", json={"mode": "READWRITE"})
-    new = {"name": "c", "config": SINK, "initial_state": "STOPPED"}
-    await deployed.done("POST", "/connectors", json=new)
+    config = {"name": "c", **SINK}
+    connector = ConnectorItem("c", config, "User:ana", 1, STOPPED, planned=1, task_count=1)
+    await deployed.put(keys.connector("c"), encode_connector(connector))
+    await deployed.put(keys.connect_task("c", 0), encode_task(TaskItem("c", 0, 1)))
     return {
         "connector": "c",
         "task": 0,

@@ -85,9 +85,7 @@ GOOD: Final = {
             "SUBJECT DESCRIBE_CONFIGS",
         ),
     ),
-    "watcher of connectors": Holder(
-        acls=("CONNECTOR DESCRIBE",), holds=("CONNECTOR DESCRIBE",)
-    ),
+    "watcher of connectors": Holder(acls=("CONNECTOR DESCRIBE",), holds=("CONNECTOR DESCRIBE",)),
     "keeper of connectors": Holder(
         acls=("CONNECTOR CREATE", "CONNECTOR ALTER"),
         holds=("CONNECTOR CREATE", "CONNECTOR ALTER", "CONNECTOR DESCRIBE"),

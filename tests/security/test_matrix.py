@@ -18,6 +18,7 @@ from service.security.api_keys.tokens import key_text
 from service.serverless.gateway import ServerlessGateway
 from service.serverless.settings import gateway_settings
 from service.world.clock import World
+from storage.stores.metadata import Put
 from storage.stores.sqlite.table import SqliteMetadata
 from tests.fuzz import good_requests
 from tests.fuzz.good_requests import TOPIC, Operation, Request
@@ -103,6 +104,9 @@ class _AsRoot:
 
     async def locate(self, *place: Any) -> Any:
         return self._host.run(self._host.gateway.locate(*place))
+
+    async def put(self, key: str, value: bytes) -> None:
+        self._host.run(self._host.gateway.metadata.transact([Put(key, value, None)]))
 
     async def done(self, method: str, path: str, **request: Any) -> Any:
         return self._host.done(self._token, method, path, **request)

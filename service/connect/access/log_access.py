@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.access.rights import caller_of
 from service.connect.connectors.api import TopicPartition
 from service.connect.data.errors import RetriableFault, TaskFault
@@ -33,7 +33,7 @@ REPLICAS: Final = "replication.factor"
 class ConnectorLog:
     """Implements `LogAccess`."""
 
-    def __init__(self, parts: Parts, connector: ConnectorItem) -> None:
+    def __init__(self, parts: ConnectParts, connector: ConnectorItem) -> None:
         self._parts = parts
         self._connector = connector
         self._prefix = connector.name_prefix

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class ConnectParts:
     gateway: Gateway
     offsets: Offsets
     environment: Environment

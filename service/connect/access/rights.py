@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.tasks.items import ConnectorItem
 from service.security.caller import ANYONE, Authenticated, Caller
 
@@ -10,7 +10,7 @@ CREDENTIAL: Final = "connector"
 """What audit lines say instead of the id of a key."""
 
 
-async def caller_of(parts: Parts, connector: ConnectorItem) -> Caller:
+async def caller_of(parts: ConnectParts, connector: ConnectorItem) -> Caller:
     """Return who the connector is; without security, one that may do everything.
 
     It comes from no host: only ACLs for all hosts hold for it.

@@ -6,7 +6,6 @@ Those of the frame, of its connector, and of converters, transforms and predicat
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, Final
 
 from service.connect.config.common import (
@@ -19,6 +18,9 @@ from service.connect.config.keys import REQUIRED, Config, Importance, Key, KeyTy
 from service.connect.config.values import parse, value_of
 from service.connect.connectors.api import Plugin, PluginKind
 from service.connect.converters.choice import CONVERTERS, converter_kind, is_header_converter
+from service.connect.transforms.choice import TRANSFORMS, predicate_kind, transform_kind
+from service.connect.transforms.kinds import PredicateKind, TransformKind
+from service.connect.transforms.predicates import PREDICATES
 
 CONVERTER_KEYS: Final = ("key.converter", "value.converter", "header.converter")
 
@@ -110,15 +112,12 @@ def _add_parts(found: Definitions, what: str, config: Config) -> None:
     is_transforms = what == "transforms"
     predicates = _aliases(found, "predicates", config) if is_transforms else []
     for alias in _aliases(found, what, config):
-        # Imported here: most configurations have neither.
-        choice: Any = import_module("service.connect.transforms.choice")
-        kinds = choice.TRANSFORMS if is_transforms else choice.PREDICATES
+        kinds: Sequence[TransformKind | PredicateKind] = TRANSFORMS if is_transforms else PREDICATES
         prefix, group = f"{what}.{alias}.", f"{what.capitalize()}: {alias}"
         found.add(*_part_keys(prefix, group, is_transforms, predicates))
         found.accepted.add(f"{prefix}type.plugin.version")
         class_name = config.get(f"{prefix}type", "").strip()
-        kind_of = choice.transform_kind if is_transforms else choice.predicate_kind
-        kind = kind_of(class_name)
+        kind = transform_kind(class_name) if is_transforms else predicate_kind(class_name)
         if kind is not None:
             found.below(prefix, kind.keys, group)
         elif class_name:

@@ -15,6 +15,8 @@ from service.connect.config.keys import REQUIRED, Config, Key, KeyType
 from service.connect.config.secrets import shown, why_secret
 from service.connect.config.values import parse
 from service.connect.connectors.api import Environment, Plugin, PluginKind
+from service.connect.data.errors import ConfigFault
+from service.connect.transforms.choice import transforms_of
 from storage.topics.items import NAME_CHARS_MAX, is_name
 
 KEYS_MAX: Final = 1000
@@ -70,6 +72,8 @@ def validate(plugin: Plugin, config: Config, environment: Environment) -> Valida
             wrong.append(f"has {len(text)} characters, the limit is {VALUE_CHARS_MAX}")
         elif (why := _why_secret(name, text, found)) is not None:
             wrong.append(why)
+    if not any(problems.values()):
+        _add(problems, _chain_problems(config))
     if plugin.kind is PluginKind.SINK:
         _add(problems, _sink_problems(config, problems))
     _add(problems, _dead_letter_problems(config))
@@ -120,6 +124,15 @@ def _texts(config: Config, name: str) -> list[str]:
 
 
 _LIST: Final = Key(name="", type=KeyType.LIST)
+
+
+def _chain_problems(config: Config) -> dict[str, str]:
+    """Return what is wrong with transforms, beyond the value of a single key."""
+    try:
+        transforms_of(config)
+    except ConfigFault as fault:
+        return fault.problems
+    return {}
 
 
 def _sink_problems(config: Config, problems: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Calls about the connectors that can be configured."""
 
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -10,10 +9,13 @@ from starlette.responses import Response
 from service.connect.config.validation import keys_body, part_keys_body, validate
 from service.connect.connectors.api import Environment, Plugin
 from service.connect.connectors.catalog import plugin_of, plugins
-from service.connect.converters.choice import CONVERTERS, SIMPLE_HEADERS
+from service.connect.converters.choice import CONVERTERS, SIMPLE_HEADERS, ConverterKind
 from service.connect.rest.answers import Parameters, answer, read_as, texts_of
 from service.connect.rest.bodies import ConfigBody
 from service.connect.rest.errors import ConnectError, bad_request
+from service.connect.transforms.choice import TRANSFORMS
+from service.connect.transforms.kinds import PredicateKind, TransformKind
+from service.connect.transforms.predicates import PREDICATES
 from service.log.gateway import Gateway
 from service.process.version import VERSION
 
@@ -69,19 +71,17 @@ def known_plugin(name: str) -> Plugin:
     return plugin
 
 
-def _part_kinds() -> list[Any]:
-    choice: Any = import_module("service.connect.transforms.choice")
-    return [*CONVERTERS, *choice.TRANSFORMS, *choice.PREDICATES]
+def _part_kinds() -> list[ConverterKind | TransformKind | PredicateKind]:
+    return [*CONVERTERS, *TRANSFORMS, *PREDICATES]
 
 
 def _parts() -> list[dict[str, str]]:
-    choice: Any = import_module("service.connect.transforms.choice")
     converters = [each.class_name for each in CONVERTERS]
     of_kinds = {
         "converter": converters,
         "header_converter": [SIMPLE_HEADERS, *converters],
-        "predicate": [each.class_name for each in choice.PREDICATES],
-        "transformation": [each.class_name for each in choice.TRANSFORMS],
+        "predicate": [each.class_name for each in PREDICATES],
+        "transformation": [each.class_name for each in TRANSFORMS],
     }
     return [
         {"class": name, "type": kind, "version": VERSION}

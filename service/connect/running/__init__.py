@@ -1,1 +1,1 @@
-"""The processes that run connectors: beside a gateway, alone, or in one with stores in memory."""
+"""Running tasks: planned, taken by lease, each in a loop; and the processes that do it."""

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.connectors.environment import environment_of
-from service.connect.tasks.loops import loop_of
-from service.connect.tasks.planning import Plugins
-from service.connect.tasks.run import Timing
-from service.connect.tasks.runner import Runner
+from service.connect.running.loops import loop_of
+from service.connect.running.planning import Plugins
+from service.connect.running.run import Timing
+from service.connect.running.runner import Runner
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from service.security.assembly import Security
 
 
-def parts_of(gateway: Gateway, offsets: Offsets, security: "Security | None") -> Parts:
+def parts_of(gateway: Gateway, offsets: Offsets, security: "Security | None") -> ConnectParts:
     """Return what tasks work with in the process of this gateway."""
-    return Parts(
+    return ConnectParts(
         gateway=gateway,
         offsets=offsets,
         environment=environment_of(gateway.settings, gateway.world),
@@ -36,7 +36,11 @@ def parts_of(gateway: Gateway, offsets: Offsets, security: "Security | None") ->
 
 
 def runner_of(
-    parts: Parts, *, plugins: Plugins | None = None, timing: Timing | None = None, worker: str = ""
+    parts: ConnectParts,
+    *,
+    plugins: Plugins | None = None,
+    timing: Timing | None = None,
+    worker: str = "",
 ) -> Runner:
     """Return a runner that knows the plugins of this installation, unless others are given."""
     more = {} if plugins is None else {"plugins": plugins}
@@ -49,7 +53,7 @@ def worker_name() -> str:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, world: World | None = None) -> AsyncIterator[Parts]:
+async def opened(settings: Settings, world: World | None = None) -> AsyncIterator[ConnectParts]:
     """Open the stores that `settings` name, as a gateway without HTTP; close them at the end."""
     world = world or real_world()
     settings = with_small_batches(settings)

@@ -12,10 +12,11 @@ from contextlib import suppress
 from typing import Final
 
 from service.connect.running.assembly import opened, runner_of
-from service.connect.tasks.runner import Runner
+from service.connect.running.runner import Runner
 from service.process.logs import configure_logging
 from service.settings import Settings
 from service.world.clock import World
+from storage.tasks import begin
 
 STOP_S_MAX: Final = 20.0
 """Maximum time that a runner may take to stop; then the process exits."""
@@ -49,10 +50,10 @@ async def _run(settings: Settings, until_eof: bool, until_idle: bool, for_s: flo
         stopped = asyncio.Event()
         _on_signals(stopped, until_eof)
         until_s = None if for_s is None else world.monotonic_s() + for_s
-        running = asyncio.create_task(runner.run(until_s))
-        waiting = [running, asyncio.create_task(stopped.wait())]
+        running = begin(runner.run(until_s))
+        waiting = [running, begin(stopped.wait())]
         if until_idle:
-            waiting.append(asyncio.create_task(_idle(runner, world)))
+            waiting.append(begin(_idle(runner, world)))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()

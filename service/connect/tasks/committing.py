@@ -1,4 +1,4 @@
-"""Commits of a task: records, positions, offsets and its item in one metadata transaction.
+"""RunCommits of a task: records, positions, offsets and its item in one metadata transaction.
 
 Records are staged as one object, and the transaction that makes them visible is the one that says
 how far the task has come (`service/transactions/atomic.py`). The item of the task is its guard: it
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.access.rights import caller_of
 from service.connect.access.topics import topic_of
 from service.connect.connectors.api import TopicPartition
@@ -135,10 +135,10 @@ class TaskGuard:
         return GuardedAnswer(results=results)
 
 
-class Commits:
+class RunCommits:
     """Implements `TaskCommits` for one run."""
 
-    def __init__(self, parts: Parts, holding: Holding, config: Mapping[str, str]) -> None:
+    def __init__(self, parts: ConnectParts, holding: Holding, config: Mapping[str, str]) -> None:
         self._parts = parts
         self._holding = holding
         self._config = config
@@ -146,7 +146,7 @@ class Commits:
         self._prefix = holding.connector.name_prefix
         self.gauges: dict[str, float] = {}
         self.count = 0
-        """Commits so far."""
+        """RunCommits so far."""
 
     async def commit(
         self,
@@ -257,4 +257,4 @@ def _size(record: LogRecord) -> int:
     return size
 
 
-__all__ = ["Commits", "TaskGuard", "topic_records"]
+__all__ = ["RunCommits", "TaskGuard", "topic_records"]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.access.rights import caller_of
 from service.connect.config.common import DLQ_TOPIC
 from service.connect.config.keys import Config
@@ -33,7 +33,7 @@ def owner_of(place: TopicPartition, task_count: int) -> int:
 
 
 async def owned_partitions(
-    parts: Parts, connector: ConnectorItem, config: Config, number: int
+    parts: ConnectParts, connector: ConnectorItem, config: Config, number: int
 ) -> list[TopicPartition]:
     """Return the partitions of the task, of all topics that exist now.
 
@@ -48,7 +48,7 @@ async def owned_partitions(
     return [place for place in places if owner_of(place, connector.task_count) == number]
 
 
-async def _topics(parts: Parts, connector: ConnectorItem, config: Config) -> list[Topic]:
+async def _topics(parts: ConnectParts, connector: ConnectorItem, config: Config) -> list[Topic]:
     gateway, prefix = parts.gateway, connector.name_prefix
     caller = await caller_of(parts, connector)
     names = sorted({name.strip() for name in config.get("topics", "").split(",")} - {""})

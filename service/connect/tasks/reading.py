@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.access.rights import caller_of
 from service.connect.connectors.api import TopicPartition
 from service.connect.converters.api import RawHeader
@@ -101,7 +101,9 @@ class SinkReader:
     be read.
     """
 
-    def __init__(self, parts: Parts, connector: ConnectorItem, reset: Reset = "earliest") -> None:
+    def __init__(
+        self, parts: ConnectParts, connector: ConnectorItem, reset: Reset = "earliest"
+    ) -> None:
         self._parts = parts
         self._connector = connector
         self._prefix = connector.name_prefix

@@ -12,7 +12,7 @@ nothing is rebalanced.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.access.rights import caller_of
 from service.connect.config.keys import Config
 from service.connect.connectors.api import FillingSinkTask, SinkTask, TopicPartition
@@ -57,7 +57,7 @@ RECORDS_MAX: Final = 500
 class SinkLoop:
     def __init__(
         self,
-        parts: Parts,
+        parts: ConnectParts,
         connector: ConnectorItem,
         number: int,
         config: Config,
@@ -226,7 +226,7 @@ class SinkLoop:
         await self._policy.retried(lambda: self._task.put(records), timeout_min_s=PUT_RETRY_S_MIN)
         self._has_put = True
 
-    # Commits
+    # RunCommits
 
     async def _flush(self) -> None:
         """Make durable what was put, then commit how far that is."""

@@ -20,7 +20,7 @@ from service.connect.tasks.api import TaskCommits, TooWide
 from service.connect.tasks.errors import StoppedAt
 from service.connect.tasks.items import canonical
 from service.world.clock import World
-from storage.tasks import drop_error
+from storage.tasks import begin, drop_error
 
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ class SourceLoop:
         await self._land()
         if not gathered.is_empty:
             self._is_unreleased = True
-            self._flight = asyncio.create_task(self._commit(gathered))
+            self._flight = begin(self._commit(gathered))
         is_due = self._world.monotonic_s() - self._released_s >= RELEASE_S
         if gathered.is_empty or is_due:
             await self._release()

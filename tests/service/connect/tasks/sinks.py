@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.connect.access.log_access import ConnectorLog
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.connectors.api import SinkTask, TopicPartition
 from service.connect.connectors.environment import environment_of
 from service.connect.data.records import ConnectRecord, FromLog
-from service.connect.tasks.committing import Commits
+from service.connect.tasks.committing import RunCommits
 from service.connect.tasks.errors import ErrorPolicy
 from service.connect.tasks.holding import Holding
 from service.connect.tasks.items import (
@@ -135,7 +135,7 @@ class Rig:
         )
         coordinator = Coordinator(self.metadata, self.gateway.topics, world)
         self.offsets = Offsets(self.metadata, self.gateway.topics, coordinator, world)
-        self.parts = Parts(
+        self.parts = ConnectParts(
             gateway=self.gateway,
             offsets=self.offsets,
             environment=environment_of(self.gateway.settings, world),
@@ -207,7 +207,7 @@ class Rig:
             make(target, policy),
             sink_pipeline(self.config, None, policy),
             policy,
-            Commits(self.parts, holding, self.config),
+            RunCommits(self.parts, holding, self.config),
             flush_s=flush_s,
         )
         running = asyncio.create_task(loop.run())

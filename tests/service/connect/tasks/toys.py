@@ -1,26 +1,27 @@
 """A toy source, whose table is a list, and processes that run it on shared stores."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.config.keys import Config
 from service.connect.connectors.api import Plugin, PluginKind, TaskContext
 from service.connect.connectors.environment import environment_of
 from service.connect.data.errors import TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 from service.connect.running.assembly import runner_of
+from service.connect.running.run import Timing
+from service.connect.running.runner import Runner
 from service.connect.tasks.items import (
     ConnectorItem,
     TaskItem,
     decode_connector,
     decode_task,
     encode_connector,
+    encode_task,
 )
-from service.connect.tasks.run import Timing
-from service.connect.tasks.runner import Runner
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway, Position, Wait
@@ -30,8 +31,9 @@ from service.world.clock import real_world
 from storage import keys
 from storage.cas import Keep, Patience, Replace, change_item
 from storage.errors import UnknownTopicOrPartition
+from storage.formats.partitions import PartitionNumber
 from storage.reading.reader import Budget
-from storage.stores.metadata import MetadataStore, Put, Versioned
+from storage.stores.metadata import MetadataStore, Op, Put, Versioned
 from storage.zones.zones import Zones
 from tests.storage.helpers.faults import FaultyMetadata, TestObjects
 from tests.storage.helpers.worlds import new_metadata
@@ -116,9 +118,9 @@ class ToySource:
         while self._next < len(table.rows) and len(made) < table.at_once:
             origin = FromSource(self._partition, {"row": self._next})
             topic = self._context.config.get("topic", "t")
-            made.append(
-                ConnectRecord(topic, None, str(self._number), table.rows[self._next], origin=origin)
-            )
+            partition = self._next if "spread" in self._context.config else None
+            row = table.rows[self._next]
+            made.append(ConnectRecord(topic, partition, str(self._number), row, origin=origin))
             self._next += self._of
         if not made:
             await asyncio.sleep(min(wait_s, 0.02))
@@ -132,6 +134,33 @@ class ToySource:
         self._table.stopped += 1
 
 
+class Stoppable(FaultyMetadata):
+    """The table as one process sees it, which may be stopped."""
+
+    def __init__(self, inner: FaultyMetadata) -> None:
+        super().__init__(inner, lambda: "none")
+        self.going = asyncio.Event()
+        self.going.set()
+
+    async def get(self, key: str) -> Versioned | None:
+        await self.going.wait()
+        found = await self.inner.get(key)
+        await self.going.wait()
+        return found
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Versioned]:
+        await self.going.wait()
+        found = await self.inner.get_many(keys)
+        await self.going.wait()
+        return found
+
+    async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:
+        await self.going.wait()
+        versions = await self.inner.transact(ops)
+        await self.going.wait()
+        return versions
+
+
 class Deployment:
     """Stores that processes share."""
 
@@ -140,19 +169,33 @@ class Deployment:
         self.metadata = FaultyMetadata(metadata or new_metadata())
         self.objects = TestObjects()
 
-    def process(self, worker: str = "w", metadata: MetadataStore | None = None) -> "Process":
+    def process(self, worker: str = "w") -> "Process":
         world = real_world()
         settings = Settings.model_validate({"linger_max_ms": 100})
-        gateway = Gateway(settings, Zones({"a": self.objects}), metadata or self.metadata, world)
+        table = Stoppable(self.metadata)
+        gateway = Gateway(settings, Zones({"a": self.objects}), table, world)
         coordinator = Coordinator(gateway.metadata, gateway.topics, world)
-        parts = Parts(
+        parts = ConnectParts(
             gateway=gateway,
             offsets=Offsets(gateway.metadata, gateway.topics, coordinator, world),
             environment=environment_of(settings, world),
             references=SecretReferences(environment={"SECRET": "hush-hush"}),
         )
         runner = runner_of(parts, plugins=self.table.plugin, timing=QUICK, worker=worker)
-        return Process(parts, runner)
+        return Process(parts, runner, table)
+
+    def stop(self, process: "Process") -> Callable[[], None]:
+        """Let nothing reach the process any more, or leave it; return what lets it go on."""
+        process.table.going.clear()
+        return process.table.going.set
+
+    def die(self, process: "Process") -> None:
+        """End a process without a word."""
+        process.table.going.clear()
+        process.is_dead = True
+
+    async def seen_by_all(self) -> list[str]:
+        return await self.process("reader").values()
 
     async def create(self, name: str = "c", **config: str) -> None:
         given = {
@@ -176,6 +219,13 @@ class Deployment:
 
         await change_item(self.metadata.inner, keys.connector(name), decide, Patience(100))
 
+    async def change_task(self, key: str, change: Callable[[TaskItem], TaskItem]) -> None:
+        async def decide(item: Versioned | None) -> Keep[None] | Replace[None]:
+            assert item is not None
+            return Replace(encode_task(change(decode_task(item.value))), None)
+
+        await change_item(self.metadata.inner, key, decide, Patience(100))
+
     async def connector(self, name: str = "c") -> ConnectorItem:
         item = await self.metadata.inner.get(keys.connector(name))
         assert item is not None
@@ -188,8 +238,15 @@ class Deployment:
 
 @dataclass
 class Process:
-    parts: Parts
+    parts: ConnectParts
     runner: Runner
+    table: Stoppable
+    is_dead: bool = False
+
+    async def bury(self) -> None:
+        """Take back what a dead process has left in this one."""
+        self.table.going.set()
+        await self.runner.aclose()
 
     async def values(self, topic: str = "t", partition: int = 0) -> list[str]:
         """Return all that is in a partition."""
@@ -198,7 +255,9 @@ class Process:
         while True:
             position = Position(offset=len(values))
             try:
-                found = await gateway.fetch(topic, partition, position, ALL, Wait())
+                found = await gateway.fetch(
+                    topic, PartitionNumber(partition), position, ALL, Wait()
+                )
             except UnknownTopicOrPartition:
                 return []
             for _, batch in found.fetched.batches(10**9):
@@ -216,8 +275,10 @@ async def running(process: Process) -> AsyncIterator[Process]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await process.runner.aclose()
-        await process.parts.gateway.batcher.aclose()
+        if not process.is_dead:
+            process.table.going.set()
+            await process.runner.aclose()
+            await process.parts.gateway.batcher.aclose()
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.connectors.catalog import plugin_of
+from service.connect.running.planning import Planner, Plugins, is_due
+from service.connect.running.run import MakeLoop, TaskRun, Timing
 from service.connect.tasks.holding import Holding
 from service.connect.tasks.items import (
     ConnectorItem,
@@ -22,13 +24,11 @@ from service.connect.tasks.items import (
     decode_task,
     is_planned,
 )
-from service.connect.tasks.planning import Planner, Plugins, is_due
-from service.connect.tasks.run import MakeLoop, TaskRun, Timing
 from storage import keys
 from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.leases import Lease
 from storage.stores.metadata import pages
-from storage.tasks import drop_error
+from storage.tasks import begin, drop_error
 
 log: Final = logging.getLogger("riacho.connect")
 
@@ -43,7 +43,7 @@ HESITATION_S_MAX: Final = 3.0
 class Runner:
     def __init__(
         self,
-        parts: Parts,
+        parts: ConnectParts,
         make_loop: MakeLoop,
         *,
         worker: str,
@@ -106,7 +106,7 @@ class Runner:
         now_ms = self._world.now_ms()
         for name, connector in connectors.items():
             if name not in self._planning and is_due(connector, self._plugins, now_ms):
-                self._planning[name] = task = asyncio.create_task(self._planner.plan(name))
+                self._planning[name] = task = begin(self._planner.plan(name))
                 task.add_done_callback(partial(self._planned, name))
         if self._world.monotonic_s() - self._looked_s >= self._timing.look_s:
             self._looked_s = self._world.monotonic_s()
@@ -176,7 +176,7 @@ class Runner:
         del self._leases[key]
         holding = Holding(self._metadata, self._world, connector, task.number, lease, self._worker)
         run = TaskRun(self._parts, plugin, holding, self._make_loop, self._timing)
-        running = asyncio.create_task(run.run(until_s))
+        running = begin(run.run(until_s))
         self._runs[key] = run, running
         running.add_done_callback(partial(self._ended, key))
         log.info("task %s begins", run.name)

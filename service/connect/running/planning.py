@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.config.keys import Config
 from service.connect.connectors.api import Plugin
 from service.connect.data.errors import ConfigFault, TaskFault
+from service.connect.running.traces import trace_of
 from service.connect.tasks.items import (
     FAILED,
     RUNNING,
@@ -32,7 +33,6 @@ from service.connect.tasks.items import (
     encode_task,
     is_planned,
 )
-from service.connect.tasks.traces import trace_of
 from service.process.references.references import Resolved
 from storage import keys
 from storage.errors import MetadataConflict, RiachoError
@@ -61,7 +61,7 @@ def is_due(connector: ConnectorItem, plugins: Plugins, now_ms: int) -> bool:
 
 
 class Planner:
-    def __init__(self, parts: Parts, plugins: Plugins, worker: str) -> None:
+    def __init__(self, parts: ConnectParts, plugins: Plugins, worker: str) -> None:
         self._parts = parts
         self._plugins = plugins
         self._worker = worker

@@ -1,14 +1,14 @@
 """The loop that a task of a connector needs: that of a source or of a sink."""
 
 from service.connect.connectors.api import SinkTask
+from service.connect.running.run import Loop, LoopParts
 from service.connect.tasks.pipeline import Chain, sink_pipeline, source_pipeline
-from service.connect.tasks.run import Loop, Running
 from service.connect.tasks.sink import SinkLoop
 from service.connect.tasks.source import SourceLoop
 from service.connect.transforms.choice import transforms_of
 
 
-def loop_of(running: Running) -> Loop:
+def loop_of(running: LoopParts) -> Loop:
     """Return the loop of a task. Raises `ConfigFault`."""
     config, policy = running.config, running.policy
     chain: Chain | None = transforms_of(config) if config.get("transforms") else None

@@ -19,10 +19,11 @@ from typing import Final, Protocol
 import msgspec
 
 from service.connect.access.log_access import ConnectorLog
-from service.connect.access.parts import Parts
+from service.connect.access.parts import ConnectParts
 from service.connect.connectors.api import Plugin, SinkTask, SourceTask, TaskContext
 from service.connect.data.errors import RetriableFault
-from service.connect.tasks.committing import Commits
+from service.connect.running.traces import trace_of
+from service.connect.tasks.committing import RunCommits
 from service.connect.tasks.errors import ErrorPolicy
 from service.connect.tasks.holding import Holding
 from service.connect.tasks.items import (
@@ -37,12 +38,11 @@ from service.connect.tasks.items import (
     task_config,
 )
 from service.connect.tasks.offsets import StoredOffsets
-from service.connect.tasks.traces import trace_of
 from service.process.references.references import Resolved
 from storage import keys
 from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
 from storage.leases import LeaseLost
-from storage.tasks import drop_error
+from storage.tasks import begin, drop_error
 
 log: Final = logging.getLogger("riacho.connect")
 
@@ -78,23 +78,28 @@ class Loop(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class LoopParts:
     """What a loop is made of."""
 
-    parts: Parts
+    parts: ConnectParts
     holding: Holding
     config: Mapping[str, str]
     task: SourceTask | SinkTask
-    commits: Commits
+    commits: RunCommits
     policy: ErrorPolicy
 
 
-MakeLoop = Callable[[Running], Loop]
+MakeLoop = Callable[[LoopParts], Loop]
 
 
 class TaskRun:
     def __init__(
-        self, parts: Parts, plugin: Plugin, holding: Holding, make_loop: MakeLoop, timing: Timing
+        self,
+        parts: ConnectParts,
+        plugin: Plugin,
+        holding: Holding,
+        make_loop: MakeLoop,
+        timing: Timing,
     ) -> None:
         self.holding = holding
         self._parts = parts
@@ -103,7 +108,7 @@ class TaskRun:
         self._timing = timing
         self._world = parts.gateway.world
         self._resolved = Resolved({}, frozenset())
-        self._commits: Commits | None = None
+        self._commits: RunCommits | None = None
         self._shown: dict[str, float] = {}
         self._shown_s = self._world.monotonic_s()
         self._loop: Loop | None = None
@@ -125,8 +130,8 @@ class TaskRun:
 
     async def run(self, until_s: float | None = None) -> None:
         """Run the task, whose lease is ours, to its end. Never raises what the task raises."""
-        work = asyncio.create_task(self._work(until_s))
-        keeping = asyncio.create_task(self._keep())
+        work = begin(self._work(until_s))
+        keeping = begin(self._keep())
         try:
             await asyncio.wait([work, keeping], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -191,7 +196,7 @@ class TaskRun:
         finally:
             await self._stop(task)
 
-    async def _made(self) -> Running:
+    async def _made(self) -> LoopParts:
         holding, parts = self.holding, self._parts
         connector, item = holding.connector, holding.task
         assert item is not None, "a run has begun"
@@ -201,7 +206,7 @@ class TaskRun:
         policy = ErrorPolicy(
             name, holding.number, config, self._world, class_name=self._plugin.class_name
         )
-        self._commits = commits = Commits(parts, holding, config)
+        self._commits = commits = RunCommits(parts, holding, config)
         context = TaskContext(
             connector=name,
             task=holding.number,
@@ -212,7 +217,7 @@ class TaskRun:
             metric=commits.gauges.__setitem__,
             log=ConnectorLog(parts, connector),
         )
-        return Running(
+        return LoopParts(
             parts=parts,
             holding=holding,
             config=config,
