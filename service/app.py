@@ -31,6 +31,7 @@ from service.process.logs import AccessLines, configure_audit_log, configure_log
 from service.process.store_watch import StoreWatch
 from service.process.stores import (
     DEFAULT_ZONE,
+    is_in_memory,
     open_table,
     open_zones,
     with_rebalance_delay,
@@ -234,6 +235,25 @@ class App:
         )
 
     @asynccontextmanager
+    async def _connectors(self) -> AsyncIterator[None]:
+        """Run connectors in this process, if no other one can."""
+        settings = self.gateway.settings
+        if settings.connect != "on" or not is_in_memory(settings):
+            yield
+            return
+        # Imported here: a gateway whose stores others see has a process for that.
+        from service.connect.running.assembly import parts_of, runner_of
+
+        parts = parts_of(self.gateway, self._shared["offsets"], self._security)
+        runner = runner_of(parts)
+        running = asyncio.create_task(runner.run())
+        try:
+            yield
+        finally:
+            await stop(running)
+            await runner.aclose()
+
+    @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         kafka = self._kafka_door()
         drain_on_signal(self.gateway.drain)
@@ -246,8 +266,9 @@ class App:
         controlling = asyncio.create_task(controller.run())
         serving_kafka = None if kafka is None else asyncio.create_task(kafka.run())
         log.info("%s", describe(self.gateway.settings))
-        yield
-        log.info("stopping: answering what is held")
+        async with self._connectors():
+            yield
+            log.info("stopping: answering what is held")
         # Answer everything that is held, then deregister, then close the stores.
         self.gateway.drain()
         if kafka is not None and serving_kafka is not None:

@@ -126,6 +126,7 @@ class SourceTask(Protocol):
     async def stop(self) -> None: ...
 
 
+@runtime_checkable
 class SinkTask(Protocol):
     async def start(self) -> None: ...
 

@@ -9,16 +9,17 @@ Dead letters are kept until `drain`: they are written with the offsets of the re
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from service.connect.config.common import COMMON_KEYS, DLQ_TOPIC, SOURCE_KEYS
 from service.connect.config.keys import Config
 from service.connect.config.values import Values
-from service.connect.connectors.api import LogAccess
+from service.connect.connectors.api import LogAccess, TopicPartition
 from service.connect.data.errors import ConfigFault, ConnectFault, RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
-from service.connect.data.records import ConnectRecord, FromSource
+from service.connect.data.records import ConnectRecord, FromLog, FromSource
 from service.connect.tasks.letters import FailedAt, dead_letter, java_class_of, place_of
 from service.world.clock import World
 
@@ -33,6 +34,9 @@ TASK_POLL: Final = "TASK_POLL"
 """Stages, with Kafka's names."""
 
 RETRY_DELAY_MIN_S: Final = 0.3
+NOTICE_S: Final = 0.5
+"""So soon a pause ends when the task is to end."""
+
 HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 HELD_COUNT_MAX: Final = 1000
 """Commit before there are more dead letters than so many."""
@@ -48,6 +52,18 @@ class StoppedAt(TaskFault):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.before: Sequence[ConnectRecord | LogRecord | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    origin: FromLog | None
+    record: LogRecord
+
+    def is_within(self, durable: Mapping[TopicPartition, int]) -> bool:
+        if self.origin is None:
+            return True
+        place = TopicPartition(self.origin.topic, self.origin.partition)
+        return self.origin.offset < durable.get(place, 0)
 
 
 class ErrorPolicy:
@@ -72,8 +88,10 @@ class ErrorPolicy:
         if self.dead_letter_topic and not self.tolerates_all:
             raise ConfigFault({DLQ_TOPIC: "needs errors.tolerance=all"})
         self._replicas = str(values["errors.deadletterqueue.topic.replication.factor"])
-        self._letters: list[LogRecord] = []
+        self._letters: list[_Letter] = []
         self._letter_bytes = 0
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether the task is to end: then nothing is tried again."""
         self.errors = 0
         """Records that were given up since the last commit; who commits sets it to 0."""
 
@@ -98,8 +116,8 @@ class ErrorPolicy:
     ) -> T:
         """Return what `call` returns; repeat it while it raises `RetriableFault` and time is left.
 
-        The time is `errors.retry.timeout`, or `timeout_min_s` if that is longer. `failed` is why
-        a first call failed that was made already.
+        The time is `errors.retry.timeout`, or `timeout_min_s` if that is longer; it ends when the
+        run `is_over`. `failed` is why a first call failed that was made already.
         """
         now_s = self._world.monotonic_s
         deadline_s = now_s() + max(self.retry_timeout_s, timeout_min_s)
@@ -107,14 +125,20 @@ class ErrorPolicy:
         while True:
             if failed is not None:
                 left_s = deadline_s - now_s()
-                if left_s <= 0:
+                if left_s <= 0 or self.is_over():
                     raise failed
                 failures += 1
-                await self._world.sleep(min(self._delay_s(failures), left_s))
+                await self._pause(min(self._delay_s(failures), left_s))
             try:
                 return await call()
             except RetriableFault as fault:
                 failed = fault
+
+    async def _pause(self, delay_s: float) -> None:
+        """Sleep, and notice soon that the task is to end."""
+        until_s = self._world.monotonic_s() + delay_s
+        while (left_s := until_s - self._world.monotonic_s()) > 0 and not self.is_over():
+            await self._world.sleep(min(left_s, NOTICE_S))
 
     def _delay_s(self, failures: int) -> float:
         delay_s = RETRY_DELAY_MIN_S * 2.0 ** min(failures - 1, 60)
@@ -152,17 +176,26 @@ class ErrorPolicy:
             letter = dead_letter(
                 self.dead_letter_topic, record, failure, with_context=self._with_context
             )
-            self._letters.append(letter)
+            self._letters.append(_Letter(_origin_of(record), letter))
             self._letter_bytes += _size_of(letter)
 
     async def report_put(self, record: ConnectRecord, error: ConnectFault) -> None:
         """Give up on a record for its connector; this is the `Reporter` of a task."""
         await self.report(record, error)
 
-    def drain(self) -> list[LogRecord]:
-        """Return the dead letters since the last call, to be written with the offsets."""
-        letters, self._letters, self._letter_bytes = self._letters, [], 0
-        return letters
+    def drain(self, durable: Mapping[TopicPartition, int] | None = None) -> list[LogRecord]:
+        """Return the dead letters since the last call, to be written with the offsets.
+
+        With `durable`: those of records before these offsets, and the others later.
+        """
+        letters = self._letters
+        self._letters = []
+        if durable is not None:
+            self._letters = [each for each in letters if not each.is_within(durable)]
+        kept = {id(each) for each in self._letters}
+        drained = [each.record for each in letters if id(each) not in kept]
+        self._letter_bytes -= sum(map(_size_of, drained))
+        return drained
 
     def _log(self, record: ConnectRecord | LogRecord, failure: FailedAt) -> None:
         said: dict[str, Any] = {
@@ -175,6 +208,12 @@ class ErrorPolicy:
         if self._logs_messages:
             said |= {"record": place_of(record), "timestamp_ms": record.timestamp_ms}
         log.error("record of a connector failed", extra=said)
+
+
+def _origin_of(record: ConnectRecord | LogRecord) -> FromLog | None:
+    if isinstance(record, LogRecord):
+        return FromLog(record.topic, record.partition or 0, record.offset)
+    return record.origin if isinstance(record.origin, FromLog) else None
 
 
 def _own_stage(record: ConnectRecord | LogRecord) -> str:

@@ -125,7 +125,7 @@ class SinkReader:
             except UnknownTopicOrPartition:
                 continue  # Deleted meanwhile.
             except RiachoError as error:
-                raise _fault(error) from error
+                raise fault_of(error) from error
             self._turns.append(place)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
@@ -159,7 +159,7 @@ class SinkReader:
             try:
                 await self._fetch()
             except RiachoError as error:
-                raise _fault(error) from error
+                raise fault_of(error) from error
             given = self._given(records_max)
             left_s = until_s - self._gateway.world.monotonic_s()
             if given or left_s <= 0 or is_over() or self._gateway.draining.is_set():
@@ -337,7 +337,7 @@ def _has_moved(watch: Watch) -> bool:
     )
 
 
-def _fault(error: RiachoError) -> RetriableFault | TaskFault:
+def fault_of(error: RiachoError) -> RetriableFault | TaskFault:
     """Return what the error of the log means for a task."""
     if isinstance(error, Unavailable | OutcomeUnknown):
         return RetriableFault(f"the log: {error}")

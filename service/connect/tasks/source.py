@@ -44,11 +44,12 @@ class ToLog(Protocol):
 
 
 class GivenUp(Protocol):
-    """What was given up since the last call; `ErrorPolicy` knows."""
+    """What was given up; `ErrorPolicy` knows."""
+
+    errors: int
+    """Records that were given up since it was set to 0."""
 
     def drain(self) -> list[LogRecord]: ...
-
-    def drain_count(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -155,7 +156,8 @@ class SourceLoop:
             if polled:
                 await self._convert(polled, gathered)
             gathered.dead += self._given_up.drain()
-            gathered.errors += self._given_up.drain_count()
+            gathered.errors += self._given_up.errors
+            self._given_up.errors = 0
             flight = self._flight
             if not polled or gathered.is_full or flight is None or flight.done():
                 return gathered

@@ -1,9 +1,11 @@
 """What `errors.*` means: retries on a clock of their own, tolerance, logs, dead letters."""
 
 import logging
+from itertools import pairwise
 
 import pytest
 
+from service.connect.connectors.api import TopicPartition
 from service.connect.data.errors import ConfigFault, DataFault, RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, FromSource, Header
@@ -42,13 +44,18 @@ def policy_of(config: dict[str, str], clock: SteppedClock | None = None) -> Erro
 class Failing:
     """Raises so often, then returns."""
 
-    def __init__(self, times: int, error: Exception) -> None:
+    def __init__(self, times: int, error: Exception, clock: SteppedClock | None = None) -> None:
         self.left = times
         self.error = error
-        self.calls = 0
+        self.clock = clock or SteppedClock()
+        self.called_s: list[float] = []
+
+    @property
+    def pauses_s(self) -> list[float]:
+        return [later - earlier for earlier, later in pairwise(self.called_s)]
 
     async def __call__(self) -> str:
-        self.calls += 1
+        self.called_s.append(self.clock.now_s)
         if self.left > 0:
             self.left -= 1
             raise self.error
@@ -59,31 +66,57 @@ async def test_a_retry_waits_twice_as_long_each_time() -> None:
     clock = SteppedClock()
     policy = policy_of({"errors.retry.timeout": "60000"}, clock)
 
-    assert await policy.retried(Failing(5, RetriableFault("down"))) == "done"
+    call = Failing(5, RetriableFault("down"), clock)
 
-    assert clock.slept_s == pytest.approx([0.3, 0.6, 1.2, 2.4, 4.8])
+    assert await policy.retried(call) == "done"
+
+    assert call.pauses_s == pytest.approx([0.3, 0.6, 1.2, 2.4, 4.8])
 
 
 async def test_retries_end_with_the_timeout_and_a_last_attempt_at_its_end() -> None:
     clock = SteppedClock()
     policy = policy_of({"errors.retry.timeout": "1000"}, clock)
-    call = Failing(100, RetriableFault("down"))
+    call = Failing(100, RetriableFault("down"), clock)
 
     with pytest.raises(RetriableFault):
         await policy.retried(call)
 
-    assert clock.slept_s == pytest.approx([0.3, 0.6, 0.1])
-    assert call.calls == 4
+    assert call.pauses_s == pytest.approx([0.3, 0.6, 0.1])
 
 
 async def test_no_pause_is_longer_than_the_longest() -> None:
     clock = SteppedClock()
     policy = policy_of({"errors.retry.timeout": "-1", "errors.retry.delay.max.ms": "1000"}, clock)
 
-    assert await policy.retried(Failing(200, RetriableFault("down"))) == "done"
+    call = Failing(200, RetriableFault("down"), clock)
 
-    assert max(clock.slept_s) <= 1
-    assert sum(clock.slept_s) > 90
+    assert await policy.retried(call) == "done"
+
+    assert max(call.pauses_s) <= 1
+    assert sum(call.pauses_s) > 90
+
+
+async def test_a_task_that_is_to_end_tries_nothing_again() -> None:
+    policy = policy_of({"errors.retry.timeout": "-1"})
+    policy.is_over = lambda: True
+    call = Failing(200, RetriableFault("down"))
+
+    with pytest.raises(RetriableFault):
+        await policy.retried(call)
+
+    assert len(call.called_s) == 1
+
+
+async def test_dead_letters_wait_until_their_records_are_durable() -> None:
+    policy = policy_of(DEAD)
+    for offset in (3, 5):
+        record = LogRecord("t", 0, None, b"%d" % offset, offset=offset)
+        await policy.report(record, DataFault("no"), VALUE_CONVERTER, "C")
+
+    place = TopicPartition("t", 0)
+    assert [one.value for one in policy.drain({place: 3})] == []
+    assert [one.value for one in policy.drain({place: 5})] == [b"3"]
+    assert [one.value for one in policy.drain({place: 6})] == [b"5"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +131,7 @@ async def test_what_is_not_repeated_is_called_once(
     with pytest.raises(type(error)):
         await policy_of(config).retried(call)
 
-    assert call.calls == 1
+    assert len(call.called_s) == 1
 
 
 async def test_without_tolerance_the_task_stops_and_says_where() -> None:
