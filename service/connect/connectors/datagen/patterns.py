@@ -3,7 +3,6 @@ r"""Text that matches a pattern, as far as patterns are understood here.
 That is: characters, `.`, `\d`, `\w`, classes such as `[a-f0-9]`, each with `{n}`, `{m,n}`, `?`, `+`
 or `*`. Groups, alternatives and anchors are refused.
 """
-"""
 
 import re
 import string
