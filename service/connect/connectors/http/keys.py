@@ -4,6 +4,7 @@ The sink has Confluent's keys; under Aiven's class name it has Aiven's, which di
 defaults. What the source has is named alike.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from service.connect.data.errors import TaskFault
 BATCH_RECORDS_MAX: Final = 10_000
 DAY_MS: Final = 86_400_000
 RETRY_CODES: Final = "408,425,429,500-"
+_REFERENCE: Final = re.compile(r"\$\{[a-z][a-z-]*:")
 _BACKSLASHED: Final = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
 
 
@@ -41,6 +43,9 @@ def _refused_by(parse: Callable[[str], object]) -> Callable[[str, Any], str | No
 
 
 def _url(text: str) -> None:
+    if _REFERENCE.search(text):
+        # It is checked again once it is known what the reference stands for.
+        return
     at = parsed_url(text)
     if "$" in at.host or "%7B" in at.netloc.decode().upper():
         raise ValueError("the host cannot depend on a record")
@@ -97,7 +102,8 @@ _REQUESTS: Final = (
         "max.retries",
         _I,
         10,
-        "How often a request is repeated that got no reply, or one to be retried.",
+        "How often a request is repeated that got no reply, or one to be retried, before the task "
+        "fails, for a minute or `errors.retry.timeout`.",
         check=between(0, 1000),
     ),
     _key(

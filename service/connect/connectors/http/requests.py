@@ -2,11 +2,11 @@
 
 import base64
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from service.connect.data.errors import RetriableFault
 from service.world.clock import World
@@ -21,7 +21,6 @@ CODES_MAX: Final = 50
 SHOWN_CHARS_MAX: Final = 300
 """Of a reply, in errors."""
 
-_T = TypeVar("_T")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _CODES: Final = re.compile(r"(\d{3})(-(\d{3})?)?")
 
@@ -72,6 +71,12 @@ def headers_of(text: str, separator: str) -> dict[str, str]:
     return found
 
 
+def with_ours(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
+    """Return both, where those of the user come first."""
+    named = {name.lower() for name in theirs}
+    return {**{k: v for k, v in ours.items() if k.lower() not in named}, **theirs}
+
+
 def authorization(kind: str, user: str | None, password: str | None, token: str | None) -> str:
     """Return the value of the header; empty: none."""
     match kind.lower():
@@ -103,18 +108,41 @@ def retry_after_s(header: str | None, now_ms: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """So many more attempts, each after a longer wait."""
+    """How often, and after how long, a request is repeated."""
 
-    retries_max: int
+    count_max: int
     first_s: float
 
-    def wait_s(self, attempt: int, asked_s: float | None, world: World) -> float:
-        """Return how long to wait after the attempt with this number, from 1."""
-        if asked_s is not None:
-            return asked_s
-        # Half of it is random, so that tasks which failed together do not return together.
-        longest_s = min(self.first_s * (1 << min(attempt - 1, 16)), RETRY_S_MAX)
-        return longest_s * (0.5 + 0.5 * world.random())
+
+class Pauses:
+    """When a server may be asked again, and how often it has failed in a row."""
+
+    def __init__(self, retries: Retries, world: World) -> None:
+        self._retries = retries
+        self._world = world
+        self.failures = 0
+        self.due_s = world.monotonic_s()
+
+    def succeeded(self) -> None:
+        self.failures = 0
+
+    def failed(self, error: RetriableFault) -> bool:
+        """Note a failure; return whether the request may be repeated once `due_s` has come."""
+        self.failures += 1
+        asked_s = error.asked_s if isinstance(error, Unanswered) else None
+        if asked_s is None:
+            longest_s = self._retries.first_s * (1 << min(self.failures - 1, 16))
+            # Half of it is random, so that tasks which failed together do not return together.
+            asked_s = min(longest_s, RETRY_S_MAX) * (0.5 + 0.5 * self._world.random())
+        self.due_s = self._world.monotonic_s() + asked_s
+        return self.failures <= self._retries.count_max
+
+    async def wait(self, wait_s_max: float) -> bool:
+        """Wait until the server may be asked, but not longer; return whether it may be now."""
+        left_s = self.due_s - self._world.monotonic_s()
+        if left_s > 0:
+            await self._world.sleep(min(left_s, wait_s_max))
+        return left_s <= wait_s_max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,19 +163,6 @@ class Unanswered(RetriableFault):
     def __init__(self, text: str, asked_s: float | None = None) -> None:
         super().__init__(text)
         self.asked_s = asked_s
-
-
-async def with_retries(call: Callable[[], Awaitable[_T]], retries: Retries, world: World) -> _T:
-    """Repeat `call` while it raises `RetriableFault`, and raise the last one."""
-    for attempt in range(1, retries.retries_max + 2):
-        try:
-            return await call()
-        except RetriableFault as error:
-            if attempt > retries.retries_max:
-                raise
-            asked_s = error.asked_s if isinstance(error, Unanswered) else None
-            await world.sleep(retries.wait_s(attempt, asked_s, world))
-    raise AssertionError("the last attempt returns or raises")
 
 
 def excerpt(body: bytes) -> str:

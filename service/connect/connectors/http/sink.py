@@ -23,13 +23,14 @@ from service.connect.connectors.http.client import (
     resolve_by_system,
 )
 from service.connect.connectors.http.requests import (
+    Pauses,
     RequestSettings,
     Unanswered,
     excerpt,
     retry_after_s,
-    with_retries,
+    with_ours,
 )
-from service.connect.data.errors import ConnectFault, DataFault, TaskFault
+from service.connect.data.errors import ConnectFault, DataFault, RetriableFault, TaskFault
 from service.connect.data.java_text import java_text
 from service.connect.data.records import ConnectRecord, FromLog
 
@@ -40,6 +41,9 @@ REPLY_BYTES_MAX: Final = 64 * 1024
 
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 """A batch is sent once it has as many, before it has `batch.max.size` records."""
+
+WAIT_S_MAX: Final = 20.0
+"""In a put, for a server that is not to be asked yet."""
 
 _REFUSES_THE_TASK: Final = frozenset({401, 403, 407})
 """The fault is not the record's: every other one would be refused, too."""
@@ -77,6 +81,7 @@ class HttpSink:
         self._bodies = Bodies(settings.form)
         self._sent: dict[TopicPartition, int] = {}
         """The offset behind what was sent: a put that failed half-way is repeated whole."""
+        self._pauses = Pauses(settings.requests.retries, context.environment.world)
         self._client = GuardedClient(
             context.environment,
             connect_s=settings.requests.connect_s,
@@ -95,22 +100,22 @@ class HttpSink:
 
     async def put(self, records: Sequence[ConnectRecord]) -> None:
         batch: list[_Item] = []
-        size = 0
         for record in records:
-            item = await self._item(record)
+            try:
+                item = self._item(record)
+            except DataFault as error:
+                # Those before it first: what was done with a record says so of all before it.
+                await self._deliver(batch)
+                batch = []
+                await self._give_up(record, error)
+                continue
             if item is None:
                 continue
-            if batch and (
-                len(batch) >= self._settings.batch_max
-                or size + len(item.body or b"") > BATCH_BYTES_MAX
-                or not _fit_together(batch[-1], item)
-            ):
+            if not self._fits(batch, item):
                 await self._deliver(batch)
-                batch, size = [], 0
+                batch = []
             batch.append(item)
-            size += len(item.body or b"")
-        if batch:
-            await self._deliver(batch)
+        await self._deliver(batch)
 
     async def flush(self) -> None:
         pass
@@ -118,61 +123,85 @@ class HttpSink:
     async def stop(self) -> None:
         await self._client.aclose()
 
-    async def _item(self, record: ConnectRecord) -> _Item | None:
-        """Return what to send of a record; None: nothing, or it was sent or given up before."""
+    def _item(self, record: ConnectRecord) -> _Item | None:
+        """Return what to send of a record; None: nothing, or it was sent or given up before.
+
+        Raises `DataFault` if it cannot be sent.
+        """
         origin = record.origin
         if not isinstance(origin, FromLog):
             raise TaskFault("a record that is not from the log cannot be sent")
         at = TopicPartition(origin.topic, origin.partition)
         if origin.offset < self._sent.get(at, 0):
             return None
-        method, body = self._settings.requests.method, None
-        try:
-            url = _filled(self._settings.requests.url, record)
-            if record.value is not None:
-                body = self._bodies.part_of(record)
-            elif self._settings.on_null == "delete":
-                method = "DELETE"
-            elif self._settings.on_null == "fail":
-                raise DataFault("the value is null, and behavior.on.null.values is fail")
-            else:
-                if self._settings.on_null == "log":
-                    log.info("a null was not sent", extra={"at": _key([at, origin.offset])})
-                return None
-        except DataFault as error:
-            await self._give_up(record, error)
-            return None
-        return _Item(record, at, origin.offset, method, url, body)
+        requests, on_null = self._settings.requests, self._settings.on_null
+        if record.value is not None:
+            body = self._bodies.part_of(record)
+            url = _filled(requests.url, record)
+            return _Item(record, at, origin.offset, requests.method, url, body)
+        if on_null == "delete":
+            return _Item(record, at, origin.offset, "DELETE", _filled(requests.url, record), None)
+        if on_null == "fail":
+            raise DataFault("the value is null, and behavior.on.null.values is fail")
+        if on_null == "log":
+            log.info("a null was not sent", extra={"at": _key([at, origin.offset])})
+        return None
+
+    def _fits(self, batch: Sequence[_Item], item: _Item) -> bool:
+        """Tell whether a record can be in the same request as those before it."""
+        if not batch:
+            return True
+        last, size = batch[-1], sum(len(each.body or b"") for each in batch)
+        return (
+            len(batch) < self._settings.batch_max
+            and size + len(item.body or b"") <= BATCH_BYTES_MAX
+            and (last.at, last.url, last.method) == (item.at, item.url, item.method)
+            and item.body is not None
+        )
 
     async def _deliver(self, batch: Sequence[_Item]) -> None:
+        if not batch:
+            return
         first, last = batch[0], batch[-1]
         requests = self._settings.requests
-        headers = {
+        ours = {
             "Content-Type": self._settings.form.content_type,
             "Idempotency-Key": _key([first.at, first.offset, *([last.offset] * (len(batch) > 1))]),
-            **requests.headers,
         }
         body = None
         if first.body is not None:
             parts = [item.body or b"" for item in batch]
             body = self._bodies.joined(parts, self._settings.is_batch)
-
-        async def attempt() -> HttpReply:
-            reply = await self._client.send(first.method, first.url, headers, body)
-            if reply.status in requests.retry_on:
-                now_ms = self._context.environment.world.now_ms()
-                raise Unanswered(
-                    _answer(reply), retry_after_s(reply.headers.get("retry-after"), now_ms)
-                )
-            return reply
-
-        reply = await with_retries(attempt, requests.retries, self._context.environment.world)
+        headers = with_ours(ours, requests.headers)
+        reply = await self._reply(first.method, first.url, headers, body)
         if reply.status in _REFUSES_THE_TASK:
             raise TaskFault(f"{_answer(reply)}: check auth.type and what belongs to it")
         if not 200 <= reply.status < 300:
             for item in batch:
                 await self._give_up(item.record, DataFault(_answer(reply)))
         self._sent[last.at] = last.offset + 1
+
+    async def _reply(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> HttpReply:
+        """Raise `RetriableFault` after a failure, and `TaskFault` after too many.
+
+        It is the runner that repeats the put, so that it can stop between two attempts.
+        """
+        if not await self._pauses.wait(WAIT_S_MAX):
+            raise RetriableFault("the server asked to wait longer")
+        try:
+            reply = await self._client.send(method, url, headers, body)
+            if reply.status in self._settings.requests.retry_on:
+                now_ms = self._context.environment.world.now_ms()
+                asked_s = retry_after_s(reply.headers.get("retry-after"), now_ms)
+                raise Unanswered(_answer(reply), asked_s)
+        except RetriableFault as error:
+            if self._pauses.failed(error):
+                raise
+            raise TaskFault(f"{error} (in {self._pauses.failures} attempts)") from error
+        self._pauses.succeeded()
+        return reply
 
     async def _give_up(self, record: ConnectRecord, error: ConnectFault) -> None:
         if self._settings.on_error == "fail":
@@ -183,15 +212,6 @@ class HttpSink:
         if isinstance(origin, FromLog):
             at = TopicPartition(origin.topic, origin.partition)
             self._sent[at] = max(self._sent.get(at, 0), origin.offset + 1)
-
-
-def _fit_together(before: _Item, item: _Item) -> bool:
-    return (
-        before.at == item.at
-        and before.url == item.url
-        and before.method == item.method
-        and item.body is not None
-    )
 
 
 def _filled(url: str, record: ConnectRecord) -> str:

@@ -29,10 +29,12 @@ from service.connect.connectors.http.client import (
 )
 from service.connect.connectors.http.pointers import found_at
 from service.connect.connectors.http.requests import (
+    Pauses,
     RequestSettings,
     Unanswered,
     excerpt,
     retry_after_s,
+    with_ours,
 )
 from service.connect.data.errors import DataFault, RetriableFault, TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
@@ -67,10 +69,9 @@ class HttpSource:
         self._position: Mapping[str, Any] = {}
         self._waiting: list[ConnectRecord] = []
         """Of the last reply."""
-        self._due_s = 0.0
+        self._pauses = Pauses(settings.requests.retries, context.environment.world)
         self._etag: tuple[str, str] | None = None
         """The URL of the last reply that was read to its end, and its tag."""
-        self._failures = 0
         self._client = GuardedClient(
             context.environment,
             connect_s=settings.requests.connect_s,
@@ -82,19 +83,14 @@ class HttpSource:
     async def start(self) -> None:
         [position] = await self._context.offsets.read([self._partition])
         self._position = position or {}
-        self._due_s = self._context.environment.world.monotonic_s()
         tag = self._position.get("etag")
         if isinstance(tag, str):
             self._etag = (self._url(), tag)
 
     async def poll(self, wait_s: float, records_max: int) -> Sequence[ConnectRecord]:
-        world = self._context.environment.world
         if not self._waiting:
-            left_s = self._due_s - world.monotonic_s()
-            if left_s > 0:
-                await world.sleep(min(left_s, wait_s))
-                if left_s > wait_s:
-                    return []
+            if not await self._pauses.wait(wait_s):
+                return []
             await self._ask()
         given, self._waiting = self._waiting[:records_max], self._waiting[records_max:]
         if given:
@@ -124,7 +120,7 @@ class HttpSource:
         except RetriableFault as error:
             self._after_failure(error)
             return
-        self._failures = 0
+        self._pauses.succeeded()
         self._waiting = [] if reply.status == 304 else await self._records(reply)
         if "etag" in reply.headers:
             # All that waits is given before the next request.
@@ -133,19 +129,20 @@ class HttpSource:
         goes_on = (
             bool(self._waiting) and OFFSET in self._settings.requests.url + self._settings.body
         )
-        self._due_s = world.monotonic_s() + (0.0 if goes_on else self._settings.interval_s)
+        self._pauses.due_s = world.monotonic_s() + (0.0 if goes_on else self._settings.interval_s)
 
     async def _reply(self, url: str) -> HttpReply:
         requests = self._settings.requests
-        headers = {"Accept": "application/json", **requests.headers}
+        ours = {"Accept": "application/json"}
         if self._etag is not None and self._etag[0] == url:
-            headers["If-None-Match"] = self._etag[1]
+            ours["If-None-Match"] = self._etag[1]
         body = None
         if self._settings.body:
             # Inside quotes of JSON, as far as it needs that.
             escaped = msgspec.json.encode(self._offset_text())[1:-1].decode()
             body = self._settings.body.replace(OFFSET, escaped).encode()
-            headers.setdefault("Content-Type", "application/json")
+            ours["Content-Type"] = "application/json"
+        headers = with_ours(ours, requests.headers)
         reply = await self._client.send(requests.method, url, headers, body)
         if reply.status in requests.retry_on:
             now_ms = self._context.environment.world.now_ms()
@@ -155,14 +152,10 @@ class HttpSource:
         return reply
 
     def _after_failure(self, error: RetriableFault) -> None:
-        """Ask again after a while; raise the error after too many."""
-        world, retries = self._context.environment.world, self._settings.requests.retries
-        self._failures += 1
-        asked_s = error.asked_s if isinstance(error, Unanswered) else None
-        self._due_s = world.monotonic_s() + retries.wait_s(self._failures, asked_s, world)
-        if self._failures > retries.retries_max:
-            raise error
-        log.warning("a server was asked in vain", extra={"why": str(error), "n": self._failures})
+        """Ask again after a while; fail after too many."""
+        if not self._pauses.failed(error):
+            raise TaskFault(f"{error} (in {self._pauses.failures} attempts)") from error
+        log.warning("a server was asked in vain", extra={"why": str(error)})
 
     async def _records(self, reply: HttpReply) -> list[ConnectRecord]:
         if not 200 <= reply.status < 300:

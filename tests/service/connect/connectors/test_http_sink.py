@@ -35,17 +35,18 @@ def trial_of(
     path: str = "/in",
     **config: str,
 ) -> SinkTrial:
-    """Return a trial that waits no time between its attempts, and notes how long it would have."""
+    """Return a trial for which time passes as fast as it sleeps, and that notes for how long."""
+    naps = slept if slept is not None else []
 
     async def sleep(seconds: float) -> None:
-        (slept if slept is not None else []).append(seconds)
+        naps.append(seconds)
         await asyncio.sleep(0)
 
     plugin = plugin_of(name)
     assert plugin is not None
     url = {"http.url" if "aiven" in name else "http.api.url": server.url + path}
     keys = {key.replace("_", "."): text for key, text in config.items()}
-    world = replace(real_world(), sleep=sleep)
+    world = replace(real_world(), sleep=sleep, monotonic_s=lambda: sum(naps))
     return SinkTrial(plugin, {**url, **keys}, environment(private_addresses=True, world=world))
 
 
@@ -135,10 +136,23 @@ async def test_what_may_succeed_later_is_retried(server: LocalServer) -> None:
     await trial.run()
 
     assert keys_of(server) == ["t-0-0"] * 4 + ["t-0-1"]
-    assert slept[1] == 7
-    assert 0.5 <= slept[0] <= 1
-    assert 2 <= slept[2] <= 4
+    [first, asked, third] = slept
+    assert asked == pytest.approx(7)
+    assert 0.5 <= first <= 1
+    assert 2 <= third <= 4
     assert trial.reports.given_up == []
+
+
+async def test_a_long_wait_that_the_server_asks_for_is_divided(server: LocalServer) -> None:
+    replies = iter([Answer(429, headers={"Retry-After": "50"}), Answer(200)])
+    server.answer = lambda _: next(replies)
+    slept: list[float] = []
+    trial = trial_of(server, slept)
+    trial.give("t", 0, "a")
+    await trial.run()
+
+    assert slept == pytest.approx([20, 20, 10])
+    assert keys_of(server) == ["t-0-0"] * 2
 
 
 async def test_a_put_that_failed_half_way_repeats_only_the_rest(server: LocalServer) -> None:
@@ -148,23 +162,33 @@ async def test_a_put_that_failed_half_way_repeats_only_the_rest(server: LocalSer
         return Answer(503 if asked.body == b"b" and next(failing, False) else 200)
 
     server.answer = answer
-    trial = trial_of(server, max_retries="0")
+    trial = trial_of(server)
     trial.give("t", 0, "a", "b", "c")
     await trial.run()
 
     assert [asked.body for asked in server.asked] == [b"a", *[b"b"] * 5, b"c"]
 
 
+async def test_giving_up_a_record_forgets_none_before_it(server: LocalServer) -> None:
+    replies = iter([Answer(503), Answer(200), Answer(200)])
+    server.answer = lambda _: next(replies)
+    trial = trial_of(server, batch_max_size="9", behavior_on_null_values="fail")
+    trial.give("t", 0, "a", None, "b")
+    await trial.run()
+
+    assert [asked.body for asked in server.asked] == [b"a", b"a", b"b"]
+    assert len(trial.reports.given_up) == 1
+
+
 async def test_it_gives_up_in_the_end(server: LocalServer) -> None:
     server.answer = lambda _: Answer(503, b"not now")
     trial = trial_of(server, max_retries="2")
     trial.give("t", 0, "a")
-    trial.retries_max = 1
 
-    with pytest.raises(RetriableFault, match="503: not now"):
+    with pytest.raises(TaskFault, match=r"503: not now.*3 attempts"):
         await trial.run()
 
-    assert len(server.asked) == 3 * 2
+    assert len(server.asked) == 3
     assert trial.committed == {}
 
 
@@ -221,7 +245,7 @@ async def test_each_record_at_least_once_and_known_again(
 
 
 async def test_a_server_that_cannot_be_reached(server: LocalServer) -> None:
-    trial = trial_of(server, max_retries="0")
+    trial = trial_of(server)
     trial.config = {**trial.config, "http.api.url": "http://127.0.0.1:1/?token=geheim"}
     trial.give("t", 0, "a")
     trial.retries_max = 0
