@@ -365,3 +365,14 @@ def connect_offsets_of(connector_name: str) -> str:
 def connect_offset(connector_name: str, digest: str) -> str:
     """Return the key of a position; `digest` is that of the source's partition."""
     return f"{connect_offsets_of(connector_name)}{digest}"
+
+
+def redrives_of(topic_id: bytes) -> str:
+    """Return what the keys of all that was sent again of a topic begin with."""
+    return f"redrive/{topic_id.hex()}/"
+
+
+def redrive(topic_id: bytes, partition: int, destination: str) -> str:
+    """Return the key of what was sent again of a partition to `destination`."""
+    digest = hashlib.sha256(destination.encode()).hexdigest()[:32]
+    return f"{redrives_of(topic_id)}{partition:06d}/{digest}"

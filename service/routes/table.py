@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
+from service.connect.dead_letters import bodies as letters
 from service.connect.rest import bodies as connectors
 from service.connect.rest.served import CONNECT
 from service.http.bodies.arrow_fetch import OffsetsForm
@@ -1056,6 +1057,53 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.schemas.about_version,
             "Show the version of the registry",
             ANY_CALLER,
+        ),
+    ),
+    "dead letters": (
+        Route(
+            "GET /v1/dlq",
+            lambda to: to.connect.dead_letters.list_topics,
+            "List topics of dead letters",
+            needs=within(DESCRIBE, TOPIC),
+            answers={200: Answer(letters.DeadLetterTopics)},
+            errors=(*_READS, errors.HeadMissing, errors.InvalidRequest),
+        ),
+        Route(
+            "GET /v1/dlq/{topic}",
+            lambda to: to.connect.dead_letters.summarize,
+            "Count dead letters by exception and origin",
+            needs=on(READ, TOPIC),
+            answers={200: Answer(letters.LetterSummary)},
+            errors=(*_READS, *_RECORD, errors.InvalidRequest),
+        ),
+        Route(
+            "GET /v1/dlq/{topic}/letters",
+            lambda to: to.connect.dead_letters.show,
+            "Show dead letters",
+            needs=on(READ, TOPIC),
+            parameters=(
+                Parameter("exception", str, "class of the exception, whole or its last part"),
+                Parameter("origin", str, "the topic it was read from, or was meant for"),
+                Parameter("connector", str, "who gave it up"),
+                Parameter("stage", str, "while doing what, such as VALUE_CONVERTER"),
+                Parameter("from_ms", Offset, "timestamps of records: from this on"),
+                Parameter("to_ms", Offset, "timestamps of records: before this"),
+                Parameter("contains", str, "text in the value"),
+                Parameter("partition", PartitionNumber, "begin with this one"),
+                Parameter("offset", Offset, "begin there, in the first partition"),
+                Parameter("max", Count, "letters in the answer, 50 if not given, at most 1000"),
+            ),
+            answers={200: Answer(letters.Letters)},
+            errors=(*_READS, *_RECORD, errors.InvalidRequest),
+        ),
+        Route(
+            "POST /v1/dlq/{topic}/redrive",
+            lambda to: to.connect.dead_letters.redrive,
+            "Send dead letters again",
+            needs=on(READ, TOPIC) + within(WRITE, TOPIC) + within(ALTER, CONNECTOR),
+            body=RequestBody(letters.RedriveBody),
+            answers={200: Answer(letters.RedriveAnswer)},
+            errors=(*_HOT_BODY, *_WRITES, *_RECORD, errors.NotEnoughReplicas, errors.DiskFailing),
         ),
     ),
     "connectors": (

@@ -47,6 +47,7 @@ COLLECTIONS: Final = frozenset(
         "producer",
         "quota",
         "quota-use",
+        "redrive",
         "schema",
         "schema-context",
         "schema-digest",

@@ -17,7 +17,13 @@ from service.connect.config.common import (
 from service.connect.config.keys import REQUIRED, Config, Importance, Key, KeyType, between
 from service.connect.config.values import parse, value_of
 from service.connect.connectors.api import Plugin, PluginKind
-from service.connect.converters.choice import CONVERTERS, converter_kind, is_header_converter
+from service.connect.converters.choice import (
+    CONVERTERS,
+    SIMPLE_HEADERS,
+    ConverterKind,
+    converter_kind,
+    is_header_converter,
+)
 from service.connect.transforms.choice import TRANSFORMS, predicate_kind, transform_kind
 from service.connect.transforms.kinds import PredicateKind, TransformKind
 from service.connect.transforms.predicates import PREDICATES
@@ -65,7 +71,7 @@ def definitions(plugin: Plugin, config: Config) -> Definitions:
     """Return the keys that `config` can have."""
     found = Definitions()
     found.add(*frame_keys(plugin.kind))
-    found.add(*(replace(key, group=key.group or "Connector") for key in plugin.keys))
+    found.add(*plugin.keys)
     found.accepted |= {*ACCEPTED, *plugin.ignored}
     found.allowed_below += [*ACCEPTED_BELOW, *plugin.prefixes]
     for name in CONVERTER_KEYS:
@@ -115,7 +121,7 @@ def _add_parts(found: Definitions, what: str, config: Config) -> None:
         kinds: Sequence[TransformKind | PredicateKind] = TRANSFORMS if is_transforms else PREDICATES
         prefix, group = f"{what}.{alias}.", f"{what.capitalize()}: {alias}"
         found.add(*_part_keys(prefix, group, is_transforms, predicates))
-        found.accepted.add(f"{prefix}type.plugin.version")
+        found.accepted.add(f"{prefix}plugin.version")
         class_name = config.get(f"{prefix}type", "").strip()
         kind = transform_kind(class_name) if is_transforms else predicate_kind(class_name)
         if kind is not None:
@@ -212,6 +218,17 @@ def _creation_keys(prefix: str, is_default: bool) -> Iterator[Key]:
             about="Patterns of names that are not of this group.",
             group=TOPIC_CREATION,
         )
+
+
+def class_names(key: Key) -> list[str]:
+    """Return the classes that a key may name; empty: it names none."""
+    kinds: Sequence[ConverterKind | TransformKind | PredicateKind] = ()
+    if key.name in CONVERTER_KEYS:
+        kinds = CONVERTERS
+    elif key.type is KeyType.CLASS and key.name.endswith(".type"):
+        kinds = TRANSFORMS if key.name.startswith("transforms.") else PREDICATES
+    names = [each.class_name for each in kinds]
+    return [SIMPLE_HEADERS, *names] if key.name == "header.converter" else names
 
 
 def problems_of(found: Definitions, key: Key, config: Config) -> list[str]:

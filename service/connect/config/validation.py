@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from service.connect.config.common import DLQ_TOPIC, REFUSED_OVERRIDES
-from service.connect.config.definitions import Definitions, definitions, problems_of
+from service.connect.config.definitions import Definitions, class_names, definitions, problems_of
 from service.connect.config.keys import REQUIRED, Config, Key, KeyType
 from service.connect.config.secrets import shown, why_secret
 from service.connect.config.values import parse
@@ -67,7 +67,7 @@ def validate(plugin: Plugin, config: Config, environment: Environment) -> Valida
         if name in REFUSED_OVERRIDES:
             wrong.append(REFUSED_OVERRIDES[name])
         elif not found.knows(name):
-            wrong.append(_unknown(name, found, config))
+            wrong.append(_unknown(name, found))
         if len(text) > VALUE_CHARS_MAX:
             wrong.append(f"has {len(text)} characters, the limit is {VALUE_CHARS_MAX}")
         elif (why := _why_secret(name, text, found)) is not None:
@@ -108,13 +108,12 @@ def _why_secret(name: str, text: str, found: Definitions) -> str | None:
     return why_secret(name, text, found.keys.get(name))
 
 
-def _unknown(name: str, found: Definitions, config: Config) -> str:
+def _unknown(name: str, found: Definitions) -> str:
     for what in ("transforms", "predicates"):
         alias = name.removeprefix(f"{what}.").partition(".")[0]
         if name.startswith(f"{what}.") and f"{what}.{alias}.type" not in found.keys:
             return f"{what} does not list {alias!r}"
-    unset = [each for each in (*found.keys, *found.accepted) if each not in config]
-    near = difflib.get_close_matches(name, unset or [*found.keys], n=1)
+    near = difflib.get_close_matches(name, [*found.keys, *found.accepted], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"there is no configuration {name!r} of this connector{hint}"
 
@@ -238,7 +237,7 @@ def _info_body(info: KeyInfo) -> dict[str, Any]:
         "value": {
             "name": key.name,
             "value": info.value,
-            "recommended_values": list(key.choices),
+            "recommended_values": list(key.choices) or class_names(key),
             "errors": list(info.errors),
             "visible": True,
         },

@@ -1,1 +1,1 @@
-"""What is in a dead letter topic, and sending it again."""
+"""What is in a topic of dead letters, and sending it again."""

@@ -1,6 +1,7 @@
 """The calls of Connect, connected."""
 
 from service.connect.connectors.environment import environment_of
+from service.connect.dead_letters.calls import DeadLetterCalls
 from service.connect.rest.connectors import ConnectorCalls
 from service.connect.rest.loggers import WorkerCalls
 from service.connect.rest.offsets import OffsetCalls
@@ -23,3 +24,4 @@ class ConnectCalls:
         self.offsets = OffsetCalls(gateway, store, offsets)
         self.plugins = PluginCalls(gateway, environment)
         self.worker = WorkerCalls(gateway)
+        self.dead_letters = DeadLetterCalls(gateway, offsets)

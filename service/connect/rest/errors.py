@@ -26,6 +26,10 @@ def no_task(connector: str, number: object) -> ConnectError:
     return ConnectError(404, f"Unknown task: {connector}-{number}")
 
 
+def no_status(connector: str, number: object) -> ConnectError:
+    return ConnectError(404, f"No status found for task {connector}-{number}")
+
+
 def exists(name: str) -> ConnectError:
     return ConnectError(409, f"Connector {name} already exists")
 

@@ -89,4 +89,7 @@ def _shown_name(logger: logging.Logger) -> str:
 
 def _level_of(logger: logging.Logger) -> dict[str, Any]:
     level = logging.getLevelName(logger.getEffectiveLevel())
-    return {"level": {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(level, level)}
+    return {
+        "level": {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(level, level),
+        "last_modified": None,
+    }

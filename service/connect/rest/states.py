@@ -1,12 +1,14 @@
 """Calls about what connectors and their tasks do: status, pause, stop, restart, topics."""
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.connect.rest import views
 from service.connect.rest.answers import Parameters, answer, caller_in, connector_in, done
-from service.connect.rest.errors import no_task
+from service.connect.rest.errors import ConnectError, no_status, no_task
 from service.connect.rest.store import ConnectorStore
 from service.connect.tasks.items import (
     FAILED,
@@ -17,6 +19,7 @@ from service.connect.tasks.items import (
     ConnectorItem,
     RunHealth,
     TaskItem,
+    afresh,
 )
 from service.security.acls import Operation, ResourceType
 
@@ -52,7 +55,7 @@ class StateCalls:
         def changed(found: ConnectorItem) -> ConnectorItem:
             if found.target == target:
                 return found
-            return replace(found, target=target, health=RunHealth())
+            return replace(found, target=target, health=afresh(found.health))
 
         await self._store.change(name, changed)
         caller_in(request).changed(Operation.ALTER, ResourceType.CONNECTOR, name)
@@ -61,12 +64,11 @@ class StateCalls:
         """Restart a connector and, with includeTasks, its tasks."""
         query, caller, name = Parameters(request), caller_in(request), connector_in(request)
         only_failed, with_tasks = query.flag("onlyFailed"), query.flag("includeTasks")
-        now_ms = self._store.world.now_ms()
 
         def changed(found: ConnectorItem) -> ConnectorItem:
             if only_failed and found.health.state != FAILED:
                 return found
-            return replace(found, health=RunHealth(state=found.health.state, changed_ms=now_ms))
+            return replace(found, health=afresh(found.health))
 
         connector = await self._store.change(name, changed)
         if with_tasks:
@@ -107,14 +109,14 @@ class StateCalls:
     async def show_task_status(self, request: Request) -> Response:
         """Show what a task does."""
         connector = await self._store.read(connector_in(request))
-        number = _number(request, connector)
+        number = _number(request, connector, no_status)
         tasks = await self._store.tasks(connector)
         return answer(views.task_status(connector, number, tasks[number]))
 
     async def restart_task(self, request: Request) -> Response:
         """Restart a task."""
         connector = await self._store.read(connector_in(request))
-        number = _number(request, connector)
+        number = _number(request, connector, no_task)
         if not await self._restart_task(connector.name, number):
             raise no_task(caller_in(request).outer_name(connector.name), number)
         caller_in(request).changed(Operation.ALTER, ResourceType.CONNECTOR, connector.name)
@@ -146,10 +148,12 @@ class StateCalls:
         return done(202)
 
 
-def _number(request: Request, connector: ConnectorItem) -> int:
+def _number(
+    request: Request, connector: ConnectorItem, error: Callable[[str, object], ConnectError]
+) -> int:
     """Return the task that the path names; raise 404 if there is none."""
     text: str = request.path_params["task"]
     is_number = text.isascii() and text.isdigit() and len(text) <= 6
     if not is_number or int(text) >= connector.task_count:
-        raise no_task(caller_in(request).outer_name(connector.name), text[:100])
+        raise error(caller_in(request).outer_name(connector.name), text[:100])
     return int(text)

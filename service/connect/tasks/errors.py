@@ -21,6 +21,7 @@ from service.connect.data.errors import ConfigFault, ConnectFault, RetriableFaul
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, FromLog, FromSource
 from service.connect.tasks.letters import FailedAt, dead_letter, java_class_of, place_of
+from service.connect.tasks.queues import as_read
 from service.world.clock import World
 
 T = TypeVar("T")
@@ -157,6 +158,9 @@ class ErrorPolicy:
 
         Without a stage, the connector itself gave it up. Raises `StoppedAt` if none is tolerated.
         """
+        origin = _origin_of(record)
+        if isinstance(record, LogRecord):
+            record = as_read(record)
         failure = FailedAt(
             connector=self._connector,
             task=self._task,
@@ -176,7 +180,7 @@ class ErrorPolicy:
             letter = dead_letter(
                 self.dead_letter_topic, record, failure, with_context=self._with_context
             )
-            self._letters.append(_Letter(_origin_of(record), letter))
+            self._letters.append(_Letter(origin, letter))
             self._letter_bytes += _size_of(letter)
 
     async def report_put(self, record: ConnectRecord, error: ConnectFault) -> None:

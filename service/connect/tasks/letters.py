@@ -160,6 +160,8 @@ def _place(record: ConnectRecord | LogRecord) -> tuple[str, str | None, str | No
     if isinstance(record, LogRecord):
         return record.topic, str(record.partition), str(record.offset)
     match record.origin:
+        case FromRawLog(raw=raw):
+            return raw.topic, str(raw.partition), str(raw.offset)
         case FromLog(topic, partition, offset):
             return topic, str(partition), str(offset)
         case FromSource(partition=partition, offset=offset):

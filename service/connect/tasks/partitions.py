@@ -5,6 +5,7 @@ name and its number, not from which others there are. So topics and partitions t
 move none from one task to another, and two tasks never read the same one.
 """
 
+from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
@@ -14,13 +15,16 @@ from service.connect.config.common import DLQ_TOPIC
 from service.connect.config.keys import Config
 from service.connect.connectors.api import TopicPartition
 from service.connect.tasks.items import ConnectorItem
+from service.connect.tasks.queues import queue_of
 from service.groups.patterns import check_pattern, matching
 from service.security.acls import Operation, ResourceType
 from storage.errors import InvalidTopic, UnknownTopicOrPartition
 from storage.topics.topics import Topic
 
 INTERNAL: Final = "__"
-"""Topics that begin so are read only if they are named: a pattern never means them."""
+"""Topics that begin so are read only if they are named: a pattern never means them.
+
+Its own queue of letters that are sent again is read by every sink (`queues.py`)."""
 
 
 def owner_of(place: TopicPartition, task_count: int) -> int:
@@ -55,6 +59,9 @@ async def _topics(parts: ConnectParts, connector: ConnectorItem, config: Config)
             found.append(await gateway.topics.get(prefix + name))
         except (UnknownTopicOrPartition, InvalidTopic):
             continue  # It may be created later.
+    with suppress(UnknownTopicOrPartition, InvalidTopic):
+        queue = queue_of(connector.name.removeprefix(prefix))
+        found.append(await gateway.topics.get(prefix + queue))
     pattern = config.get("topics.regex", "")
     if not pattern or names:
         return found
@@ -67,7 +74,7 @@ async def _topics(parts: ConnectParts, connector: ConnectorItem, config: Config)
     }
     # Its own dead letters would come back for ever.
     names = [n for n in matching(pattern, by_name) if n != own and not n.startswith(INTERNAL)]
-    return [
+    return found + [
         by_name[name]
         for name in sorted(names)
         if caller.allows(Operation.READ, ResourceType.TOPIC, prefix + name)

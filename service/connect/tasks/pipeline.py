@@ -33,6 +33,7 @@ from service.connect.tasks.errors import (
     StoppedAt,
 )
 from service.connect.tasks.letters import FromRawLog
+from service.connect.tasks.queues import as_read
 
 DEFAULT_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {"schemas.enable": "false"}
@@ -97,7 +98,7 @@ class SinkPipeline:
         Raises `StoppedAt` at the first that fails if none is tolerated, and `RetriableFault` if a
         converter cannot read what it needs, like schemas, within the time for retries.
         """
-        for topic, of in _by_topic(records).items():
+        for topic, of in _by_topic([as_read(record) for record in records]).items():
             await self._policy.retried(
                 lambda topic=topic, of=of: self._prepare(topic, of)  # type: ignore[misc]
             )
@@ -107,7 +108,8 @@ class SinkPipeline:
         await self._converters.key.prepare(topic, [record.key for record in records])
         await self._converters.value.prepare(topic, [record.value for record in records])
 
-    def _convert(self, record: LogRecord) -> ConnectRecord | None:
+    def _convert(self, given: LogRecord) -> ConnectRecord | None:
+        record = as_read(given)
         converters, topic = self._converters, record.topic
         stage = KEY_CONVERTER
         try:
@@ -120,17 +122,16 @@ class SinkPipeline:
                 read = converters.header.to_header
                 headers = tuple(read(topic, name, data) for name, data in record.headers)
             stage = TRANSFORMATION
-            partition = record.partition or 0
             converted = ConnectRecord(
                 topic,
-                partition,
+                record.partition or 0,
                 key,
                 value,
                 key_schema,
                 value_schema,
                 record.timestamp_ms,
                 headers,
-                FromRawLog(topic, partition, record.offset, record),
+                FromRawLog(given.topic, given.partition or 0, given.offset, record),
             )
             return converted if self._chain is None else self._chain(converted)
         except Exception as error:

@@ -23,6 +23,7 @@ from service.connect.converters.api import RawHeader
 from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
 from service.connect.tasks.items import ConnectorItem
+from service.connect.tasks.queues import queue_of
 from service.log.gateway import FetchResult, Gateway, Position, Wait, Watch
 from service.process.limits.outgoing import RequestShares
 from service.security.acls import Operation
@@ -49,7 +50,7 @@ FETCHES_AT_ONCE: Final = 8
 LOOK_AGAIN_S: Final = 10.0
 """So often partitions that did not move are read, too: their topics may have been deleted."""
 
-NOTICE_S: Final = 0.5
+NOTICE_S: Final = 0.1
 """So soon a reader that waits notices that it should stop."""
 
 Reset: TypeAlias = Literal["earliest", "latest"]
@@ -203,7 +204,8 @@ class SinkReader:
     async def _fetch(self) -> None:
         """Read partitions in turn, as much as may be read ahead."""
         caller = await caller_of(self._parts, self._connector)
-        for topic in {place.topic for place in self._places}:
+        queue = queue_of(self._connector.name.removeprefix(self._prefix))
+        for topic in {place.topic for place in self._places} - {queue}:
             caller.require_topic(Operation.READ, self._prefix + topic)
         now_s = self._gateway.world.monotonic_s()
         if now_s - self._looked_s >= LOOK_AGAIN_S:
@@ -288,7 +290,7 @@ class SinkReader:
         records = [
             record
             for offsets, batch in batches
-            for record in _records(place.topic, place.partition, offsets, batch)
+            for record in records_of(place.topic, place.partition, offsets, batch)
         ]
         known.topic_id = result.topic.topic_id
         known.fetched = end
@@ -307,7 +309,7 @@ class SinkReader:
         return offset
 
 
-def _records(
+def records_of(
     topic: str, partition: int, offsets: Sequence[int], batch: pa.RecordBatch
 ) -> list[LogRecord]:
     timestamps, keys, values, headers = batch.columns
