@@ -107,7 +107,7 @@ def typed_struct(random: Random, level: int = 0) -> tuple[ConnectSchema, dict[st
         value["m"] = {"k": 1}
     more: dict[str, Any] = {}
     if random.random() < 0.3:
-        more = {"name": "shop.Order", "version": 3, "doc": "d", "parameters": (("p", "q"),)}
+        more = {"name": f"shop.Order{level}", "version": 3, "doc": "d", "parameters": (("p", "q"),)}
     return replace(struct(fields, **more), is_optional=random.random() < 0.2), value
 
 

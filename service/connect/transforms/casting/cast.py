@@ -19,7 +19,16 @@ from service.connect.data.errors import DataFault
 from service.connect.data.java_text import decimal_text, double_text, float_text, shortest_float
 from service.connect.data.logical import to_stored
 from service.connect.data.records import ConnectRecord
-from service.connect.data.schema import DATE, DECIMAL, TIME, TIMESTAMP, UNSET, ConnectSchema, Type
+from service.connect.data.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    UNSET,
+    ConnectSchema,
+    Type,
+    default_of,
+)
 from service.connect.data.text import temporal_text
 from service.connect.transforms.api import Transform
 from service.connect.transforms.casting.numbers import (
@@ -35,7 +44,6 @@ from service.connect.transforms.sides import (
     Change,
     Side,
     changing,
-    default_of,
     struct_like,
 )
 
