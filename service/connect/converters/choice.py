@@ -21,6 +21,10 @@ from service.connect.converters.plain import (
 )
 from service.connect.converters.registry.access import NoRegistry, SchemaAccess
 from service.connect.converters.registry.avro.form import AVRO_KEYS, avro_converter
+from service.connect.converters.registry.json_schema.form import (
+    JSON_SCHEMA_KEYS,
+    json_schema_converter,
+)
 from service.connect.data.errors import ConfigFault, DataFault
 from service.connect.data.schema import Type
 
@@ -97,6 +101,13 @@ CONVERTERS: Final[Sequence[ConverterKind]] = (
         about="Avro, with schemas in this log's registry.",
         keys=AVRO_KEYS,
         make=avro_converter,
+        uses_registry=True,
+    ),
+    ConverterKind(
+        class_name=_CONFLUENT + "json.JsonSchemaConverter",
+        about="JSON, with schemas in this log's registry.",
+        keys=JSON_SCHEMA_KEYS,
+        make=json_schema_converter,
         uses_registry=True,
     ),
 )
