@@ -20,11 +20,12 @@ from service.connect.converters.plain import (
     StringConverter,
 )
 from service.connect.converters.registry.access import NoRegistry, SchemaAccess
-from service.connect.converters.registry.avro.form import AVRO_KEYS, avro_converter
-from service.connect.converters.registry.json_schema.form import (
+from service.connect.converters.registry.avro.mapping import AVRO_KEYS, avro_converter
+from service.connect.converters.registry.json_schema.mapping import (
     JSON_SCHEMA_KEYS,
     json_schema_converter,
 )
+from service.connect.converters.registry.protobuf.mapping import PROTOBUF_KEYS, protobuf_converter
 from service.connect.data.errors import ConfigFault, DataFault
 from service.connect.data.schema import Type
 
@@ -108,6 +109,13 @@ CONVERTERS: Final[Sequence[ConverterKind]] = (
         about="JSON, with schemas in this log's registry.",
         keys=JSON_SCHEMA_KEYS,
         make=json_schema_converter,
+        uses_registry=True,
+    ),
+    ConverterKind(
+        class_name=_CONFLUENT + "protobuf.ProtobufConverter",
+        about="Protobuf, with schemas in this log's registry.",
+        keys=PROTOBUF_KEYS,
+        make=protobuf_converter,
         uses_registry=True,
     ),
 )

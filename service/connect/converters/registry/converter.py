@@ -34,7 +34,7 @@ Write = Callable[[Any], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenSchema:
     """A schema of Connect as one of a registry."""
 
     text: str
@@ -44,12 +44,12 @@ class Written:
     """Makes of a value of Connect what the schema's codec encodes."""
 
 
-class Form(Protocol):
+class SchemaMapping(Protocol):
     """One type of schemas, and its mapping from and to Connect's."""
 
     kind: SchemaType
 
-    def written(self, schema: ConnectSchema, *, is_exact: bool) -> Written:
+    def written(self, schema: ConnectSchema, *, is_exact: bool) -> WrittenSchema:
         """Return a schema for values of Connect; `is_exact`: they are written by this very one.
 
         Raises `DataFault`.
@@ -66,8 +66,10 @@ class _Prepared:
 
 
 class RegistryConverter:
-    def __init__(self, form: Form, values: Values, is_key: bool, access: SchemaAccess) -> None:
-        self._form = form
+    def __init__(
+        self, mapping: SchemaMapping, values: Values, is_key: bool, access: SchemaAccess
+    ) -> None:
+        self._mapping = mapping
         self._access = access
         self._is_key = is_key
         self._registers = values["auto.register.schemas"]
@@ -132,19 +134,19 @@ class RegistryConverter:
         return prepared.prefix + prepared.write(value)
 
     def _reader(self, found: "FoundSchema") -> Read:
-        if found.type is not self._form.kind:
-            raise DataFault(f"it is of type {found.type}, and not {self._form.kind}")
-        return self._form.reader(found)
+        if found.type is not self._mapping.kind:
+            raise DataFault(f"it is of type {found.type}, and not {self._mapping.kind}")
+        return self._mapping.reader(found)
 
     async def _prepared(self, topic: str, schema: ConnectSchema) -> _Prepared:
-        written = self._form.written(schema, is_exact=not self._uses_latest)
+        written = self._mapping.written(schema, is_exact=not self._uses_latest)
         subject = self._subject(topic, self._is_key, written.name)
         if self._uses_latest:
             found = await self._access.latest(subject)
         else:
             ask = self._access.registered if self._registers else self._access.looked_up
-            found = await ask(subject, self._form.kind, written.text, normalize=self._normalizes)
-        if found.type is not self._form.kind:
+            found = await ask(subject, self._mapping.kind, written.text, normalize=self._normalizes)
+        if found.type is not self._mapping.kind:
             raise DataFault(f"subject {subject} has schemas of type {found.type}")
         encode, convert = found.codec.encode_many, written.write
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from service.connect.converters.registry.avro import names
-from service.connect.converters.registry.converter import Written
+from service.connect.converters.registry.converter import WrittenSchema
 from service.connect.data.errors import DataFault
 from service.connect.data.java_text import shortest_float
 from service.connect.data.logical import scale_of, to_stored
@@ -79,13 +79,13 @@ class AvroOptions:
     """`allow.optional.map.keys`: whether a map with them is one of Avro."""
 
 
-def avro_of(schema: ConnectSchema, options: AvroOptions, *, tagged: bool) -> Written:
+def avro_of(schema: ConnectSchema, options: AvroOptions, *, tagged: bool) -> WrittenSchema:
     """Return the schema in Avro. With `tagged`, values of unions say of which type they are."""
     built = _Builder(options, tagged=tagged).build(schema, "")
     is_record = schema.type is Type.STRUCT and schema.name != names.UNION
     # Like the name of its record, which may be one that is given here.
     name = built.tag or _record_name(built.said)
-    return Written(
+    return WrittenSchema(
         json.dumps(built.said, separators=(",", ":")), name if is_record else None, built.write
     )
 

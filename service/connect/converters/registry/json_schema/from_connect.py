@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from service.connect.converters.json.writing import JsonWriting, Writer
-from service.connect.converters.registry.converter import Written
+from service.connect.converters.registry.converter import WrittenSchema
 from service.connect.converters.registry.json_schema import names
 from service.connect.data.errors import DataFault
 from service.connect.data.schema import DECIMAL, ConnectSchema, Type, default_of
@@ -27,11 +27,11 @@ class JsonSchemaOptions:
     """`decimal.format`: whether decimals are numbers, and not text."""
 
 
-def json_schema_of(schema: ConnectSchema, options: JsonSchemaOptions) -> Written:
+def json_schema_of(schema: ConnectSchema, options: JsonSchemaOptions) -> WrittenSchema:
     writing = ObjectWriting(numeric_decimals=options.numeric_decimals, with_defaults=True)
     said = _Builder(options, writing).build(schema)
     text = json.dumps(said, separators=(",", ":"))
-    return Written(text, schema.name, writing.writer_of(schema))
+    return WrittenSchema(text, schema.name, writing.writer_of(schema))
 
 
 class ObjectWriting(JsonWriting):

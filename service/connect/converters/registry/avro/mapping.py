@@ -1,4 +1,4 @@
-"""Avro as a form of registered schemas."""
+"""Avro of the registry, for converters."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,7 @@ from service.connect.converters.registry.converter import (
     REGISTRY_KEYS,
     Read,
     RegistryConverter,
-    Written,
+    WrittenSchema,
     decoded,
 )
 from service.connect.data.schema import ConnectSchema
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from service.http.bodies.schema_fetch import FoundSchema
 
 
-class AvroForm:
+class AvroMapping:
     kind = SchemaType.AVRO
 
     def __init__(self, options: AvroOptions) -> None:
         self._options = options
 
-    def written(self, schema: ConnectSchema, *, is_exact: bool) -> Written:
+    def written(self, schema: ConnectSchema, *, is_exact: bool) -> WrittenSchema:
         return avro_of(schema, self._options, tagged=is_exact)
 
     def reader(self, found: "FoundSchema") -> Read:
@@ -47,7 +47,7 @@ def avro_converter(values: Values, is_key: bool, access: SchemaAccess) -> Regist
         with_metadata=values["connect.meta.data"],
         optional_map_keys=values["allow.optional.map.keys"],
     )
-    return RegistryConverter(AvroForm(options), values, is_key, access)
+    return RegistryConverter(AvroMapping(options), values, is_key, access)
 
 
 def _only(name: str, value: bool, about: str) -> Key:

@@ -1,4 +1,4 @@
-"""JSON Schema as a form of registered schemas."""
+"""JSON Schema of the registry, for converters."""
 
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ from service.connect.converters.registry.converter import (
     REGISTRY_KEYS,
     Read,
     RegistryConverter,
-    Written,
+    WrittenSchema,
 )
 from service.connect.converters.registry.json_schema.from_connect import (
     JsonSchemaOptions,
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _EXACT: Final = msgspec.json.Decoder(float_hook=Decimal)
 
 
-class JsonSchemaForm:
+class JsonSchemaMapping:
     kind = SchemaType.JSON
 
     def __init__(self, options: JsonSchemaOptions, optional_unless_required: bool) -> None:
         self._options = options
         self._optional_unless_required = optional_unless_required
 
-    def written(self, schema: ConnectSchema, *, is_exact: bool) -> Written:
+    def written(self, schema: ConnectSchema, *, is_exact: bool) -> WrittenSchema:
         del is_exact
         return json_schema_of(schema, self._options)
 
@@ -66,7 +66,7 @@ def json_schema_converter(values: Values, is_key: bool, access: SchemaAccess) ->
         additional_properties=values["object.additional.properties"],
         numeric_decimals=values["decimal.format"].upper() == "NUMERIC",
     )
-    form = JsonSchemaForm(options, values["use.optional.for.nonrequired"])
+    form = JsonSchemaMapping(options, values["use.optional.for.nonrequired"])
     return RegistryConverter(form, values, is_key, access)
 
 
