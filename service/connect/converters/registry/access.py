@@ -18,6 +18,7 @@ from storage.schemas.source import SchemaType
 if TYPE_CHECKING:
     from service.http.bodies.schema_fetch import FoundSchema
     from service.registry.edge.codecs import SchemaCodecs
+    from service.registry.items import SubjectVersion
     from service.registry.names import SubjectName
     from service.registry.reading import SchemaReader
 
@@ -125,7 +126,8 @@ class RegistryAccess:
         schema = await _asked(self._reader.schema(name.context, live[-1].schema_id))
         return await _asked(self._codecs.found(schema))
 
-    async def _live(self, name: "SubjectName"):  # type: ignore[no-untyped-def]
+    async def _live(self, name: "SubjectName") -> "list[SubjectVersion]":
+        """Return the versions of a subject, or of the one that it is an alias of."""
         head = await _asked(self._reader.head(await _asked(self._reader.meant(name))))
         return [] if head is None else head.live()
 
