@@ -10,7 +10,7 @@ from service.connect.config.values import Values
 from service.connect.data.errors import ConfigFault, DataFault
 from service.connect.data.parsed_text import parsed_text
 from service.connect.data.records import ConnectRecord, Header
-from service.connect.data.schema import ConnectSchema, Type
+from service.connect.data.schema import ConnectSchema, Type, default_of
 from service.connect.transforms.api import Transform
 from service.connect.transforms.kinds import (
     PACKAGE,
@@ -23,7 +23,6 @@ from service.connect.transforms.kinds import (
 from service.connect.transforms.sides import (
     BySchema,
     Side,
-    default_of,
     not_a_map,
     not_a_struct,
     struct_like,

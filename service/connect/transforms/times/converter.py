@@ -22,12 +22,12 @@ from service.connect.data.schema import (
     UNSET,
     ConnectSchema,
     Type,
+    default_of,
 )
 from service.connect.transforms.kinds import WITH_DEFAULTS, TransformKind, key_and_value
 from service.connect.transforms.sides import (
     BySchema,
     Side,
-    default_of,
     not_a_map,
     not_a_struct,
     struct_like,
