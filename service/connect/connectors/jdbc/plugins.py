@@ -8,11 +8,14 @@ from service.connect.connectors.api import (
     Environment,
     Plugin,
     PluginKind,
+    SinkTask,
     SourceTask,
     TaskContext,
+    same_tasks,
 )
 from service.connect.connectors.guarded_files import refusal
 from service.connect.connectors.jdbc.keys import IGNORED_PREFIXES
+from service.connect.connectors.jdbc.sink.keys import SINK_IGNORED, SINK_KEYS, sink_problems
 from service.connect.connectors.jdbc.source.keys import (
     SOURCE_IGNORED,
     SOURCE_KEYS,
@@ -39,6 +42,10 @@ def _check_source(config: Config, environment: Environment) -> Mapping[str, str]
     return {**source_problems(config), **_file_problem(config, environment)}
 
 
+def _check_sink(config: Config, environment: Environment) -> Mapping[str, str]:
+    return {**sink_problems(config), **_file_problem(config, environment)}
+
+
 def _missing(error: ImportError) -> TaskFault:
     return TaskFault(f"the JDBC connectors need libraries: install riacho[connect] ({error})")
 
@@ -57,6 +64,14 @@ def _make_source(context: TaskContext) -> SourceTask:
     except ImportError as error:
         raise _missing(error) from error
     return JdbcSourceTask(context)
+
+
+def _make_sink(context: TaskContext) -> SinkTask:
+    try:
+        from service.connect.connectors.jdbc.sink.task import JdbcSinkTask
+    except ImportError as error:
+        raise _missing(error) from error
+    return JdbcSinkTask(context)
 
 
 JDBC_SOURCE: Final = Plugin(
@@ -80,4 +95,23 @@ JDBC_SOURCE: Final = Plugin(
     " again.",
 )
 
-PLUGINS: Final = (JDBC_SOURCE,)
+JDBC_SINK: Final = Plugin(
+    kind=PluginKind.SINK,
+    class_name="JdbcSinkConnector",
+    aliases=(
+        "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "io.aiven.connect.jdbc.JdbcSinkConnector",
+    ),
+    version=VERSION,
+    about="Records as rows of SQLite, PostgreSQL, MariaDB and MySQL, a table for each topic.",
+    keys=SINK_KEYS,
+    prefixes=IGNORED_PREFIXES,
+    ignored=SINK_IGNORED,
+    check=_check_sink,
+    tasks=same_tasks,
+    make=_make_sink,
+    promises="Each record has its effect once: the position is written in the transaction of the"
+    " rows. At least once without the table of positions (offsets.table.name).",
+)
+
+PLUGINS: Final = (JDBC_SOURCE, JDBC_SINK)
