@@ -75,16 +75,32 @@ class Server:
         self.run(f"CREATE DATABASE {name}")
         return Database(self.kind, self.port, name)
 
-    def run(self, sql: str) -> None:
-        """Execute statements as the superuser, through the client program."""
+    def run_in(self, database: Database, sql: str) -> None:
+        """Execute statements in a database."""
+        self.run(f"USE {database.name}; {sql}" if self.kind == "mariadb" else sql, database.name)
+
+    def disconnect(self, database: Database) -> None:
+        """End all connections to a database, without warning."""
+        if self.kind == "postgresql":
+            of = f"FROM pg_stat_activity WHERE datname = '{database.name}'"
+            self.run(f"SELECT pg_terminate_backend(pid) {of}")
+            return
+        of = f"FROM information_schema.processlist WHERE db = '{database.name}'"
+        for line in self.run(f"SELECT id {of}").split()[1:]:
+            self.run(f"KILL {line}")
+
+    def run(self, sql: str, name: str = "postgres") -> str:
+        """Return what statements print that the client program executes as the superuser."""
+        where = ["-d", name, "-c"] if self.kind == "postgresql" else ["-e"]
         done = subprocess.run(
-            [*self.programs, sql],
+            [*self.programs, *where, sql],
             env={**os.environ, "PGPASSWORD": PASSWORD},
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 @contextlib.contextmanager
@@ -114,7 +130,7 @@ def start_postgresql() -> Iterator[Server]:
         }
         options = [part for item in settings.items() for part in ("-c", "=".join(item))]
         address = ["-h", "127.0.0.1", "-p", str(port), "-U", USER]
-        run = [client, *address, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c"]
+        run = [client, *address, "-X", "-q", "-v", "ON_ERROR_STOP=1"]
         command = [server, "-D", str(data), "-p", str(port), *options]
         with _running(command, folder, owner, Server("postgresql", port, run)) as started:
             yield started
@@ -145,7 +161,7 @@ def start_mariadb() -> Iterator[Server]:
             "--character-set-server=utf8mb4",
         ]
         address = ["--protocol=tcp", "-h127.0.0.1", f"-P{port}", f"-u{USER}", f"-p{PASSWORD}"]
-        run = [client, "--no-defaults", *address, "-e"]
+        run = [client, "--no-defaults", *address, "--default-character-set=utf8mb4"]
         with _running(command, folder, owner, Server("mariadb", port, run)) as started:
             yield started
 
@@ -201,6 +217,7 @@ def _await(process: subprocess.Popen[bytes], server: Server, log: Path) -> None:
     for _ in range(int(START_S_MAX / POLL_S)):
         assert process.poll() is None, log.read_text(errors="replace")[-2000:]
         with contextlib.suppress(AssertionError):
-            return server.run("SELECT 1")
+            server.run("SELECT 1")
+            return
         time.sleep(POLL_S)
     raise AssertionError(f"{server.kind} did not answer: {log.read_text(errors='replace')[-2000:]}")

@@ -64,10 +64,10 @@ class SqlDialect:
             raise DataFault(f"{text!r} is not the name of a table")
         return TableName(parts[-1], parts[-2] if len(parts) > 1 else None)
 
-    def finished(self, statement: str, values: int) -> str:
-        """Return a statement with this many values as its driver takes it."""
+    def finished(self, statement: str) -> str:
+        """Return a statement as its driver takes it, with values or without any."""
         if self.name == MYSQL:
-            return statement.replace("%", "%%").replace(VALUE, "%s") if values else statement
+            return statement.replace("%", "%%").replace(VALUE, "%s")
         if self.name == SQLITE:
             return statement.replace(VALUE, "?")
         parts = statement.split(VALUE)

@@ -44,12 +44,13 @@ class OffsetsTable:
         if self._exists(connection):
             return True
         try:
-            connection.exec_driver_sql(
+            statement = (
                 f"CREATE TABLE {self._dialect.table(self._name)} ("
                 "connector VARCHAR(255) NOT NULL, topic VARCHAR(249) NOT NULL,"
                 " partition_number INTEGER NOT NULL, next_offset BIGINT NOT NULL,"
                 " PRIMARY KEY (connector, topic, partition_number))"
             )
+            connection.exec_driver_sql(self._dialect.finished(statement))
             connection.commit()
         except DBAPIError as error:
             connection.rollback()
@@ -73,7 +74,7 @@ class OffsetsTable:
     ) -> Mapping[TopicPartition, int]:
         """Return the next offsets of the partitions that have one."""
         statement = f"SELECT next_offset FROM {self._dialect.table(self._name)} WHERE {_WHERE}"  # noqa: S608
-        finished = self._dialect.finished(statement, 3)
+        finished = self._dialect.finished(statement)
         found = {}
         for at in partitions:
             row = connection.exec_driver_sql(finished, self._key(at)).first()
@@ -107,7 +108,7 @@ class OffsetsTable:
             statement = f"INSERT INTO {table} {columns} VALUES ({values})"  # noqa: S608
             try:
                 connection.exec_driver_sql(
-                    self._dialect.finished(statement, 4), (*self._key(at), following)
+                    self._dialect.finished(statement), (*self._key(at), following)
                 )
             except IntegrityError:
                 return False
@@ -115,7 +116,7 @@ class OffsetsTable:
         statement = f"UPDATE {table} SET next_offset = {VALUE} WHERE {_WHERE}"  # noqa: S608
         statement += f" AND next_offset = {VALUE}"
         done = connection.exec_driver_sql(
-            self._dialect.finished(statement, 5), (following, *self._key(at), known)
+            self._dialect.finished(statement), (following, *self._key(at), known)
         )
         return done.rowcount == 1
 

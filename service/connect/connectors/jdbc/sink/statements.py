@@ -52,14 +52,20 @@ class RowStatement:
         if not is_copied:
             conflict = self._conflict() if self.mode == UPSERT else ""
             values = ", ".join([VALUE] * len(self.columns))
-            statement = f"{self._into()} VALUES ({values}){conflict}"
-            return self._many(connection, statement, rows)
+            return self._many(connection, f"{self._into()} VALUES ({values})", rows, conflict)
         if self.mode == INSERT:
             return self._copy(connection, self.plan.table.table, self.plan.table.schema, rows)
         return self._merge(connection, rows)
 
-    def _many(self, connection: Connection, statement: str, rows: Sequence[Row]) -> None:
-        finished = self.dialect.finished(statement, statement.count(VALUE))
+    def _many(
+        self, connection: Connection, statement: str, rows: Sequence[Row], end: str = ""
+    ) -> None:
+        finished = self.dialect.finished(statement + end)
+        if self.dialect.name == MYSQL and "%" in end:
+            # PyMySQL makes one statement of many rows, and then leaves `%%` in its end as it is.
+            for row in rows:
+                connection.exec_driver_sql(finished, tuple(row))
+            return
         connection.exec_driver_sql(finished, [tuple(row) for row in rows])
 
     def _merge(self, connection: Connection, rows: Sequence[Row]) -> None:

@@ -31,7 +31,8 @@ class SinkTables:
     def columns_for(self, connection: Connection, plan: RowPlan) -> Sequence[TableColumn] | None:
         """Return the columns of the plan's fields, creating what may be created.
 
-        None: it deletes, and the table will be created by the first row to insert. Raises `TaskFault` that says what is missing.
+        None: it deletes, and the table will be created by the first row to insert.
+        Raises `TaskFault` that says what is missing.
         """
         for attempt in range(ATTEMPTS_MAX):
             known = self._known(connection, plan.table)
@@ -69,7 +70,8 @@ class SinkTables:
         if plan.keys:
             parts.append(f"PRIMARY KEY ({', '.join(quoted(each.name) for each in plan.keys)})")
         table = self._dialect.table(plan.table)
-        connection.exec_driver_sql(f"CREATE TABLE {table} ({', '.join(parts)})")
+        statement = f"CREATE TABLE {table} ({', '.join(parts)})"
+        connection.exec_driver_sql(self._dialect.finished(statement))
         connection.commit()
 
     def _add(self, connection: Connection, table: TableName, missing: Sequence[RowField]) -> None:
@@ -84,9 +86,8 @@ class SinkTables:
                 )
         for field in missing:
             definition = self._definition(field)
-            connection.exec_driver_sql(
-                f"ALTER TABLE {self._dialect.table(table)} ADD COLUMN {definition}"
-            )
+            statement = f"ALTER TABLE {self._dialect.table(table)} ADD COLUMN {definition}"
+            connection.exec_driver_sql(self._dialect.finished(statement))
         connection.commit()
 
     def _definition(self, field: RowField, *, is_key: bool = False) -> str:

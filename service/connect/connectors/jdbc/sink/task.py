@@ -166,6 +166,8 @@ class JdbcSinkTask:
                 self._writer.forget()
                 await self._disconnect()
                 self._asked.clear()
+            elif self._session is not None:
+                await self._session.run(Connection.rollback)
             if isinstance(fault, RetriableFault):
                 await self._wait(fault)
             raise fault from error

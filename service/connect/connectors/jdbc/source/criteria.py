@@ -78,7 +78,7 @@ class Criteria:
         parts += [f"WHERE {' AND '.join(where)}"] if where else []
         parts += [f"ORDER BY {', '.join(order)}"] if order else []
         parts += [suffix] if suffix else []
-        return self.dialect.finished(" ".join(parts), len(values)), values
+        return self.dialect.finished(" ".join(parts)), values
 
     def timestamp_text(self) -> str:
         names = [self.dialect.quoted(each.name) for each in self.timestamps]

@@ -141,7 +141,9 @@ def describe_query(connection: Connection, query: str, dialect: SqlDialect, topi
     query = query.strip().rstrip(";")
     wrapped = f"({query}) AS {_QUERY}"
     if dialect.name == MYSQL:
-        columns = _of_description(connection, " ".join(("SELECT * FROM", wrapped, "LIMIT 0")))
+        columns = _of_description(
+            connection, dialect.finished(" ".join(("SELECT * FROM", wrapped, "LIMIT 0")))
+        )
     else:
         # A view that nobody else sees and that is rolled back: reflection knows its columns.
         connection.exec_driver_sql(f"CREATE TEMPORARY VIEW {_QUERY} AS {query}")
@@ -189,6 +191,7 @@ _CODES: Final[Sequence[tuple[ColumnKind, Sequence[int]]]] = (
 _OF_CODES: Final = {code: kind for kind, codes in _CODES for code in codes}
 """Types of MySQL's protocol; all others are text, or bytes if they have no character set."""
 _BINARY: Final = 63
+_BIT: Final = 16
 
 
 def _of_description(connection: Connection, statement: str) -> Sequence[TableColumn]:
@@ -199,7 +202,9 @@ def _of_description(connection: Connection, statement: str) -> Sequence[TableCol
         is_binary = field.charsetnr == _BINARY
         text = ColumnKind.BYTES if is_binary else ColumnKind.STRING
         kind = _OF_CODES.get(field.type_code, text)
-        if field.flags & _UNSIGNED and kind in WIDER:
+        if field.type_code == _BIT and field.length == 1:
+            kind = ColumnKind.INT8
+        elif field.flags & _UNSIGNED and kind in WIDER:
             kind = WIDER[kind]
         columns.append(
             TableColumn(
