@@ -53,14 +53,28 @@ class RowWriter:
             dialect, creates=values["auto.create"], evolves=values["auto.evolve"]
         )
         self._known: dict[_Shape, tuple[RowStatement, RowMaker]] = {}
+        self._last: ConnectRecord | None = None
+        self._pair: tuple[RowStatement, RowMaker] | None = None
         self._numbered = 0
 
     def forget(self) -> None:
         """Look at all tables anew."""
         self._known.clear()
+        self._last = None
 
     def is_planned(self, record: ConnectRecord) -> bool:
-        return _shape(record) in self._known
+        return self._is_last(record) or _shape(record) in self._known
+
+    def _is_last(self, record: ConnectRecord) -> bool:
+        """Whether it has the very schemas of the record before: most have, and hashing is slow."""
+        last = self._last
+        return (
+            last is not None
+            and record.value_schema is last.value_schema
+            and record.key_schema is last.key_schema
+            and (record.value is None) == (last.value is None)
+            and record.topic == last.topic
+        )
 
     def plan(self, connection: Connection, record: ConnectRecord) -> None:
         """Find out how records of this shape are written. Raises `DataFault`, `TaskFault`.
@@ -91,7 +105,11 @@ class RowWriter:
 
     def add(self, batch: RowBatch, record: ConnectRecord) -> None:
         """Add the row of a record whose shape is planned; raise `DataFault` if it has none."""
-        statement, maker = self._known[_shape(record)]
+        if not self._is_last(record):
+            self._pair = self._known[_shape(record)]
+            self._last = record
+        assert self._pair is not None, record.topic
+        statement, maker = self._pair
         change = maker.row(record)
         batch.tables.setdefault(statement.plan.table, []).append((statement, change))
 

@@ -24,7 +24,7 @@ from service.connect.data.errors import TaskFault
 _WHERE: Final = f"connector = {VALUE} AND topic = {VALUE} AND partition_number = {VALUE}"
 
 
-class Overtaken(TaskFault):
+class OvertakenSink(TaskFault):
     """Another task has written what this one was about to write."""
 
 
@@ -89,11 +89,11 @@ class OffsetsTable:
         known: Mapping[TopicPartition, int],
         following: Mapping[TopicPartition, int],
     ) -> None:
-        """Write the next offsets in this transaction; raise `Overtaken` if they were moved."""
+        """Write the next offsets in this transaction; raise `OvertakenSink` if they were moved."""
         # In one order, so that two tasks do not wait for each other.
         for at in sorted(following, key=lambda each: (each.topic, each.partition)):
             if not self._moved(connection, at, known.get(at), following[at]):
-                raise Overtaken(
+                raise OvertakenSink(
                     f"partition {at.partition} of {at.topic} was moved from offset {known.get(at)}"
                     " by another task of this connector: it holds the partition now"
                 )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from service.connect.config.values import Values
 from service.connect.connectors.jdbc.dialects import SqlDialect, TableName
 from service.connect.connectors.jdbc.sink.keys import (
@@ -50,8 +52,7 @@ class RowPlan:
         return (*self.keys, *self.others)
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(msgspec.Struct, frozen=True):
     record: ConnectRecord
     row: Sequence[Any]
     """Values of the columns of the plan, the keys first."""

@@ -74,14 +74,16 @@ class JdbcSinkTask:
         return dict(self._known)
 
     async def put(self, records: Sequence[ConnectRecord]) -> None:
-        await self._ask({_place(record)[0] for record in records} - self._asked)
-        records = [each for each in records if not self._is_done(each)]
+        places = {TopicPartition(*place) for place in map(_partition, records)}
+        await self._ask(places - self._asked)
+        done = {} if self._offsets is None else self._known
+        first = {(at.topic, at.partition): offset for at, offset in done.items()}
+        records = [each for each in records if _offset(each) >= first.get(_partition(each), 0)]
         if not records:
             return
-        following: dict[TopicPartition, int] = {}
-        for record in records:
-            at, offset = _place(record)
-            following[at] = max(following.get(at, 0), offset + 1)
+        # Records of a partition come in the order of the log.
+        last = {_partition(each): _offset(each) for each in records}
+        following = {TopicPartition(*place): offset + 1 for place, offset in last.items()}
         batch = await self._batch(records)
         for _ in range(ROUNDS_MAX):
             if await self._written(batch, following):
@@ -104,12 +106,6 @@ class JdbcSinkTask:
             return
         self._known.update(await self._run(lambda on: offsets.read(on, wanted)))
         self._asked.update(wanted)
-
-    def _is_done(self, record: ConnectRecord) -> bool:
-        if self._offsets is None:
-            return False
-        at, offset = _place(record)
-        return offset < self._known.get(at, 0)
 
     async def _batch(self, records: Sequence[ConnectRecord]) -> RowBatch:
         """Return the rows of the records; those that have none are reported."""
@@ -184,7 +180,12 @@ class JdbcSinkTask:
             await session.close()
 
 
-def _place(record: ConnectRecord) -> tuple[TopicPartition, int]:
+def _partition(record: ConnectRecord) -> tuple[str, int]:
     origin = record.origin
     assert isinstance(origin, FromLog), origin
-    return TopicPartition(origin.topic, origin.partition), origin.offset
+    return origin.topic, origin.partition
+
+
+def _offset(record: ConnectRecord) -> int:
+    assert isinstance(record.origin, FromLog), record.origin
+    return record.origin.offset

@@ -15,6 +15,7 @@ Only rows older than now, less `timestamp.delay.interval.ms`, are read in the mo
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from decimal import Decimal
 from typing import Any, Final
 
 from service.connect.config.values import Values
@@ -84,14 +85,19 @@ class Criteria:
         names = [self.dialect.quoted(each.name) for each in self.timestamps]
         return names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"
 
+    def count(self, row: Sequence[Any]) -> int:
+        """Return the value of the counted column. Raises `TaskFault` if it is no whole number."""
+        raw = row[self.place]
+        if type(raw) is int:
+            return raw
+        if not isinstance(raw, Decimal | float) or int(raw) != raw:
+            assert self.counted is not None, "nothing is counted"
+            raise TaskFault(f"column {self.counted.name!r} is {raw!r}: it cannot be followed")
+        return int(raw)
+
     def position(self, row: Sequence[Any]) -> ReadPosition:
         """Return the position behind a row. Raises `TaskFault` if it has none."""
-        count = None
-        if self.counted is not None:
-            raw = row[self.place]
-            if raw is None or isinstance(raw, str | bytes) or int(raw) != raw:
-                raise TaskFault(f"column {self.counted.name!r} is {raw!r}: it cannot be followed")
-            count = int(raw)
+        count = None if self.counted is None else self.count(row)
         if not self.timestamps:
             return ReadPosition(incrementing=count)
         raw = next((row[n] for n in self.places if row[n] is not None), None)

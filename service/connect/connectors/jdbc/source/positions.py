@@ -7,17 +7,17 @@ timestamp as the database has it, where that cannot be computed back exactly: te
 local times of a zone with summer time. `bulk` says that a table was read to its end, and when.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from service.connect.connectors.api import Position
 from service.connect.data.errors import TaskFault
 from service.connect.data.logical import EPOCH, timestamp_to_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadPosition:
+class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
     """All fields None: nothing was read."""
 
     timestamp: datetime | None = None

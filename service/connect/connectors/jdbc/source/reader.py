@@ -19,7 +19,7 @@ from sqlalchemy import Connection, CursorResult
 
 from service.connect.connectors.api import Position
 from service.connect.connectors.jdbc.source.criteria import Criteria
-from service.connect.connectors.jdbc.source.keys import BULK
+from service.connect.connectors.jdbc.source.keys import BULK, INCREMENTING
 from service.connect.connectors.jdbc.source.positions import ReadPosition, at_ms
 from service.connect.connectors.jdbc.source.relations import Relation
 from service.connect.connectors.jdbc.source.values import RowShape
@@ -173,12 +173,12 @@ class RelationReader:
         return rows if is_end else rows[:-1]
 
     def _records(self, rows: Sequence[Row], *, is_end: bool) -> list[ConnectRecord]:
-        positions = self._positions(rows, is_end=is_end)
+        offsets = self._offsets(rows, is_end=is_end)
         relation, shape, partition = self.relation, self._shape, self._partition
         topic, schema, value_of = relation.topic, shape.schema, shape.value
         records = []
-        for row, position in zip(rows, positions, strict=True):
-            origin = FromSource(partition, position.to_offset())
+        for row, offset in zip(rows, offsets, strict=True):
+            origin = FromSource(partition, offset)
             try:
                 value = value_of(row)
             except DataFault as fault:
@@ -190,14 +190,23 @@ class RelationReader:
             records.append(
                 ConnectRecord(topic, None, None, value, value_schema=schema, origin=origin)
             )
-        if positions:
-            self.position = positions[-1]
         return records
+
+    def _offsets(self, rows: Sequence[Row], *, is_end: bool) -> Sequence[Position]:
+        """Return the offset to commit with each row, and move behind the last."""
+        if not rows:
+            return []
+        criteria = self._criteria
+        if criteria.mode == INCREMENTING:
+            counts = [criteria.count(row) for row in rows]
+            self.position = ReadPosition(incrementing=counts[-1])
+            return [{"incrementing": count} for count in counts]
+        positions = self._positions(rows, is_end=is_end)
+        self.position = positions[-1]
+        return [position.to_offset() for position in positions]
 
     def _positions(self, rows: Sequence[Row], *, is_end: bool) -> Sequence[ReadPosition]:
         """Return the position to commit with each row."""
-        if not rows:
-            return []
         if self._criteria.mode == BULK:
             last = ReadPosition(bulk_ms=self._limits.now_ms()) if is_end else self.position
             return [*(self.position for _ in rows[1:]), last]

@@ -70,7 +70,7 @@ class RowShape:
 
     def value(self, row: Sequence[Any]) -> dict[str, Any]:
         """Return a row as a STRUCT; raise `DataFault` that names the column."""
-        value = dict(zip(self.names, row, strict=True))
+        value = dict(zip(self.names, row))  # noqa: B905 (checked where the shape is made)
         name = ""
         try:
             for name, change in self.changes:
@@ -110,24 +110,28 @@ def zone_of(kind: ColumnKind, zone: tzinfo) -> tzinfo:
 
 def instant_of(value: Any, zone: tzinfo) -> datetime:
     """Return the point in time that a driver gave: text or ms since 1970 are from SQLite."""
+    # The usual ones first: this is called for each row.
+    kind = type(value)
+    if kind is datetime:
+        point = value
+    elif kind is str:
+        point = datetime.fromisoformat(value.strip())
+    else:
+        point = _unusual(value)
+    if point.tzinfo is None:
+        point = point.replace(tzinfo=zone)
+    return point if point.tzinfo is UTC else point.astimezone(UTC)
+
+
+def _unusual(value: Any) -> datetime:
     match value:
-        case datetime():
-            point = value
-        case str():
-            point = datetime.fromisoformat(value.strip())
         case bool() | bytes():
             raise DataFault(f"{value!r} is no timestamp")
         case int() | float():
             return EPOCH + timedelta(milliseconds=value)
         case date():
-            point = datetime(value.year, value.month, value.day)  # noqa: DTZ001
-        case _:
-            raise DataFault(f"{value!r} is no timestamp")
-    if point.tzinfo is UTC:
-        return point
-    if point.tzinfo is None:
-        point = point.replace(tzinfo=zone)
-    return point.astimezone(UTC)
+            return datetime(value.year, value.month, value.day)  # noqa: DTZ001
+    raise DataFault(f"{value!r} is no timestamp")
 
 
 def _numeric(column: TableColumn, mapping: str) -> tuple[ConnectSchema, ValueOf]:
