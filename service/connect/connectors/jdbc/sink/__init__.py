@@ -1,0 +1,1 @@
+"""Records as rows of a database: which table and columns, in which statements, once."""

@@ -1,0 +1,1 @@
+"""Rows of a database as records: which tables, with which statements, from which position."""
