@@ -11,7 +11,10 @@ from typing import Final
 
 from service.connect.connectors.api import Plugin
 
-_MODULES: Final[Sequence[str]] = ("objects.plugin",)
+_MODULES: Final[Sequence[str]] = (
+    "file_stream.plugins",
+    "objects.plugin",
+)
 """Modules below this package; each has `PLUGINS`, a sequence of its `Plugin` values."""
 
 

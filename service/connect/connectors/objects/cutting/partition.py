@@ -102,7 +102,7 @@ class PartitionFiles:
         return [] if self._cut is None else list(self._cut.files.values())
 
     def stored(self) -> None:
-        """The files of the cut are in the store, all of them."""
+        """Forget the files of the cut: all of them are in the store."""
         for spool in self.spools:
             spool.drop()
         self._cut = None
@@ -135,7 +135,7 @@ class PartitionFiles:
         return True
 
     def skip(self, offset: int) -> None:
-        """A record is not stored: it was given up."""
+        """Go on behind a record that is not stored, since it was given up."""
         self._next = max(offset + 1, self._next or 0)
 
     def cut_in_time(self) -> None:

@@ -1,4 +1,4 @@
-"""Parquet files: rows are gathered into row groups of a fixed size, so equal rows give equal bytes."""
+"""Parquet files, in row groups of a fixed number of rows: equal rows give equal bytes."""
 
 from typing import TYPE_CHECKING, Any, Final
 
