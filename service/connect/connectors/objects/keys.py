@@ -55,7 +55,7 @@ def _zone(_: str, value: Any) -> str | None:
         return None
     try:
         ZoneInfo(str(value))
-    except (OSError, ValueError):
+    except (KeyError, OSError, ValueError):
         return f"{value!r} is not a time zone like Europe/Berlin or UTC"
     return None
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
 from service.connect.connectors.objects.formats.api import FileWriter, OpenWriter
 from service.connect.connectors.objects.formats.spool import Spool
@@ -59,7 +59,7 @@ class _Avro:
 
         self.check = strict(schema, digits=DIGITS_MAX, pairs=False)
         self._writer = Writer(
-            spool,
+            cast(IO[bytes], spool),
             parse_schema(avro_schema(schema)),
             codec=codec,
             sync_interval=BLOCK_BYTES,

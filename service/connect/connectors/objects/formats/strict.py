@@ -59,8 +59,9 @@ def _filled(schema: ConnectSchema, digits: int, pairs: bool) -> Copy:
     """Return what checks and copies values that are not null."""
     if schema.name == DECIMAL:
         return _decimal(schema, digits)
-    if schema.name in _LOGICAL:
-        return _typed(_LOGICAL[schema.name])
+    logical = _LOGICAL.get(schema.name or "")
+    if logical is not None:
+        return _typed(logical)
     match schema.type:
         case Type.STRUCT:
             return _struct(schema, digits, pairs)
