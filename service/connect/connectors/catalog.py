@@ -13,6 +13,7 @@ from service.connect.connectors.api import Plugin
 
 _MODULES: Final[Sequence[str]] = (
     "file_stream.plugins",
+    "mirror.plugin",
     "objects.plugin",
 )
 """Modules below this package; each has `PLUGINS`, a sequence of its `Plugin` values."""

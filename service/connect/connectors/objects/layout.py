@@ -46,7 +46,7 @@ def layout_of(values: Values, scratch: Path, now_ms: Callable[[], int]) -> Layou
 
 
 def _needs_time(values: Values) -> bool:
-    return values["rotate.interval.ms"] > 0
+    return bool(values["rotate.interval.ms"] > 0)
 
 
 def _format(values: Values) -> tuple[OpenWriter, str]:
@@ -108,7 +108,7 @@ def _namer(values: Values, extension: str) -> Callable[[str, str, TopicPartition
 
 def _schedule(values: Values) -> Callable[[int], int] | None:
     """Return what says when files are cut next by the wall clock."""
-    every_ms = values["rotate.schedule.interval.ms"]
+    every_ms: int = values["rotate.schedule.interval.ms"]
     if every_ms <= 0:
         return None
     zone = ZoneInfo(values["timezone"])

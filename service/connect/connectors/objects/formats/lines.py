@@ -1,5 +1,6 @@
 """JSON lines and raw bytes, with gzip if it is wanted."""
 
+from collections.abc import Callable
 from gzip import GzipFile
 from typing import Any
 
@@ -38,13 +39,19 @@ def raw_bytes(*, gzip_level: int | None, separator: bytes) -> OpenWriter:
 
 
 class _Lines:
-    def __init__(self, spool: Spool, gzip_level: int | None, line: Any) -> None:
-        self.check = line
+    def __init__(self, spool: Spool, gzip_level: int | None, line: Callable[[Any], bytes]) -> None:
+        self._line = line
         self._gzip: GzipFile | None = None
         if gzip_level is not None:
             # Neither a time nor a name inside: the same records give the same bytes.
-            self._gzip = GzipFile("", "wb", gzip_level, spool, mtime=0)  # type: ignore[call-overload]
-        self.append = spool.write if self._gzip is None else self._gzip.write
+            self._gzip = GzipFile("", "wb", gzip_level, spool, mtime=0)
+        self._sink = spool if self._gzip is None else self._gzip
+
+    def check(self, value: Any) -> Any:
+        return self._line(value)
+
+    def append(self, checked: Any) -> None:
+        self._sink.write(checked)
 
     def finish(self) -> None:
         if self._gzip is not None:

@@ -1,4 +1,4 @@
-"""The object sink on folders and on SeaweedFS: names, formats, and each record once after deaths."""
+"""The object sink on folders and on SeaweedFS: names, formats, each record once after deaths."""
 
 import secrets
 from collections import Counter
