@@ -6,7 +6,7 @@ from typing import Final
 from service.connect.config.keys import Config
 from service.connect.connectors.api import Environment, Plugin, PluginKind, SourceTask, TaskContext
 from service.connect.connectors.mirror.keys import BYTES, CONVERTERS, IGNORED, KEYS, SHARE, check
-from service.connect.connectors.mirror.selection import Share
+from service.connect.connectors.mirror.selection import PartitionShare
 
 CLASS_NAME: Final = "MirrorSourceConnector"
 ALIASES: Final = ("org.apache.kafka.connect.mirror.MirrorSourceConnector",)
@@ -15,7 +15,9 @@ ALIASES: Final = ("org.apache.kafka.connect.mirror.MirrorSourceConnector",)
 async def _tasks(config: Config, tasks_max: int, _: Environment) -> list[Config]:
     """Give each task a share of all partitions there are or will be: nothing is asked here."""
     bytes_kept = dict.fromkeys(CONVERTERS, BYTES)
-    return [{**bytes_kept, **config, SHARE: str(Share(n, tasks_max))} for n in range(tasks_max)]
+    return [
+        {**bytes_kept, **config, SHARE: str(PartitionShare(n, tasks_max))} for n in range(tasks_max)
+    ]
 
 
 def _make(context: TaskContext) -> SourceTask:

@@ -56,7 +56,7 @@ class Naming:
 
 
 @dataclass(frozen=True)
-class Share:
+class PartitionShare:
     """The partitions of one task: every task can tell them from their names alone."""
 
     number: int = 0
@@ -69,10 +69,10 @@ class Share:
         return f"{self.number}/{self.count}"
 
 
-def share_of(text: str) -> Share:
+def share_of(text: str) -> PartitionShare:
     """Return what `str` of a share says. Raises `ValueError`."""
     number, _, count = text.partition("/")
-    share = Share(int(number), int(count))
+    share = PartitionShare(int(number), int(count))
     if not 0 <= share.number < share.count:
         raise ValueError(f"{text!r} is not a share like 0/4")
     return share

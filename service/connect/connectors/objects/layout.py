@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from service.connect.config.values import Values
 from service.connect.connectors.api import TopicPartition
-from service.connect.connectors.objects.cutting.partition import Layout
+from service.connect.connectors.objects.cutting.partition import FileLayout
 from service.connect.connectors.objects.formats.api import OpenWriter
 from service.connect.connectors.objects.formats.avro import CODECS, avro_files
 from service.connect.connectors.objects.formats.lines import json_lines, raw_bytes
@@ -22,13 +22,13 @@ from service.connect.connectors.objects.placing.times import Extractor
 _GZIP_LEVEL: Final = 6
 
 
-def layout_of(values: Values, scratch: Path, now_ms: Callable[[], int]) -> Layout:
+def layout_of(values: Values, scratch: Path, now_ms: Callable[[], int]) -> FileLayout:
     """Return the layout that a checked configuration says."""
     begin, extension = _format(values)
     extractor = short(values["timestamp.extractor"])
     time = times.extractor_of(extractor, values["timestamp.field"], now_ms)
     numbers = count()
-    return Layout(
+    return FileLayout(
         begin=begin,
         folder=_partitioner(values, time),
         time=time if _needs_time(values) else lambda _: 0,

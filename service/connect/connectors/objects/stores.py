@@ -41,8 +41,7 @@ class Files:
     async def store(self, name: str, spool: Spool, *, may_replace: bool) -> None:
         """Store a file; it is durable then. Raises `RetriableFault`, or `TaskFault`.
 
-        A file with other bytes under this name is replaced only with `may_replace`: it was left by
-        a task that died before it committed, under another configuration or version.
+        A file with other bytes under this name is replaced only with `may_replace`.
         """
         await asyncio.to_thread(self._check, name)
         try:

@@ -9,7 +9,11 @@ from typing import Final
 
 from service.connect.config.values import Values
 from service.connect.connectors.api import TaskContext, TopicPartition
-from service.connect.connectors.objects.cutting.partition import Layout, OpenFile, PartitionFiles
+from service.connect.connectors.objects.cutting.partition import (
+    FileLayout,
+    OpenFile,
+    PartitionFiles,
+)
 from service.connect.connectors.objects.keys import KEYS
 from service.connect.connectors.objects.layout import layout_of
 from service.connect.connectors.objects.stores import Files, open_files
@@ -25,6 +29,11 @@ MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 SPILL_BYTES_MIN: Final = 64 * 1024
 """Files with less in memory stay there."""
 
+REPLACE_S: Final = 120.0
+"""So long after it has taken up a partition, a task replaces files that have other bytes: its
+predecessor may have stored them, and died before it committed, with other settings or another
+version of a library. Later they are another writer's, or this task was stopped for a while."""
+
 SPILL_EVERY: Final = 1000
 """Records between two looks at the memory."""
 
@@ -35,9 +44,10 @@ class ObjectSink:
         self._values = Values(KEYS, context.config)
         self._partitions: dict[TopicPartition, PartitionFiles] = {}
         self._scratch: Path | None = None
-        self._layout: Layout | None = None
+        self._layout: FileLayout | None = None
         self._files: Files | None = None
         self._stored_count = 0
+        self._monotonic_s = context.environment.world.monotonic_s
 
     async def start(self) -> None:
         environment = self._context.environment
@@ -87,6 +97,8 @@ class ObjectSink:
             record = records[number]
             at, offset = _place(record)
             partition = self._partition(at)
+            if partition.has_taken(offset):
+                continue
             try:
                 if record.value is None:
                     if self._values["behavior.on.null.values"].lower() == "fail":
@@ -112,9 +124,10 @@ class ObjectSink:
             if not partition.has_cut:
                 continue
             files = partition.cut_files()
+            may_replace = self._monotonic_s() - partition.since_s < REPLACE_S
             free = asyncio.Semaphore(STORES_AT_ONCE)
             results = await asyncio.gather(
-                *(self._store(each, free, partition.has_stored) for each in files),
+                *(self._store(each, free, may_replace) for each in files),
                 return_exceptions=True,
             )
             for result in results:
@@ -124,16 +137,16 @@ class ObjectSink:
             self._stored_count += len(files)
             self._context.metric("files_stored", self._stored_count)
 
-    async def _store(self, file: OpenFile, free: asyncio.Semaphore, has_stored: bool) -> None:
+    async def _store(self, file: OpenFile, free: asyncio.Semaphore, may_replace: bool) -> None:
         assert self._files is not None, "not started"
         async with free:
-            await self._files.store(file.name, file.spool, may_replace=not has_stored)
+            await self._files.store(file.name, file.spool, may_replace=may_replace)
 
     def _partition(self, at: TopicPartition) -> PartitionFiles:
         assert self._layout is not None, "not started"
         found = self._partitions.get(at)
         if found is None:
-            found = self._partitions[at] = PartitionFiles(at, self._layout)
+            found = self._partitions[at] = PartitionFiles(at, self._layout, self._monotonic_s())
         return found
 
     def _spill(self) -> None:

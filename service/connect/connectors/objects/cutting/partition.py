@@ -24,7 +24,7 @@ FILES_MAX: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class FileLayout:
     """What a configuration says of files, as functions."""
 
     begin: OpenWriter
@@ -70,14 +70,14 @@ class Fill:
 
 
 class PartitionFiles:
-    def __init__(self, at: TopicPartition, layout: Layout) -> None:
+    def __init__(self, at: TopicPartition, layout: FileLayout, since_s: float) -> None:
         self._at = at
+        self.since_s = since_s
+        """When this task took the partition up, by the monotonic clock."""
         self._layout = layout
         self._next: int | None = None
         self._open: Fill | None = None
         self._cut: Fill | None = None
-        self.has_stored = False
-        """Whether a cut has reached the store since this task owns the partition."""
 
     @property
     def committable(self) -> int | None:
@@ -106,12 +106,15 @@ class PartitionFiles:
         for spool in self.spools:
             spool.drop()
         self._cut = None
-        self.has_stored = True
 
     def drop(self) -> None:
         for spool in self.spools:
             spool.drop()
         self._cut = self._open = None
+
+    def has_taken(self, offset: int) -> bool:
+        """Return whether a record was taken or skipped before."""
+        return self._next is not None and offset < self._next
 
     def take(self, record: ConnectRecord, offset: int) -> bool:
         """Take a record; False: nothing was done, store `cut_files` and repeat the call.
@@ -120,7 +123,7 @@ class PartitionFiles:
         record that no file can have; `skip` it then.
         """
         assert self._cut is None, "the last cut is not stored"
-        if self._next is not None and offset < self._next:
+        if self.has_taken(offset):
             return True
         time_ms = self._layout.time(record)
         folder = (record.topic, self._layout.folder(record))

@@ -14,7 +14,7 @@ from benchmarks.peers.kafka_server import start_kafka
 from benchmarks.peers.peer import CACHED
 from service.connect.connectors.api import TopicPartition
 from service.connect.connectors.catalog import plugin_of
-from service.connect.connectors.mirror.selection import Share
+from service.connect.connectors.mirror.selection import PartitionShare
 from service.connect.data.errors import ConfigFault, TaskFault
 from service.world.clock import World, real_world
 from tests.gateway import free_port, start_gateway
@@ -128,13 +128,30 @@ async def test_each_record_once_after_many_deaths(source: Source) -> None:
         crash = (SourceCrash.BEFORE_COMMIT, SourceCrash.AFTER_COMMIT)[n % 2]
         await trial.run(lambda: False, crash=crash, crash_at=1, task=n // 2 % 2, records_max=70)
     for task in range(2):
-        mine = [part for part in range(4) if Share(task, 2).has("deaths", part)]
+        mine = [part for part in range(4) if PartitionShare(task, 2).has("deaths", part)]
         await trial.run(
             until=lambda mine=mine: all(len(copied(trial, "deaths", each)) == 250 for each in mine),
             task=task,
         )
 
     assert [copied(trial, "deaths", partition) for partition in range(4)] == values
+
+
+async def test_aborted_transactions_are_not_copied(source: Source) -> None:
+    source.make("aborts", 1)
+    config = {"bootstrap.servers": source.bootstrap, "transactional.id": "aborts"}
+    producer = Producer(config)
+    producer.init_transactions(PATIENCE_S)
+    for n, end in enumerate((producer.abort_transaction, producer.commit_transaction) * 2):
+        producer.begin_transaction()
+        producer.produce("aborts", b"%d" % n, partition=0)
+        producer.flush(PATIENCE_S)
+        end(PATIENCE_S)
+    trial = mirror(source, "aborts")
+
+    await trial.run(until=lambda: len(trial.records) == 2)
+
+    assert copied(trial, "old.aborts", 0) == [b"1", b"3"]
 
 
 async def test_new_partitions_and_topics_are_found(source: Source) -> None:

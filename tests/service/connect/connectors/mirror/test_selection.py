@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.connect.connectors.mirror.offset_map import PAIRS_MAX, OffsetMap, map_of
 from service.connect.connectors.mirror.security import client_settings
-from service.connect.connectors.mirror.selection import Naming, Share, chosen, share_of
+from service.connect.connectors.mirror.selection import Naming, PartitionShare, chosen, share_of
 from tests.examples import few, some
 
 SOURCE = "source.cluster."
@@ -36,7 +36,7 @@ def test_topics_are_named_as_the_policy_says() -> None:
 @few
 @given(st.integers(1, 9), st.text(min_size=1), st.integers(0, 50))
 def test_each_partition_belongs_to_one_task(count: int, topic: str, partition: int) -> None:
-    shares = [share_of(str(Share(n, count))) for n in range(count)]
+    shares = [share_of(str(PartitionShare(n, count))) for n in range(count)]
 
     assert sum(share.has(topic, partition) for share in shares) == 1
 

@@ -2,8 +2,10 @@
 
 import secrets
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,16 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from service.connect.connectors.api import TopicPartition
+from service.connect.connectors.api import FillingSinkTask, TopicPartition
 from service.connect.connectors.catalog import plugin_of
 from service.connect.connectors.objects import task as object_task
 from service.connect.data import schema as types
 from service.connect.data.errors import ConfigFault, TaskFault
 from service.connect.data.schema import struct
+from service.world.clock import real_world
+from storage.errors import StoreUnavailable
+from storage.stores.directory import DirectoryObjects
+from storage.stores.objects import Body
 from tests.service.connect.connectors.harness import SinkCrash, SinkTrial, environment
 from tests.service.connect.connectors.objects.files_read import Found, all_rows, in_folder, rows
 from tests.storage.helpers import servers
@@ -254,19 +260,77 @@ async def test_each_record_once_in_a_bucket(seaweed: str, tmp_path: Path) -> Non
     assert len(found) == 5
 
 
-async def test_another_writers_file_is_not_replaced(tmp_path: Path) -> None:
+async def test_another_writers_file_is_replaced_at_first_only(tmp_path: Path) -> None:
     trial = sink(tmp_path, flush_size="1")
-    trial.give("t", 0, {"id": 1}, {"id": 2})
-    folder = tmp_path / "out/topics/t/partition=0"
-    folder.mkdir(parents=True)
-    (folder / "t+0+0000000000.json").write_bytes(b"left by a task that died\n")
-    (folder / "t+0+0000000001.json").write_bytes(b"of another connector\n")
+    trial.give("t", 0, {"id": 1})
+    file = tmp_path / "out/topics/t/partition=0/t+0+0000000000.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"left by a task that died\n")
+    await trial.run()
+    assert file.read_bytes() == b'{"id":1}\n'
 
+    # The next task takes the partition up, and is stopped for an hour.
+    file.with_name("t+0+0000000001.json").write_bytes(b"of another connector\n")
+    trial.give("t", 0, {"id": 2})
+    hours = count(0, 3600)
+    world = replace(real_world(), monotonic_s=lambda: float(next(hours)))
+    trial.environment = environment(tmp_path, world=world)
     with pytest.raises(TaskFault, match="other bytes"):
         await trial.run()
+    assert file.with_name("t+0+0000000001.json").read_bytes() == b"of another connector\n"
 
-    assert (folder / "t+0+0000000000.json").read_bytes() == b'{"id":1}\n'
-    assert (folder / "t+0+0000000001.json").read_bytes() == b"of another connector\n"
+
+async def test_each_record_once_in_a_store_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, calls = DirectoryObjects.put, count()
+
+    async def failing(self: DirectoryObjects, key: str, body: Body) -> None:
+        number = next(calls)
+        if number % 3 != 1:
+            await put(self, key, body)
+        if number % 3:
+            raise StoreUnavailable("as a test demands: before it was stored, or after")
+
+    monkeypatch.setattr(DirectoryObjects, "put", failing)
+    trial = sink(tmp_path, flush_size="4", behavior_on_null_values="fail")
+    values = [{"id": n} if n % 5 else None for n in range(50)]
+    trial.give("t", 0, *values)
+
+    await trial.run(records_max=7)
+
+    rows_found = all_rows(in_folder(tmp_path / "out"))
+    assert [row["id"] for row in rows_found] == [n for n in range(50) if n % 5]
+    assert len(trial.reports.given_up) == 10
+
+
+async def test_files_are_cut_by_the_wall_clock(tmp_path: Path) -> None:
+    now_ms = START_MS
+    world = replace(real_world(), now_ms=lambda: now_ms)
+    config = {
+        "store.url": "file:///out",
+        "flush.size": "100",
+        "timezone": "UTC",
+        "rotate.schedule.interval.ms": str(HOUR_MS),
+    }
+    plugin = plugin_of("ObjectSinkConnector")
+    assert plugin is not None
+    trial = SinkTrial(plugin, config, environment(tmp_path, world=world))
+    trial.give("t", 0, {"id": 1}, {"id": 2})
+    task = plugin.make(await trial.context())
+    assert isinstance(task, FillingSinkTask)
+    await task.start()
+    await task.positions([TopicPartition("t", 0)])
+    await task.put(trial.log.records[TopicPartition("t", 0)])
+    await task.flush()
+    assert task.committable() == {TopicPartition("t", 0): 0}
+
+    now_ms += HOUR_MS
+    await task.put([])
+
+    assert task.committable() == {TopicPartition("t", 0): 2}
+    assert len(in_folder(tmp_path / "out")) == 1
+    await task.stop()
 
 
 async def test_large_files_wait_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
