@@ -20,6 +20,7 @@ SHARE: Final = "mirror.share"
 
 BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 CONVERTERS: Final = ("key.converter", "value.converter", "header.converter")
+_LOGIN: Final = f"{security.PREFIX}sasl.jaas.config"
 SECONDS_MAX: Final = 86_400
 
 _EVENTS: Final = "there is no cluster of brokers here that would need it"
@@ -243,10 +244,18 @@ def check(config: Config, environment: Environment) -> dict[str, str]:
         if config.get(name, BYTES).rpartition(".")[2] != "ByteArrayConverter"
     }
     try:
-        security.client_settings(config, environment.files)
+        security.client_settings(_with_a_login(config), environment.files)
     except ValueError as error:
         found[f"{security.PREFIX}security.protocol"] = str(error)
     return found
+
+
+def _with_a_login(config: Config) -> Config:
+    """Return the configuration with any login where it has a reference to one."""
+    if not config.get(_LOGIN, "").strip().startswith("${"):
+        return config
+    options = ("username", "password", "clientId", "clientSecret")
+    return {**config, _LOGIN: " ".join(f'{name}="x"' for name in options)}
 
 
 def naming_of(values: Values) -> Naming:
