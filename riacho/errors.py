@@ -21,6 +21,7 @@ A lost reply is an `OutcomeUnknown`, as when the gateway loses a reply from its 
 
 Errors of the registry of schemas carry Confluent's number of the reason as `error_code`:
 `UnknownSchema`, `IncompatibleSchema`, `InvalidSchemaText`, and `SchemaRefused` for other reasons.
+Those of Connect are `ConnectRefused`, with Kafka's status.
 """
 
 import json
@@ -104,6 +105,15 @@ class SchemaRefused(Rejected):
     code = "SCHEMA_REFUSED"
 
 
+class ConnectRefused(Rejected):
+    """Connect refused a call; `status` is Kafka's, 404 for what is not there."""
+
+    code = "CONNECT_REFUSED"
+
+
+_CONNECT_KINDS: Final[dict[int, type[RiachoError]]] = {401: Unauthenticated, 403: Unauthorized}
+_CONNECT_TIMEOUT: Final = 504
+
 _REGISTRY_TIMEOUT: Final = 50002
 _REGISTRY_INVALID_SCHEMA: Final = 42201
 _REGISTRY_KINDS: Final[dict[int, type[RiachoError]]] = {
@@ -121,6 +131,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> RiachoErro
     document comes from something between client and gateway, such as a proxy.
     """
     document = _document(headers, body)
+    if document.get("error_code") == status and "schemaregistry" not in headers["content-type"]:
+        return _error_of_connect(document, status, headers)
     if isinstance(document.get("error_code"), int):
         return _error_of_registry(document, status, headers)
     if "code" not in document:
@@ -180,6 +192,23 @@ def _document(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _error_of_connect(
+    document: Mapping[str, Any], status: int, headers: Mapping[str, str]
+) -> RiachoError:
+    may_have_applied = status == _CONNECT_TIMEOUT
+    retryable = status >= 500 or status == 429
+    kind = _CONNECT_KINDS.get(status) or _family(status, retryable, may_have_applied)
+    return new_error(
+        ConnectRefused if kind is Rejected else kind,
+        str(document.get("message") or f"status {status}"),
+        status=status,
+        retryable=retryable,
+        may_have_applied=may_have_applied,
+        request_id=_request_id(headers),
+        retry_after_s=_retry_after_s(headers),
+    )
 
 
 def _error_of_registry(

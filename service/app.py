@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.connect.rest.late import LateConnect
 from service.controller.live_gateways import LiveGateways, stop
 from service.groups.classic.coordinator import limits_of
 from service.groups.coordinator import Coordinator
@@ -30,6 +31,7 @@ from service.process.logs import AccessLines, configure_audit_log, configure_log
 from service.process.store_watch import StoreWatch
 from service.process.stores import (
     DEFAULT_ZONE,
+    is_in_memory,
     open_table,
     open_zones,
     with_rebalance_delay,
@@ -37,8 +39,8 @@ from service.process.stores import (
 )
 from service.process.version import VERSION
 from service.process.without_pandas import refuse_pandas
-from service.registry import served as registry
 from service.registry.edge.late import LateSchemas
+from service.registry.served import in_context
 from service.routes.access.quotas import QuotaRoutes
 from service.routes.access.security import SecurityRoutes
 from service.routes.fetch import FetchRoutes
@@ -129,6 +131,7 @@ class App:
             quotas=QuotaRoutes(gateway, view),
             segments=SegmentRoutes(gateway),
             late_schemas=schemas,
+            late_connect=LateConnect(gateway, coordinator, offsets),
         )
         self._shared: dict[str, Any] = {
             "gateway": gateway,
@@ -165,23 +168,23 @@ class App:
                 route.needs,
             )
             for route in ROUTES
-            if not route.by_registry
+            if route.api is None
         ]
         served += [
             Served(
                 route.method,
                 path,
-                registry.served(self._when_called(route)),
+                route.api.served(self._when_called(route)),
                 route.query,
                 route.needs,
-                registry.failed,
+                route.api.failed,
             )
             for route in ROUTES
-            if route.by_registry
-            for path in registry.paths_of(route.path)
+            if route.api is not None
+            for path in route.api.paths_of(route.path)
         ]
         door = None if self._security is None else self._security.door
-        return Router([*served, *pages], self._administer, door, registry.in_context)
+        return Router([*served, *pages], self._administer, door, in_context)
 
     def _when_called(self, route: Route) -> Endpoint:
         """Return the handler of a route, whose modules are imported by its first call."""
@@ -232,6 +235,25 @@ class App:
         )
 
     @asynccontextmanager
+    async def _connectors(self) -> AsyncIterator[None]:
+        """Run connectors in this process, if no other one can."""
+        settings = self.gateway.settings
+        if settings.connect != "on" or not is_in_memory(settings):
+            yield
+            return
+        # Imported here: a gateway whose stores others see has a process for that.
+        from service.connect.running.assembly import parts_of, runner_of
+
+        parts = parts_of(self.gateway, self._shared["offsets"], self._security)
+        runner = runner_of(parts)
+        running = asyncio.create_task(runner.run())
+        try:
+            yield
+        finally:
+            await stop(running)
+            await runner.aclose()
+
+    @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         kafka = self._kafka_door()
         drain_on_signal(self.gateway.drain)
@@ -244,8 +266,9 @@ class App:
         controlling = asyncio.create_task(controller.run())
         serving_kafka = None if kafka is None else asyncio.create_task(kafka.run())
         log.info("%s", describe(self.gateway.settings))
-        yield
-        log.info("stopping: answering what is held")
+        async with self._connectors():
+            yield
+            log.info("stopping: answering what is held")
         # Answer everything that is held, then deregister, then close the stores.
         self.gateway.drain()
         if kafka is not None and serving_kafka is not None:

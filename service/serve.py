@@ -16,6 +16,7 @@ import uvicorn
 from service.jobs.schedule import Maintenance
 from service.process.limits.heads import BoundedProtocol
 from service.process.logs import configure_logging
+from service.process.stores import is_in_memory
 from service.security.tls.listening import FIRST_KEY, ON, Listening
 from service.settings import Settings
 from storage.errors import InvalidConfig
@@ -59,6 +60,7 @@ def run(
         "RIACHO_INSECURE": "1" if where.insecure else None,
         "RIACHO_WORKERS": str(workers),
         "RIACHO_KAFKA": where.kafka or None,
+        "RIACHO_CONNECT": os.environ.get("RIACHO_CONNECT") or "on",
     }
     # Workers are separate processes: they get all of this from the environment.
     os.environ.update({name: value for name, value in given.items() if value is not None})
@@ -68,7 +70,7 @@ def run(
     settings = Settings()
     configure_logging(settings.log_level, settings.log_format)
     _warn(where)
-    with _maintained(settings):
+    with _maintained(settings), _connected(settings):
         uvicorn.run(
             app,
             factory=True,
@@ -132,7 +134,7 @@ def _maintained(settings: Settings) -> Iterator[None]:
     if every_s is None:
         yield
         return
-    if "memory:" in settings.zones + settings.metadata:
+    if is_in_memory(settings):
         raise InvalidConfig(
             "RIACHO_MAINTAIN_EVERY: the maintenance process cannot see stores that are in memory"
         )
@@ -142,3 +144,20 @@ def _maintained(settings: Settings) -> Iterator[None]:
         yield
     finally:
         maintenance.stop()
+
+
+@contextmanager
+def _connected(settings: Settings) -> Iterator[None]:
+    """Run connectors in a process of its own while there are some: one, not one per worker."""
+    if settings.connect != "on" or is_in_memory(settings):
+        yield
+        return
+    # Imported here: a gateway that runs none does without.
+    from service.connect.running.beside import Beside
+
+    beside = Beside(settings)
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.stop()

@@ -226,6 +226,18 @@ class Settings(BaseSettings):
     secret_env: str = ""
     """A pattern (RE2) that the name of a variable in `${env:…}` must match; empty: any."""
 
+    connect: str = Field(default="", pattern="^(on|off|)$")
+    """Whether this process sees to it that connectors run: `on` starts another one for them when
+    there are some, or runs them itself if the stores are in memory. Empty: `riacho serve` does,
+    others do not."""
+
+    connect_files: Path | None = None
+    """Directory of connectors: they read and write files below it, and nowhere else. None: there
+    are no connectors of files."""
+
+    connect_private_addresses: bool = False
+    """Whether connectors of HTTP may reach addresses of private networks and of this machine."""
+
     jwt_issuer: str = ""
     """The identity provider whose tokens are accepted, `https://…`; empty: none."""
 

@@ -100,6 +100,10 @@ class Lease:
         """Whether a third of the lease has passed since it was renewed."""
         return self._monotonic_s() - self.renewed_s >= self.lease_s / 3
 
+    def is_mine(self, stored: LeaseItem) -> bool:
+        """Whether the stored item bears the name of this process."""
+        return stored.holder == self._holder
+
     async def keep(self) -> bool:
         """Renew the lease, or take it if it is free or expired; return whether it is ours.
 

@@ -77,6 +77,11 @@ def with_rebalance_delay(settings: Settings) -> Settings:
     return settings.model_copy(update={"group_initial_rebalance_delay_ms": delay_ms})
 
 
+def is_in_memory(settings: Settings) -> bool:
+    """Whether no other process can see the stores, or one of them."""
+    return "memory:" in settings.zones + settings.metadata
+
+
 def _is_embedded(settings: Settings) -> bool:
     zones = (settings.zones or DEFAULT_ZONE).split(",")
     directory = not zones[0].partition("=")[2].startswith(("s3:", "memory:"))

@@ -7,15 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.http.routing import Endpoint
-from service.security.caller import Caller, caller_of
-
-UNDER: Final = "/registry"
-"""Every call of the registry is also served below this: ports are shared with other APIs."""
+from service.http.foreign import ForeignApi
+from service.security.caller import Caller
 
 _OF_CONTEXTS: Final = frozenset({"subjects", "schemas", "config", "mode", "compatibility"})
 """Where calls begin that have another meaning in each context."""
@@ -28,9 +23,7 @@ def failed(error: Exception, caller: Caller, parameters: Mapping[str, str]) -> R
     return answers.failed(error, caller, parameters)
 
 
-def paths_of(path: str) -> tuple[str, str]:
-    """Return where a call of the registry is served."""
-    return path, UNDER if path == "/" else f"{UNDER}{path}"
+REGISTRY: Final = ForeignApi(under="/registry", failed=failed)
 
 
 def in_context(parts: Sequence[str], query: bytes) -> tuple[Sequence[str], bytes]:
@@ -41,7 +34,7 @@ def in_context(parts: Sequence[str], query: bytes) -> tuple[Sequence[str], bytes
     """
     if len(parts) < 3:
         return parts, query
-    start = 1 if parts[0] == UNDER[1:] else 0
+    start = 1 if parts[0] == REGISTRY.under[1:] else 0
     inner = parts[start:]
     if len(inner) < 3 or inner[0] != "contexts" or inner[2] not in _OF_CONTEXTS:
         return parts, query
@@ -71,21 +64,3 @@ def in_context(parts: Sequence[str], query: bytes) -> tuple[Sequence[str], bytes
 
 def _inside(context: str, name: str) -> str:
     return name if name.startswith(":.") else context + name
-
-
-def served(endpoint: Endpoint) -> ASGIApp:
-    """Return an application that serves a call of the registry."""
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            response = await endpoint(Request(scope, receive))
-        except ClientDisconnect:
-            return
-        except Exception as error:
-            answer = failed(error, caller_of(scope), scope["path_params"])
-            if answer is None:
-                raise
-            response = answer
-        await response(scope, receive, send)
-
-    return serve

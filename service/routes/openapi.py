@@ -5,14 +5,20 @@ comes from the rows, and the schemas of their types from msgspec.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
+from service.connect.rest import bodies as connectors
+from service.connect.rest.served import CONNECT
 from service.http import problems
 from service.http.problems import UNKNOWN, Problem, status_of
+from service.http.requests import JSON
 from service.registry import bodies as schemas
+from service.registry.served import REGISTRY
 from service.routes.route import Answer, Errors, RequestBody, Route
 from service.routes.table import PATH_PARAMETERS, ROUTES
 from service.security.caller import UNAUTHORIZED
@@ -50,6 +56,38 @@ _OF_REGISTRY: Final = {
     422: "The schema, version, level, mode or subject is not valid, or this is not permitted",
     429: _ABOUT[429],
     500: "The table cannot be used now (50001), or gave no answer (50002); send it again later",
+}
+
+_OF_CONNECT: Final = {
+    400: "The request or the configuration is wrong; the message says where and why",
+    401: _ABOUT[401],
+    403: "With security on: the caller may not do this; the same whether the thing exists or not",
+    404: "There is no such connector, task, plugin or logger",
+    409: "There is a connector of this name, or others change it all the time",
+    413: "The body is too large",
+    415: "This content type or encoding is not read here",
+    429: _ABOUT[429],
+    500: _ABOUT[500],
+    503: _ABOUT[503],
+    504: _ABOUT[504],
+}
+
+
+_OF_SECURITY: Final = frozenset({401, 403, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """Errors of an API of others."""
+
+    about: Mapping[int, str]
+    problem: type
+    media_type: str = JSON
+
+
+_OF_OTHERS: Final = {
+    REGISTRY.under: _Foreign(_OF_REGISTRY, schemas.RegistryProblem, schemas.MEDIA_TYPE),
+    CONNECT.under: _Foreign(_OF_CONNECT, connectors.ConnectProblem),
 }
 
 _RETRY_AFTER: Final = {
@@ -121,9 +159,9 @@ class _Describer:
             str(status): self._answer(answer, found.get(str(status), {}))
             for status, answer in route.answers.items()
         } | (
-            self._registry_errors()
-            if route.by_registry
-            else self._errors((*route.errors, *_of_security(route.needs)))
+            self._errors((*route.errors, *_of_security(route.needs)))
+            if route.api is None
+            else self._foreign_errors(_OF_OTHERS[route.api.under], route.needs)
         )
         operation["security"] = [] if route.needs.is_open else _CREDENTIALS
         if needed := route.needs.described():
@@ -161,13 +199,14 @@ class _Describer:
             described["headers"] = answer.headers
         return described
 
-    def _registry_errors(self) -> dict[str, dict[str, Any]]:
-        """Return the descriptions of what any call of the registry may answer."""
-        content = {schemas.MEDIA_TYPE: {"schema": self._schema(schemas.RegistryProblem)}}
+    def _foreign_errors(self, theirs: "_Foreign", needs: Needs) -> dict[str, dict[str, Any]]:
+        """Return the descriptions of what any call of another API may answer."""
+        content = {theirs.media_type: {"schema": self._schema(theirs.problem)}}
         return {
             str(status): {"description": about, "content": content}
             | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
-            for status, about in _OF_REGISTRY.items()
+            for status, about in theirs.about.items()
+            if not (needs.is_open and status in _OF_SECURITY)
         }
 
     def _errors(self, errors: Errors) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from service.connect.rest.late import LateConnect
 from service.controller.live_gateways import LiveGateways
+from service.http.foreign import ForeignApi
 from service.http.metrics import Metrics
 from service.http.requests import JSON
 from service.log.gateway import Gateway
@@ -21,6 +23,7 @@ from service.security.needs import Needs
 from storage.errors import RiachoError
 
 if TYPE_CHECKING:
+    from service.connect.rest.assembly import ConnectCalls
     from service.registry.assembly import Registry
     from service.routes.cluster import ClusterRoutes
     from service.routes.delete import DeleteRoutes
@@ -44,10 +47,15 @@ class Handlers:
     quotas: QuotaRoutes
     segments: SegmentRoutes
     late_schemas: LateSchemas
+    late_connect: LateConnect
 
     @property
     def schemas(self) -> "Registry":
         return self.late_schemas.registry
+
+    @property
+    def connect(self) -> "ConnectCalls":
+        return self.late_connect.calls
 
     # These are served by FastAPI, so they are imported by the first call that needs it.
 
@@ -124,8 +132,8 @@ class Route:
     answers: Mapping[int, Answer] = field(default_factory=lambda: {200: Answer()})
     by_fastapi: bool = False
     """Served by FastAPI, which validates what the handler's annotations say; else directly."""
-    by_registry: bool = False
-    """A call of Confluent's registry: also served under /registry, with errors of its form."""
+    api: ForeignApi | None = None
+    """Of which API of others this is a call: with errors of its form, also below its path."""
 
     @property
     def method(self) -> str:

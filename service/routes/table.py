@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
+from service.connect.rest import bodies as connectors
+from service.connect.rest.served import CONNECT
 from service.http.bodies.arrow_fetch import OffsetsForm
 from service.http.bodies.fields import (
     Acks,
@@ -30,6 +32,7 @@ from service.http.bodies.json import ProduceBody
 from service.http.bodies.json_fetch import ValueFormat
 from service.http.requests import ARROW, JSON, NDJSON, SSE
 from service.registry import bodies as schemas
+from service.registry.served import REGISTRY
 from service.routes.bodies import groups as group
 from service.routes.bodies import quotas, security
 from service.routes.bodies import transactions as transaction
@@ -43,12 +46,13 @@ from service.security.needs import ANY_CALLER, OPEN, Needs, cluster, on, within
 from storage import errors
 from storage.head.producers import SEQUENCES
 
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, SUBJECT = (
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, SUBJECT, CONNECTOR = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
     ResourceType.CLUSTER,
     ResourceType.TRANSACTIONAL_ID,
     ResourceType.SUBJECT,
+    ResourceType.CONNECTOR,
 )
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
     Operation.READ,
@@ -111,6 +115,10 @@ PATH_PARAMETERS: Final = (
     Parameter("schema", str, "id of a schema", place="path"),
     Parameter("guid", str, "of a schema", place="path"),
     Parameter("context", str, "of schemas, such as .staging", place="path"),
+    Parameter("connector", str, "its name", place="path"),
+    Parameter("task", str, "its number, from 0", place="path"),
+    Parameter("plugin", str, "the name of a class, with its package or without", place="path"),
+    Parameter("logger", str, "root, or as GET /admin/loggers lists it", place="path"),
 )
 """They mean the same in every path."""
 
@@ -242,9 +250,39 @@ def _schemas(
         body=body,
         answers={status: answer},
         errors=(),
-        by_registry=True,
+        api=REGISTRY,
     )
 
+
+_CONFIG_BODY: Final = RequestBody(connectors.ConfigBody)
+
+
+def _connect(
+    call: str,
+    handler: Callable[[Handlers], Callable[..., Awaitable[Any]]],
+    summary: str,
+    needs: Needs,
+    *,
+    query: str = "",
+    body: RequestBody | None = None,
+    status: int = 200,
+    is_empty: bool = False,
+) -> Route:
+    """Return a call of Connect: what it takes and gives is Kafka's, and so are errors."""
+    return Route(
+        call,
+        handler,
+        summary,
+        needs=needs,
+        parameters=[Parameter(name, str) for name in query.split()],
+        body=body,
+        answers={status: Answer() if is_empty else Answer(Any)},
+        errors=(),
+        api=CONNECT,
+    )
+
+
+_CONNECTOR: Final = "/connectors/{connector}"
 
 BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
     "records": (
@@ -1018,6 +1056,206 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.schemas.about_version,
             "Show the version of the registry",
             ANY_CALLER,
+        ),
+    ),
+    "connectors": (
+        _connect(
+            "GET /connect",
+            lambda to: to.connect.worker.about,
+            "Say what answers here",
+            ANY_CALLER,
+        ),
+        _connect(
+            "GET /health",
+            lambda to: to.connect.worker.health,
+            "Say that calls of Connect are answered",
+            OPEN,
+        ),
+        _connect(
+            "GET /connectors",
+            lambda to: to.connect.connectors.list_all,
+            "List connectors",
+            within(DESCRIBE, CONNECTOR),
+            query="expand",
+        ),
+        _connect(
+            "POST /connectors",
+            lambda to: to.connect.connectors.create,
+            "Create a connector",
+            within(CREATE, CONNECTOR),
+            body=RequestBody(connectors.NewConnectorBody),
+            status=201,
+        ),
+        _connect(
+            f"GET {_CONNECTOR}",
+            lambda to: to.connect.connectors.describe,
+            "Describe a connector",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"DELETE {_CONNECTOR}",
+            lambda to: to.connect.connectors.delete,
+            "Delete a connector",
+            on(DELETE, CONNECTOR),
+            status=204,
+            is_empty=True,
+        ),
+        _connect(
+            f"GET {_CONNECTOR}/config",
+            lambda to: to.connect.connectors.show_config,
+            "Show the configuration of a connector",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"PUT {_CONNECTOR}/config",
+            lambda to: to.connect.connectors.put_config,
+            "Create a connector, or change its configuration",
+            on(ALTER, CONNECTOR) + within(CREATE, CONNECTOR),
+            body=_CONFIG_BODY,
+        ),
+        _connect(
+            f"PATCH {_CONNECTOR}/config",
+            lambda to: to.connect.connectors.patch_config,
+            "Change some keys of the configuration of a connector",
+            on(ALTER, CONNECTOR),
+            body=_CONFIG_BODY,
+        ),
+        _connect(
+            f"GET {_CONNECTOR}/status",
+            lambda to: to.connect.states.show_status,
+            "Show what a connector and its tasks do",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"PUT {_CONNECTOR}/pause",
+            lambda to: to.connect.states.pause,
+            "Pause a connector",
+            on(ALTER, CONNECTOR),
+            status=202,
+            is_empty=True,
+        ),
+        _connect(
+            f"PUT {_CONNECTOR}/resume",
+            lambda to: to.connect.states.resume,
+            "Resume a connector",
+            on(ALTER, CONNECTOR),
+            status=202,
+            is_empty=True,
+        ),
+        _connect(
+            f"PUT {_CONNECTOR}/stop",
+            lambda to: to.connect.states.stop,
+            "Stop a connector",
+            on(ALTER, CONNECTOR),
+            status=204,
+            is_empty=True,
+        ),
+        _connect(
+            f"POST {_CONNECTOR}/restart",
+            lambda to: to.connect.states.restart,
+            "Restart a connector, and its tasks",
+            on(ALTER, CONNECTOR),
+            query="includeTasks onlyFailed",
+            status=202,
+        ),
+        _connect(
+            f"GET {_CONNECTOR}/tasks",
+            lambda to: to.connect.states.list_tasks,
+            "List the tasks of a connector",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"GET {_CONNECTOR}/tasks-config",
+            lambda to: to.connect.states.show_task_configs,
+            "Show the configurations of all tasks",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"GET {_CONNECTOR}/tasks/{{task}}/status",
+            lambda to: to.connect.states.show_task_status,
+            "Show what a task does",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"POST {_CONNECTOR}/tasks/{{task}}/restart",
+            lambda to: to.connect.states.restart_task,
+            "Restart a task",
+            on(ALTER, CONNECTOR),
+            status=204,
+            is_empty=True,
+        ),
+        _connect(
+            f"GET {_CONNECTOR}/topics",
+            lambda to: to.connect.states.show_topics,
+            "Show the topics that a connector has used",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"PUT {_CONNECTOR}/topics/reset",
+            lambda to: to.connect.states.reset_topics,
+            "Forget which topics a connector has used",
+            on(ALTER, CONNECTOR),
+            status=202,
+            is_empty=True,
+        ),
+        _connect(
+            f"GET {_CONNECTOR}/offsets",
+            lambda to: to.connect.offsets.show,
+            "Show how far a connector has read",
+            on(DESCRIBE, CONNECTOR),
+        ),
+        _connect(
+            f"PATCH {_CONNECTOR}/offsets",
+            lambda to: to.connect.offsets.change,
+            "Set how far a stopped connector has read",
+            on(ALTER, CONNECTOR),
+            body=RequestBody(connectors.ConnectorOffsetsBody),
+        ),
+        _connect(
+            f"DELETE {_CONNECTOR}/offsets",
+            lambda to: to.connect.offsets.reset,
+            "Let a stopped connector begin anew",
+            on(ALTER, CONNECTOR),
+        ),
+        _connect(
+            "GET /connector-plugins",
+            lambda to: to.connect.plugins.list_plugins,
+            "List the connectors that can be configured",
+            ANY_CALLER,
+            query="connectorsOnly",
+        ),
+        _connect(
+            "GET /connector-plugins/{plugin}/config",
+            lambda to: to.connect.plugins.show_keys,
+            "Show the keys of a connector",
+            ANY_CALLER,
+        ),
+        _connect(
+            "PUT /connector-plugins/{plugin}/config/validate",
+            lambda to: to.connect.plugins.validate,
+            "Say what is wrong with a configuration",
+            ANY_CALLER,
+            body=_CONFIG_BODY,
+        ),
+        _connect(
+            "GET /admin/loggers",
+            lambda to: to.connect.worker.list_loggers,
+            "List loggers that have a level",
+            cluster(DESCRIBE_CONFIGS),
+        ),
+        _connect(
+            "GET /admin/loggers/{logger}",
+            lambda to: to.connect.worker.show_logger,
+            "Show the level of a logger",
+            cluster(DESCRIBE_CONFIGS),
+        ),
+        _connect(
+            "PUT /admin/loggers/{logger}",
+            lambda to: to.connect.worker.set_level,
+            "Set the level of a logger of this gateway",
+            cluster(ALTER_CONFIGS),
+            query="scope",
+            body=RequestBody(connectors.LevelOfLogBody),
         ),
     ),
     "cluster": (

@@ -19,6 +19,7 @@ _PARAMETERS: Final = {
     ResourceType.GROUP: "group",
     ResourceType.TRANSACTIONAL_ID: "transaction",
     ResourceType.SUBJECT: "subject",
+    ResourceType.CONNECTOR: "connector",
 }
 """The parameters of paths that name resources."""
 

@@ -21,7 +21,7 @@ NAMES: Final = frozenset(
 
 LISTS_OF_NAMES: Final = frozenset({"topics"})
 
-IN_PATHS: Final = frozenset({"topic", "group", "transaction", "subject"})
+IN_PATHS: Final = frozenset({"topic", "group", "transaction", "subject", "connector"})
 """Parameters of paths that hold a name."""
 
 

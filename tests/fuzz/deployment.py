@@ -28,7 +28,7 @@ from storage.errors import (
     StoreUnavailable,
 )
 from storage.stores.memory import MemoryMetadata, MemoryObjects
-from storage.stores.metadata import Op, Versioned
+from storage.stores.metadata import Op, Put, Versioned
 from storage.stores.objects import Body
 from storage.zones.zones import Zones
 
@@ -225,6 +225,9 @@ class Deployment:
     async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         return await self.http.request(method, path, **request)
 
+    async def put(self, key: str, value: bytes) -> None:
+        await self.table.inner.transact([Put(key, value, None)])
+
     async def done(self, method: str, path: str, **request: Any) -> Any:
         """Return the body of the answer, which must be a success."""
         response = await self.ask(method, path, **request)
@@ -235,6 +238,7 @@ class Deployment:
 @asynccontextmanager
 async def deployment(**settings: Any) -> AsyncIterator[Deployment]:
     with TemporaryDirectory() as keks:
+        settings.setdefault("connect_files", Path(keks))
         deployed = Deployment(kek_files=Path(keks), **settings)
         deployed.kek.write_bytes(bytes(32))
         try:

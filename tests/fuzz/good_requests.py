@@ -3,6 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.connect.tasks.items import (
+    STOPPED,
+    ConnectorItem,
+    TaskItem,
+    encode_connector,
+    encode_task,
+)
+from storage import keys
 from storage.formats.partitions import PartitionNumber
 from tests.fuzz.deployment import Deployment
 
@@ -23,8 +31,20 @@ KEY = "/v1/keys/{key}"
 SUBJECT = "/subjects/{subject}"
 VERSION = f"{SUBJECT}/versions/{{version}}"
 SCHEMA = "/schemas/ids/{schema}"
+CONNECTOR = "/connectors/{connector}"
+TASK = f"{CONNECTOR}/tasks/{{task}}"
 COMPATIBILITY = "/compatibility/subjects/{subject}/versions"
 INT = {"schema": '"int"'}
+SINK = {"connector.class": "FileStreamSink", "topics": "t", "file": "sink.txt"}
+SOURCE = {"connector.class": "FileStreamSource", "topic": "t", "file": "source.txt"}
+SINK_OFFSETS = {
+    "offsets": [
+        {
+            "partition": {"kafka_topic": "t", "kafka_partition": 0},
+            "offset": {"kafka_offset": 1},
+        }
+    ]
+}
 ACL = {
     "resource_type": "TOPIC",
     "resource_name": "t",
@@ -131,6 +151,35 @@ GOOD: dict[Operation, Request] = {
     ("DELETE", "/contexts/{context}"): Request(),
     ("GET", "/v1/metadata/id"): Request(),
     ("GET", "/v1/metadata/version"): Request(),
+    ("GET", "/connect"): Request(),
+    ("GET", "/health"): Request(),
+    ("GET", "/connectors"): Request(params={"expand": "status"}),
+    ("POST", "/connectors"): Request(json={"name": "new", "config": SOURCE}),
+    ("GET", CONNECTOR): Request(),
+    ("DELETE", CONNECTOR): Request(),
+    ("GET", f"{CONNECTOR}/config"): Request(),
+    ("PUT", f"{CONNECTOR}/config"): Request(json=SINK),
+    ("PATCH", f"{CONNECTOR}/config"): Request(json={"tasks.max": 2}),
+    ("GET", f"{CONNECTOR}/status"): Request(),
+    ("PUT", f"{CONNECTOR}/pause"): Request(),
+    ("PUT", f"{CONNECTOR}/resume"): Request(),
+    ("PUT", f"{CONNECTOR}/stop"): Request(),
+    ("POST", f"{CONNECTOR}/restart"): Request(params={"includeTasks": "true"}),
+    ("GET", f"{CONNECTOR}/tasks"): Request(),
+    ("GET", f"{CONNECTOR}/tasks-config"): Request(),
+    ("GET", f"{TASK}/status"): Request(),
+    ("POST", f"{TASK}/restart"): Request(),
+    ("GET", f"{CONNECTOR}/topics"): Request(),
+    ("PUT", f"{CONNECTOR}/topics/reset"): Request(),
+    ("GET", f"{CONNECTOR}/offsets"): Request(),
+    ("PATCH", f"{CONNECTOR}/offsets"): Request(json=SINK_OFFSETS),
+    ("DELETE", f"{CONNECTOR}/offsets"): Request(),
+    ("GET", "/connector-plugins"): Request(),
+    ("GET", "/connector-plugins/{plugin}/config"): Request(),
+    ("PUT", "/connector-plugins/{plugin}/config/validate"): Request(json=SINK),
+    ("GET", "/admin/loggers"): Request(),
+    ("GET", "/admin/loggers/{logger}"): Request(),
+    ("PUT", "/admin/loggers/{logger}"): Request(json={"level": "WARN"}),
     ("GET", "/v1/cluster"): Request(),
     ("GET", "/healthy"): Request(),
     ("GET", "/ready"): Request(),
@@ -163,7 +212,15 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
     schema = await deployed.done("POST", "/subjects/s/versions", json=INT)
     await deployed.done("PUT", "/config/s", json={"compatibility": "BACKWARD"})
     await deployed.done("PUT", "/mode/s", json={"mode": "READWRITE"})
+    config = {"name": "c", **SINK}
+    connector = ConnectorItem("c", config, "User:ana", 1, STOPPED, planned=1, task_count=1)
+    await deployed.put(keys.connector("c"), encode_connector(connector))
+    await deployed.put(keys.connect_task("c", 0), encode_task(TaskItem("c", 0, 1)))
     return {
+        "connector": "c",
+        "task": 0,
+        "plugin": "FileStreamSink",
+        "logger": "root",
         "subject": "s",
         "version": 1,
         "schema": schema["id"],

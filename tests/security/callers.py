@@ -24,6 +24,7 @@ TYPES: Final = {
         "DESCRIBE_CONFIGS",
         "ALTER_CONFIGS",
     ),
+    "CONNECTOR": ("CREATE", "ALTER", "DELETE", "DESCRIBE"),
     "CLUSTER": (
         "CREATE",
         "ALTER",
@@ -83,6 +84,11 @@ GOOD: Final = {
             "SUBJECT DESCRIBE",
             "SUBJECT DESCRIBE_CONFIGS",
         ),
+    ),
+    "watcher of connectors": Holder(acls=("CONNECTOR DESCRIBE",), holds=("CONNECTOR DESCRIBE",)),
+    "keeper of connectors": Holder(
+        acls=("CONNECTOR CREATE", "CONNECTOR ALTER"),
+        holds=("CONNECTOR CREATE", "CONNECTOR ALTER", "CONNECTOR DESCRIBE"),
     ),
     "operator": Holder(
         acls=("TOPIC ALTER", "TOPIC DELETE"),

@@ -13,11 +13,13 @@ from typing import Final
 from service.routes.table import PAGES
 from tests.fuzz.good_requests import (
     COMPATIBILITY,
+    CONNECTOR,
     GROUP,
     MEMBER,
     PARTITION,
     SCHEMA,
     SUBJECT,
+    TASK,
     TOPIC,
     TRANSACTION,
     VERSION,
@@ -115,6 +117,46 @@ RIGHTS: Final[dict[Operation, str]] = {
     ("DELETE", "/contexts/{context}"): "CLUSTER ALTER_CONFIGS",
     ("GET", "/v1/metadata/id"): ANY,
     ("GET", "/v1/metadata/version"): ANY,
+    ("GET", "/connect"): ANY,
+    ("GET", "/health"): OPEN,
+    ("GET", "/connectors"): ANY,
+    ("POST", "/connectors"): "CONNECTOR CREATE",
+    ("DELETE", CONNECTOR): "CONNECTOR DELETE",
+    # Of one that is there; one that is not needs CREATE, too.
+    ("PUT", f"{CONNECTOR}/config"): "CONNECTOR ALTER",
+    **{
+        ("GET", path): "CONNECTOR DESCRIBE"
+        for path in (
+            CONNECTOR,
+            f"{CONNECTOR}/config",
+            f"{CONNECTOR}/status",
+            f"{CONNECTOR}/tasks",
+            f"{CONNECTOR}/tasks-config",
+            f"{TASK}/status",
+            f"{CONNECTOR}/topics",
+            f"{CONNECTOR}/offsets",
+        )
+    },
+    **{
+        (method, f"{CONNECTOR}/{what}"): "CONNECTOR ALTER"
+        for method, what in (
+            ("PATCH", "config"),
+            ("PUT", "pause"),
+            ("PUT", "resume"),
+            ("PUT", "stop"),
+            ("POST", "restart"),
+            ("POST", "tasks/{task}/restart"),
+            ("PUT", "topics/reset"),
+            ("PATCH", "offsets"),
+            ("DELETE", "offsets"),
+        )
+    },
+    ("GET", "/connector-plugins"): ANY,
+    ("GET", "/connector-plugins/{plugin}/config"): ANY,
+    ("PUT", "/connector-plugins/{plugin}/config/validate"): ANY,
+    ("GET", "/admin/loggers"): "CLUSTER DESCRIBE_CONFIGS",
+    ("GET", "/admin/loggers/{logger}"): "CLUSTER DESCRIBE_CONFIGS",
+    ("PUT", "/admin/loggers/{logger}"): "CLUSTER ALTER_CONFIGS",
     ("GET", "/v1/cluster"): "CLUSTER DESCRIBE",
     ("GET", "/metrics"): "CLUSTER DESCRIBE",
     **{("GET", page): "CLUSTER DESCRIBE" for page in PAGES},

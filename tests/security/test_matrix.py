@@ -18,6 +18,7 @@ from service.security.api_keys.tokens import key_text
 from service.serverless.gateway import ServerlessGateway
 from service.serverless.settings import gateway_settings
 from service.world.clock import World
+from storage.stores.metadata import Put
 from storage.stores.sqlite.table import SqliteMetadata
 from tests.fuzz import good_requests
 from tests.fuzz.good_requests import TOPIC, Operation, Request
@@ -104,6 +105,9 @@ class _AsRoot:
     async def locate(self, *place: Any) -> Any:
         return self._host.run(self._host.gateway.locate(*place))
 
+    async def put(self, key: str, value: bytes) -> None:
+        self._host.run(self._host.gateway.metadata.transact([Put(key, value, None)]))
+
     async def done(self, method: str, path: str, **request: Any) -> Any:
         return self._host.done(self._token, method, path, **request)
 
@@ -116,7 +120,7 @@ def _in_process(keks: Path, tmp: Path | None) -> Iterator[Host]:
             table = None
             if tmp is not None:
                 table = SqliteMetadata(tmp / "metadata.db", world_on(Clock(), 2).new_version)
-            return Secured(table=table, kek_files=keks)
+            return Secured(table=table, kek_files=keks, connect_files=keks)
 
         deployed = runner.run(start())
         client = deployed.client(None)
@@ -138,6 +142,7 @@ def _in_lambda(keks: Path) -> Iterator[Host]:
         patch.setenv("RIACHO_METADATA", "memory://")
         patch.setenv("RIACHO_LOG_LEVEL", "error")
         patch.setenv("RIACHO_KEK_FILES", str(keks))
+        patch.setenv("RIACHO_CONNECT_FILES", str(keks))
         patch.setenv("RIACHO_LOGINS_FAILED_MAX", "1000000")
         patch.setenv("RIACHO_LOGINS_FAILED_PER_PEER_MAX", "1000000")
         function = ServerlessGateway(gateway_settings(), world)
@@ -266,6 +271,11 @@ _OF_REGISTRY: Final = {
 def refusal(answer: httpx.Response) -> str:
     """Return the code of an error; calls of the registry have other codes."""
     problem = answer.json()
+    if problem.get("error_code") == 401:
+        return "SASL_AUTHENTICATION_FAILED"
+    if problem.get("error_code") == 403:
+        kind = "CONNECTOR" if " connector " in problem["message"] else "CLUSTER"
+        return f"{kind}_AUTHORIZATION_FAILED"
     if "error_code" in problem:
         return _OF_REGISTRY.get(problem["error_code"], "")
     return str(problem["code"])
@@ -360,6 +370,10 @@ def test_a_refusal_says_nothing_of_what_is_there(
             "subject": "absent",
             "version": "9",
             "context": ".absent",
+            "connector": "absent",
+            "task": "9",
+            "plugin": "Absent",
+            "logger": "absent",
         }
         request = REQUESTS[operation]
         there = asked(host, operation, {**names, **request.path}, f"Bearer {holders['nothing']}")

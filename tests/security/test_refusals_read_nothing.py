@@ -29,6 +29,10 @@ ABSENT = {
     "subject": "absent",
     "version": "1",
     "context": ".absent",
+    "connector": "absent",
+    "task": "9",
+    "plugin": "Absent",
+    "logger": "absent",
 }
 NAMED = [
     operation

@@ -47,7 +47,7 @@ class Reporter(Protocol):
     async def __call__(self, record: ConnectRecord, error: ConnectFault) -> None:
         """Give up on a record: it is dead-lettered or logged, as `errors.*` says.
 
-        Raises `error` if the connector tolerates none.
+        Raises a `TaskFault` because of `error` if the connector tolerates none: let it pass.
         """
 
 
@@ -126,6 +126,7 @@ class SourceTask(Protocol):
     async def stop(self) -> None: ...
 
 
+@runtime_checkable
 class SinkTask(Protocol):
     async def start(self) -> None: ...
 
@@ -182,6 +183,9 @@ class Plugin:
     tasks: Callable[[Config, int, Environment], Awaitable[list[Config]]]
     """Returns the configurations of at most so many tasks, at least one."""
     make: Callable[[TaskContext], SourceTask | SinkTask]
+    replan_s: float = 0.0
+    """How often the tasks are planned again, since the source may have more to read by now; 0:
+    when the configuration changes. What a task does not differ in goes on."""
     promises: str
     """What holds after crashes, in one sentence for documents and answers."""
 

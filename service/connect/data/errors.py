@@ -16,6 +16,9 @@ from typing import ClassVar
 class ConnectFault(Exception):
     java_name: ClassVar[str] = "org.apache.kafka.connect.errors.ConnectException"
 
+    raised_by: str = ""
+    """The class of the transform or predicate that raised it, with Java's name."""
+
 
 class DataFault(ConnectFault):
     java_name = "org.apache.kafka.connect.errors.DataException"

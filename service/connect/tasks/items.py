@@ -20,7 +20,9 @@ from storage.formats import frames
 STARTED: Final = "STARTED"
 PAUSED: Final = "PAUSED"
 STOPPED: Final = "STOPPED"
-"""Target states of a connector."""
+DELETED: Final = "DELETED"
+"""Target states of a connector. One that is deleted is no longer shown, and its items are removed;
+whoever creates one of its name first removes what is left of them."""
 
 UNASSIGNED: Final = "UNASSIGNED"
 RUNNING: Final = "RUNNING"
@@ -52,6 +54,7 @@ class RunHealth(msgspec.Struct, array_like=True, frozen=True):
 
 class ConnectorItem(msgspec.Struct, array_like=True, frozen=True):
     name: str
+    """With the prefix of its tenant."""
     config: dict[str, str]
     """As its user wrote it, with references instead of secrets."""
     principal: str
@@ -88,6 +91,8 @@ class TaskItem(msgspec.Struct, array_like=True, frozen=True):
     topics: tuple[str, ...] = ()
     """That it has read or written since they were reset."""
     gauges: dict[str, float] = {}
+    restart: int = 0
+    """Incremented by who wants the task to be restarted: the run that sees it ends."""
 
 
 class OffsetItem(msgspec.Struct, array_like=True, frozen=True):
@@ -107,6 +112,17 @@ def canonical(position: Mapping[str, Any]) -> bytes:
 def digest_of(partition: bytes) -> str:
     """Return how the key of an offset names its partition."""
     return hashlib.sha256(partition).hexdigest()[:32]
+
+
+def is_planned(connector: ConnectorItem) -> bool:
+    """Whether its tasks may run: those that were planned for its configuration."""
+    return connector.target == STARTED and connector.planned == connector.generation
+
+
+def group_of(connector: ConnectorItem) -> str:
+    """Return the group of a sink, as it is stored."""
+    prefix = connector.name_prefix
+    return f"{prefix}connect-{connector.name.removeprefix(prefix)}"
 
 
 def task_config(connector: ConnectorItem, task: TaskItem) -> dict[str, str]:

@@ -45,6 +45,8 @@ def codes(answer: dict[str, Any]) -> list[str]:
     [(media_type, content)] = answer["content"].items()
     if media_type == schemas.MEDIA_TYPE:
         return ["as Confluent's"]
+    if content["schema"].get("$ref", "").endswith("/ConnectProblem"):
+        return ["as Kafka Connect's"]
     assert media_type == "application/problem+json"
     found: list[str] = content["schema"]["allOf"][1]["properties"]["code"]["enum"]
     return found

@@ -1,0 +1,1 @@
+"""`riacho connect …`: connectors on the command line."""

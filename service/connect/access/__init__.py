@@ -1,0 +1,1 @@
+"""What tasks may do with the log: as whom, which topics they create, what they ask besides."""

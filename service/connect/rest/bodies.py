@@ -1,0 +1,42 @@
+"""Bodies of Connect's calls, as Kafka's clients send them."""
+
+from typing import Any
+
+import msgspec
+
+ConfigBody = dict[str, str | int | float | bool | None]
+"""A configuration; what is not text becomes it."""
+
+
+class NewConnectorBody(msgspec.Struct):
+    """A connector to create."""
+
+    config: ConfigBody
+    name: str | None = None
+    initial_state: str | None = None
+
+
+class ConnectorOffsetBody(msgspec.Struct):
+    """How far a partition was read."""
+
+    partition: dict[str, Any] | None = None
+    offset: dict[str, Any] | None = None
+
+
+class ConnectorOffsetsBody(msgspec.Struct):
+    """Offsets to set; an offset that is null is removed."""
+
+    offsets: list[ConnectorOffsetBody] | None = None
+
+
+class LevelOfLogBody(msgspec.Struct):
+    """What a logger writes from now on."""
+
+    level: str
+
+
+class ConnectProblem(msgspec.Struct):
+    """An error of a call of Connect."""
+
+    error_code: int
+    message: str

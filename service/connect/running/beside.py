@@ -1,0 +1,129 @@
+"""A runner beside a gateway: a process that is there while there are connectors.
+
+`riacho serve` has one, whatever its number of workers. A thread looks at the list of connectors, of
+which it reads one; the process is started when there is one, and started again, with back-off, when
+it dies. It ends by itself when there has been no connector for a while. So a deployment without
+connectors pays for one small read every `LOOK_S`, and for no process.
+
+The child's stdin is a pipe that this process never writes to. The child stops at its end, so it
+ends when this process does, for whatever reason.
+"""
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from service.process.stores import open_table
+from service.settings import Settings
+from service.world.clock import World, real_world
+from storage import keys
+from storage.errors import RiachoError
+from storage.stores.metadata import MetadataStore
+
+log: Final = logging.getLogger("riacho.connect")
+
+COMMAND: Final = (
+    *(sys.executable, "-m", "service.connect.running"),
+    *("--until-eof", "--until-idle"),
+)
+
+LOOK_S: Final = 2.0
+RESTART_S_MIN: Final = 1.0
+RESTART_S_MAX: Final = 30.0
+STEADY_S: Final = 60.0
+"""A process that has lasted this long is restarted at once."""
+
+STOP_S_MAX: Final = 25.0
+"""A process that has not stopped by then is killed; others take its tasks when leases expire."""
+
+
+class Beside:
+    """Keeps a runner going while there are connectors."""
+
+    def __init__(
+        self, settings: Settings, command: Sequence[str] = COMMAND, world: World | None = None
+    ) -> None:
+        self._settings = settings
+        self._command = command
+        self._world = world or real_world()
+        self._stopping = threading.Event()
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="connect", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the process, and wait for it to end."""
+        self._stopping.set()
+        with self._turn:
+            process = self._process
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._thread.join(LOOK_S)
+
+    def _run(self) -> None:
+        # The gateway starts first, and makes the table if there is none.
+        pause_s = LOOK_S
+        while not self._stopping.wait(pause_s):
+            try:
+                asyncio.run(self._until_needed())
+                lasted_s = self._once()
+            except RiachoError as error:
+                log.warning("connectors cannot be looked at: %s", error)
+                lasted_s = 0.0
+            except Exception:
+                log.exception("the runner of connectors could not be started")
+                lasted_s = 0.0
+            if lasted_s is None or lasted_s > STEADY_S:
+                pause_s = 0.0
+            else:
+                pause_s = min(RESTART_S_MAX, max(RESTART_S_MIN, pause_s * 2))
+
+    async def _until_needed(self) -> None:
+        """Return when there is a connector, or this process stops."""
+        metadata = open_table(self._settings, self._world)
+        try:
+            while not self._stopping.is_set() and not await _is_any(metadata):
+                await asyncio.to_thread(self._stopping.wait, LOOK_S)
+        finally:
+            await metadata.close()
+
+    def _once(self) -> float | None:
+        """Run the process to its end; return how long it lasted. None: it had nothing to do."""
+        began_s = self._world.monotonic_s()
+        with self._turn:
+            if self._stopping.is_set():
+                return None
+            # What `serve` was told is in the environment of this process.
+            self._process = process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, env={**os.environ, "RIACHO_KAFKA": "off"}
+            )
+        try:
+            code = process.wait()
+        finally:
+            with self._turn:
+                self._process = None
+            if process.stdin is not None:
+                process.stdin.close()
+        if code and not self._stopping.is_set():
+            log.warning("the runner of connectors ended with exit code %d; it is restarted", code)
+        return None if code == 0 else self._world.monotonic_s() - began_s
+
+
+async def _is_any(metadata: MetadataStore) -> bool:
+    try:
+        return bool(await metadata.list(keys.CONNECTORS, limit=1))
+    except RiachoError as error:
+        log.info("connectors cannot be listed: %s", error)
+        return False

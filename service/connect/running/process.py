@@ -1,0 +1,92 @@
+"""A runner as a process: signals, the end of its parent, idleness, exit codes.
+
+Exit codes: 0 stopped on request, or with nothing to do; 1 failed. A stopped runner ends its tasks
+and frees their leases, so others continue at once; one that is killed is replaced by lease.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+from contextlib import suppress
+from typing import Final
+
+from service.connect.running.assembly import opened, runner_of
+from service.connect.tasks.runner import Runner
+from service.process.logs import configure_logging
+from service.settings import Settings
+from service.world.clock import World
+
+STOP_S_MAX: Final = 20.0
+"""Maximum time that a runner may take to stop; then the process exits."""
+
+IDLE_S: Final = 30.0
+"""A runner beside a gateway ends after this long without any connector."""
+
+_FORCED: Final = 1
+
+
+def run(
+    settings: Settings,
+    *,
+    until_eof: bool = False,
+    until_idle: bool = False,
+    for_s: float | None = None,
+) -> int:
+    """Run connectors until signalled to stop; return the exit code.
+
+    With `until_eof` also until stdin ends, since the process that started this one has ended then;
+    with `until_idle` until there have been no connectors for `IDLE_S`; or `for_s` seconds.
+    """
+    configure_logging(settings.log_level, settings.log_format)
+    asyncio.run(_run(settings, until_eof, until_idle, for_s))
+    return 0
+
+
+async def _run(settings: Settings, until_eof: bool, until_idle: bool, for_s: float | None) -> None:
+    async with opened(settings) as parts:
+        runner, world = runner_of(parts), parts.gateway.world
+        stopped = asyncio.Event()
+        _on_signals(stopped, until_eof)
+        until_s = None if for_s is None else world.monotonic_s() + for_s
+        running = asyncio.create_task(runner.run(until_s))
+        waiting = [running, asyncio.create_task(stopped.wait())]
+        if until_idle:
+            waiting.append(asyncio.create_task(_idle(runner, world)))
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await runner.aclose()
+
+
+async def _idle(runner: Runner, world: World) -> None:
+    """Return once there have been no connectors for `IDLE_S`."""
+    busy_s = world.monotonic_s()
+    while world.monotonic_s() - busy_s < IDLE_S:
+        await world.sleep(1.0)
+        if runner.connector_count or runner.run_count:
+            busy_s = world.monotonic_s()
+
+
+def _on_signals(stopped: asyncio.Event, until_eof: bool) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopped.set()
+        last = threading.Timer(STOP_S_MAX, os._exit, [_FORCED])
+        last.daemon = True
+        last.start()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+    if until_eof:
+
+        def watch() -> None:
+            while os.read(0, 1024):
+                pass
+            with suppress(RuntimeError):  # The loop is closed: it has ended.
+                loop.call_soon_threadsafe(stop)
+
+        threading.Thread(target=watch, name="riacho-eof", daemon=True).start()

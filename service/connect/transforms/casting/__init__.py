@@ -1,0 +1,1 @@
+"""Transforms of single values by their type: other types, and masks."""

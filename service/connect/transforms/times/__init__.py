@@ -1,0 +1,1 @@
+"""Transforms of times, and the patterns in which Java writes them."""
