@@ -12,7 +12,9 @@ from typing import Final
 from service.connect.connectors.api import Plugin
 
 _MODULES: Final[Sequence[str]] = (
+    "datagen.plugins",
     "file_stream.plugins",
+    "http.plugins",
     "mirror.plugin",
     "objects.plugin",
 )
