@@ -182,34 +182,37 @@ class MirrorSource:
         starts = {at: copied.following for at, copied in begun.items()}
         await asyncio.to_thread(self._source.assign, starts)
         self._copied |= begun
+        if self._values["sync.group.offsets.enabled"]:
+            await self._note([at for at in new if begun[at].last is None])
 
     def _position(self, at: TopicPartition) -> Position:
         cluster = self._naming.source
         return {"cluster": cluster, "topic": at.topic, "partition": at.partition}
 
     async def _sync_offsets(self) -> None:
-        """Note where offsets are here, for partitions that have moved far enough or long ago.
-
-        What `poll` gave before is in the log when it is called again. The position is read after
-        the end: if it is still ours, no other task has copied more before the end was read.
-        """
         now_s = self._monotonic_s()
         is_due = self._values["sync.group.offsets.enabled"] and now_s >= self._sync_due_s
-        if not is_due or not self._moved:
-            return
-        chosen_now = [*self._moved][:SYNCS_AT_ONCE]
-        ends = [await self._log.end_offset(self._copied[at].here) for at in chosen_now]
-        stored = await self._context.offsets.read([self._copied[at].position for at in chosen_now])
-        for at, end, offset in zip(chosen_now, ends, stored, strict=True):
+        if is_due and self._moved:
+            await self._note([*self._moved][:SYNCS_AT_ONCE])
+            self._sync_due_s = now_s + SYNC_S
+
+    async def _note(self, places: Sequence[TopicPartition]) -> None:
+        """Note where offsets of partitions are here.
+
+        What `poll` gave before is in the log when it is called again. The position is read after
+        the end: if it is still ours, no other task had copied more when the end was read.
+        """
+        ends = [await self._log.end_offset(self._copied[at].here) for at in places]
+        stored = await self._context.offsets.read([self._copied[at].position for at in places])
+        for at, end, offset in zip(places, ends, stored, strict=True):
             copied = self._copied[at]
-            self._moved.pop(at)
+            self._moved.pop(at, None)
             last, _ = _read(offset)
-            if last != copied.last:
-                self._moved.setdefault(at)  # Not in the log yet, or another task has it now.
-            elif last is not None:
-                copied.map.add(last + 1, end)
+            if last == copied.last:
+                copied.map.add(copied.following or 0, end)
                 copied.syncs = copied.map.pairs
-        self._sync_due_s = now_s + SYNC_S
+            else:
+                self._moved.setdefault(at)  # Not in the log yet, or another task has it now.
 
     async def _sync_groups(self) -> None:
         if not self._values["sync.group.offsets.enabled"]:
