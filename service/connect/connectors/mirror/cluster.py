@@ -31,6 +31,8 @@ POLL_BYTES_MAX: Final = 8 * 1024 * 1024
 
 CONSUME_AT_ONCE: Final = 500
 GROUPS_MAX: Final = 10_000
+GROUPS_AT_ONCE: Final = 50
+"""Groups of the source that are asked about, in all and at the same time."""
 START: Final = -2
 """The first offset that the source has still, in librdkafka's words."""
 
@@ -99,22 +101,25 @@ class SourceCluster:
 
     def group_offsets(self, is_wanted: Chosen) -> Mapping[str, Mapping[TopicPartition, int]]:
         """Return the committed offsets of the groups that are wanted."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
+        from confluent_kafka import ConsumerGroupTopicPartitions as Group
 
-        found = {}
+        found: dict[str, Mapping[TopicPartition, int]] = {}
         with self._reporting("groups cannot be read"):
             listed = _result(self._admin.list_consumer_groups(request_timeout=ANSWER_S_MAX))
-            groups = [each.group_id for each in listed.valid if is_wanted(each.group_id)]
-            for group in groups[:GROUPS_MAX]:
-                asked = [ConsumerGroupTopicPartitions(group)]
-                [answer] = self._admin.list_consumer_group_offsets(
-                    asked, request_timeout=ANSWER_S_MAX
-                ).values()
-                found[group] = {
-                    TopicPartition(each.topic, each.partition): each.offset
-                    for each in _result(answer).topic_partitions
-                    if each.offset >= 0 and each.error is None
+            names = [each.group_id for each in listed.valid if is_wanted(each.group_id)]
+            for start in range(0, min(len(names), GROUPS_MAX), GROUPS_AT_ONCE):
+                asked = {
+                    name: self._admin.list_consumer_group_offsets(
+                        [Group(name)], request_timeout=ANSWER_S_MAX
+                    )[name]
+                    for name in names[start : start + GROUPS_AT_ONCE]
                 }
+                for name, answer in asked.items():
+                    found[name] = {
+                        TopicPartition(each.topic, each.partition): each.offset
+                        for each in _result(answer).topic_partitions
+                        if each.offset >= 0 and each.error is None
+                    }
         return found
 
     def assign(self, starts: Mapping[TopicPartition, int | None]) -> None:

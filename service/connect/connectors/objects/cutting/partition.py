@@ -22,6 +22,9 @@ from service.connect.data.schema import ConnectSchema
 FILES_MAX: Final = 500
 """Open files of a partition of the log: one more folder, and all are cut."""
 
+HELD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of values of a partition of the log that formats hold back to write them together."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileLayout:
@@ -66,6 +69,7 @@ class Fill:
     """Of the latest record."""
     record_count: int = 0
     size_bytes: int = 0
+    held_bytes: int = 0
     files: dict[tuple[str, str], OpenFile] = field(default_factory=dict)
 
 
@@ -171,9 +175,20 @@ class PartitionFiles:
         fill.files[folder] = file
         fill.folder = folder
         fill.record_count += 1
-        before_bytes = file.spool.size_bytes
+        size_bytes, held_bytes = file.spool.size_bytes, file.writer.held_bytes
         file.writer.append(checked)
-        fill.size_bytes += file.spool.size_bytes - before_bytes
+        fill.size_bytes += file.spool.size_bytes - size_bytes
+        fill.held_bytes += file.writer.held_bytes - held_bytes
+        if fill.held_bytes >= HELD_BYTES_MAX:
+            self._settle(fill)
+
+    def _settle(self, fill: Fill) -> None:
+        # Where this happens follows from the records, as the bytes of all files must.
+        before_bytes = sum(each.spool.size_bytes for each in fill.files.values())
+        for each in fill.files.values():
+            each.writer.settle()
+        fill.size_bytes += sum(each.spool.size_bytes for each in fill.files.values()) - before_bytes
+        fill.held_bytes = 0
 
     def _begin(self, record: ConnectRecord, offset: int, folder: tuple[str, str]) -> OpenFile:
         name = self._layout.name(*folder, self._at, offset)

@@ -10,6 +10,13 @@ from service.connect.data.schema import ConnectSchema
 class FileWriter(Protocol):
     """Writes values of one schema. Equal values give equal bytes, whoever writes them when."""
 
+    @property
+    def held_bytes(self) -> int:
+        """About how many bytes of values wait to be written together."""
+
+    def settle(self) -> None:
+        """Write what is held, to free the memory."""
+
     def check(self, value: Any) -> Any:
         """Return what `append` takes of a value. Raises `DataFault`."""
 

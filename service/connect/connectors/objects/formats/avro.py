@@ -67,6 +67,12 @@ class _Avro:
         )
         self.append = self._writer.write
 
+    held_bytes = 0
+    """A block at most, which is not counted."""
+
+    def settle(self) -> None:
+        """Do nothing: blocks are written when they are full."""
+
     def finish(self) -> None:
         self._writer.flush()
 

@@ -47,6 +47,11 @@ class _Lines:
             self._gzip = GzipFile("", "wb", gzip_level, spool, mtime=0)
         self._sink = spool if self._gzip is None else self._gzip
 
+    held_bytes = 0
+
+    def settle(self) -> None:
+        """Do nothing: nothing is held."""
+
     def check(self, value: Any) -> Any:
         return self._line(value)
 

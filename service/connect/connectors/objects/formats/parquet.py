@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_ROWS: Final = 10_000
-"""Rows in memory per file, at most."""
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""A row group has so many rows, or so many bytes of values before they are encoded, at most."""
+
+VALUE_BYTES: Final = 8
+"""What a value counts that is neither text nor bytes."""
 
 DIGITS_MAX: Final = 38
 CODECS: Final = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
@@ -36,22 +40,36 @@ class _Parquet:
         self._schema = arrow_schema(schema)
         self._writer = pq.ParquetWriter(spool, self._schema, compression=codec)
         self._rows: list[Any] = []
+        self.held_bytes = 0
 
     def append(self, checked: Any) -> None:
         self._rows.append(checked)
-        if len(self._rows) >= GROUP_ROWS:
-            self._write()
+        self.held_bytes += _weight(checked)
+        if len(self._rows) >= GROUP_ROWS or self.held_bytes >= GROUP_BYTES:
+            self.settle()
 
-    def finish(self) -> None:
-        self._write()
-        self._writer.close()
-
-    def _write(self) -> None:
+    def settle(self) -> None:
         import pyarrow as pa
 
         if self._rows:
             self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
             self._rows.clear()
+            self.held_bytes = 0
+
+    def finish(self) -> None:
+        self.settle()
+        self._writer.close()
+
+
+def _weight(value: Any) -> int:
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return len(value)
+    if kind is dict:
+        return sum(map(_weight, value.values()))
+    if kind is list or kind is tuple:
+        return sum(map(_weight, value))
+    return VALUE_BYTES
 
 
 def arrow_schema(schema: ConnectSchema) -> "pa.Schema":

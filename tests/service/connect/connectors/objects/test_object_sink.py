@@ -1,5 +1,6 @@
 """The object sink on folders and on SeaweedFS: names, formats, each record once after deaths."""
 
+import io
 import secrets
 from collections import Counter
 from dataclasses import replace
@@ -11,12 +12,14 @@ from typing import Any
 
 import duckdb
 import obstore
+import pyarrow.parquet as pq
 import pytest
 from obstore.store import S3Store
 
 from service.connect.connectors.api import FillingSinkTask, TopicPartition
 from service.connect.connectors.catalog import plugin_of
 from service.connect.connectors.objects import task as object_task
+from service.connect.connectors.objects.cutting import partition as partition_files
 from service.connect.data import schema as types
 from service.connect.data.errors import ConfigFault, TaskFault
 from service.connect.data.schema import struct
@@ -342,6 +345,28 @@ async def test_large_files_wait_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
     await trial.run(records_max=100)
 
     assert [row["id"] for row in all_rows(in_folder(tmp_path / "out"))] == list(range(900))
+
+
+async def test_rows_held_back_for_parquet_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_files, "HELD_BYTES_MAX", 1000)
+    trial = sink(
+        tmp_path,
+        format_class="ParquetFormat",
+        flush_size="300",
+        partitioner_class="FieldPartitioner",
+        partition_field_name="city",
+    )
+    values = [{"id": n, "city": f"c{n % 3}"} for n in range(300)]
+    trial.give("t", 0, *values, schema=ROW)
+
+    await trial.run()
+
+    found = in_folder(tmp_path / "out")
+    once(trial, found)
+    groups = [pq.ParquetFile(io.BytesIO(body)).num_row_groups for body in found.values()]
+    assert groups == [4, 4, 4]
 
 
 async def test_files_are_cut_by_bytes_too(tmp_path: Path) -> None:
