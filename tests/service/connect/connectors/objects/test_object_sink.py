@@ -366,7 +366,7 @@ async def test_rows_held_back_for_parquet_are_bounded(
     found = in_folder(tmp_path / "out")
     once(trial, found)
     groups = [pq.ParquetFile(io.BytesIO(body)).num_row_groups for body in found.values()]
-    assert groups == [4, 4, 4]
+    assert groups == [3, 3, 3]
 
 
 async def test_files_are_cut_by_bytes_too(tmp_path: Path) -> None:
