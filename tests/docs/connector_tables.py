@@ -1,62 +1,49 @@
-"""Tables of the keys of connectors, as their pages in `docs/connectors` have them.
+"""The tables of keys in `docs/connectors/`, as the definitions of the keys make them.
 
-    python -m tests.docs.connector_tables ObjectSinkConnector
+    python -m tests.docs.connector_tables HttpSink
 
-prints what stands below `## Keys`.
+writes the table for the heading "Keys of `HttpSink`"; `test_connectors.py` compares all of them.
 """
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
-from service.connect.config.keys import REQUIRED, Key, KeyType
+from service.connect.config.keys import REQUIRED, Key
 from service.connect.connectors.api import Plugin
 from service.connect.connectors.catalog import plugin_of
 
-PAGES: Final = {"objects.md": "ObjectSinkConnector", "mirror.md": "MirrorSourceConnector"}
 
-
-def plugin(class_name: str) -> Plugin:
-    found = plugin_of(class_name)
-    assert found is not None, class_name
-    return found
-
-
-def keys_of(of: Plugin) -> Iterator[str]:
-    """Yield the lines of the table of keys, then of those that have no effect."""
+def lines_of(plugin: Plugin) -> Iterator[str]:
+    """Yield the lines of a table of the keys, and of those without effect."""
     yield "| key | default | what it says |"
     yield "|---|---|---|"
-    for key in of.keys:
-        yield f"| `{key.name}` | {_default(key)} | {_said(key.about)} |"
-    yield ""
-    yield "Accepted, and without effect here:"
-    yield ""
-    yield "| key | why |"
-    yield "|---|---|"
-    for name, why in of.ignored.items():
-        yield f"| `{name}` | {_said(why)} |"
+    for key in plugin.keys:
+        yield _line(f"`{key.name}`", _default(key), key.about)
+    for name, why in plugin.ignored.items():
+        yield _line(f"`{name}`", "", f"Has no effect: {why}.")
 
 
 def _default(key: Key) -> str:
     if key.default is REQUIRED:
-        return "**required**"
-    if key.type is KeyType.PASSWORD:
-        return "a secret"
-    text = _text(key.default)
-    return f"`{text}`" if text else ""
+        return "required"
+    return "" if key.default in (None, "", []) else f"`{_text(key.default)}`"
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, (list, tuple)) else str(value)
+def _text(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, list | tuple):
+        return ",".join(map(_text, default))
+    return str(default).replace("\n", "\\n")
 
 
-def _said(text: str) -> str:
-    return text.replace("|", "\\|")
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 if __name__ == "__main__":
-    print("\n".join(keys_of(plugin(sys.argv[1]))))  # noqa: T201
+    for name in sys.argv[1:]:
+        found = plugin_of(name)
+        assert found is not None, name
+        sys.stdout.write("\n".join(lines_of(found)) + "\n")

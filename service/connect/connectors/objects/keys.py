@@ -309,7 +309,7 @@ _FOLDERS: Final = (
     _key(
         "partition.field.name",
         KeyType.LIST,
-        (),
+        [],
         "The fields of FieldPartitioner; a.b is a field of a field.",
         "Folders",
     ),
