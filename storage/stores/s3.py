@@ -42,7 +42,7 @@ from storage.stores.signed_urls import AwsKey, UrlSigner
 if TYPE_CHECKING:
     import boto3
     from obstore.auth.boto3 import Boto3CredentialProvider
-    from obstore.store import ClientConfig, RetryConfig, S3Config
+    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential
 
 T = TypeVar("T")
 
@@ -112,23 +112,25 @@ class S3Objects:
         endpoint: str | None = None,
         region: str | None = None,
         profile: str | None = None,
+        key: AwsKey | None = None,
         attempt_s: float = ATTEMPT_S,
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Use `bucket`; nothing is sent before the first call.
 
-        `endpoint`, `region` and `profile` (a name in AWS's own configuration files) are those
-        of the environment unless they are given. Raises `StoreUnavailable` if there are no
+        `endpoint`, `region`, `profile` (a name in AWS's own configuration files) and `key` are
+        those of the environment unless they are given. Raises `StoreUnavailable` if there are no
         credentials.
         """
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint = endpoint or _endpoint_of_environment()
         region = region or _region(self._endpoint, profile)
-        self._provider = _credential_provider(profile) if _needs_provider(profile) else None
-        self._store = _connect(bucket, self._endpoint, region, self._provider)
-        self._key_of_environment = AwsKey(
+        needs_provider = key is None and _needs_provider(profile)
+        self._provider = _credential_provider(profile) if needs_provider else None
+        self._store = _connect(bucket, self._endpoint, region, self._provider, key)
+        self._key = key or AwsKey(
             key_id=os.environ.get("AWS_ACCESS_KEY_ID", ""),
             secret=os.environ.get("AWS_SECRET_ACCESS_KEY", ""),
             token=os.environ.get("AWS_SESSION_TOKEN", ""),
@@ -248,7 +250,7 @@ class S3Objects:
 
     async def _aws_key(self) -> AwsKey:
         if self._provider is None:
-            return self._key_of_environment
+            return self._key
         # In a thread: expired credentials are renewed over the network.
         found = await asyncio.to_thread(self._provider)
         return AwsKey(
@@ -371,6 +373,7 @@ def _connect(
     endpoint: str | None,
     region: str,
     provider: "Boto3CredentialProvider | None",
+    key: AwsKey | None,
 ) -> S3Store:
     address = urlsplit(endpoint or "https://")
     config: S3Config = {
@@ -381,13 +384,29 @@ def _connect(
     }
     if endpoint is not None:
         config["aws_endpoint_url_s3"] = endpoint
+    # Not in `config`: obstore would add a token of the environment, which belongs to another key.
+    fixed = None if key is None else _fixed(key)
     return S3Store(
         bucket,
         config=config,
         client_options={**_CLIENT, "allow_http": address.scheme == "http"},
         retry_config=_RETRIES,
-        credential_provider=provider,
+        credential_provider=fixed or provider,
     )
+
+
+def _fixed(key: AwsKey) -> "Callable[[], S3Credential]":
+    def provide() -> "S3Credential":
+        found: S3Credential = {
+            "access_key_id": key.key_id,
+            "secret_access_key": key.secret,
+            "expires_at": None,
+        }
+        if key.token:
+            found["token"] = key.token
+        return found
+
+    return provide
 
 
 def _region(endpoint: str | None, profile: str | None) -> str:

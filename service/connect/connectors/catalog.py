@@ -16,6 +16,8 @@ _MODULES: Final[Sequence[str]] = (
     "file_stream.plugins",
     "http.plugins",
     "jdbc.plugins",
+    "mirror.plugin",
+    "objects.plugin",
 )
 """Modules below this package; each has `PLUGINS`, a sequence of its `Plugin` values."""
 

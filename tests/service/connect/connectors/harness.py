@@ -25,6 +25,7 @@ from typing import Any, cast
 from service.connect.config.values import Values
 from service.connect.connectors.api import (
     Environment,
+    FillingSinkTask,
     Plugin,
     PluginKind,
     Position,
@@ -364,7 +365,8 @@ class SinkTrial(_Trial):
                 unflushed = 0
                 if dies.at(SinkCrash.AFTER_FLUSH):
                     return True
-                self.committed.update(at)
+                filling = isinstance(sink, FillingSinkTask)
+                self.committed.update(sink.committable() if filling else at)
             if not batch:
                 assert dies.crash is None, "the log ended before the task died"
                 return False
