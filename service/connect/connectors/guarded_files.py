@@ -67,10 +67,10 @@ class HeldFolder:
             raise
         return opened
 
-    def replace(self, suffix: str) -> None:
-        """Rename the file whose name ends with `suffix` besides, in place of the file."""
+    def rename(self, suffix: str, to_suffix: str = "") -> None:
+        """Rename the file whose name ends with `suffix` besides; what has the new name is gone."""
         fd = self.descriptor
-        os.rename(self.name + suffix, self.name, src_dir_fd=fd, dst_dir_fd=fd)
+        os.rename(self.name + suffix, self.name + to_suffix, src_dir_fd=fd, dst_dir_fd=fd)
 
     def sync(self) -> None:
         """Make durable which files the folder has."""

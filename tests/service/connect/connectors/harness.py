@@ -42,6 +42,9 @@ from storage.formats.partitioner import partition_for
 RUN_S_MAX = 120.0
 """A run that has not come to its condition by then fails the test. Busy machines take long."""
 
+OF_THE_FRAME = {"name", "connector.class", "tasks.max", "topics", "topics.regex"}
+"""Keys that every connector has, and no plugin defines."""
+
 RETRIES_MAX = 50
 RETRY_S = 0.01
 
@@ -163,7 +166,7 @@ class _Trial:
     def check(self) -> None:
         """Raise `ConfigFault` for what the plugin's keys and its own check refuse."""
         Values(self.plugin.keys, self.config)
-        known = {key.name for key in self.plugin.keys} | set(self.plugin.ignored)
+        known = {key.name for key in self.plugin.keys} | {*self.plugin.ignored, *OF_THE_FRAME}
         problems = {
             name: "is not a key of this connector"
             for name in self.config

@@ -121,7 +121,7 @@ def test_a_file_can_be_replaced_in_its_folder(root: Path) -> None:
     with held_folder(environment(root), "deep/er/a.txt") as folder:
         with os.fdopen(folder.open(os.O_WRONLY | os.O_CREAT, suffix=".new"), "w") as file:
             file.write("after")
-        folder.replace(".new")
+        folder.rename(".new")
         folder.sync()
 
     assert read(root, "deep/er/a.txt") == "after"

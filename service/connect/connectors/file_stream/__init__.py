@@ -1,0 +1,1 @@
+"""Lines of files as records, and records as lines: what Kafka calls `FileStream`."""
