@@ -11,7 +11,7 @@ from typing import Final
 
 from service.connect.connectors.api import Plugin
 
-_MODULES: Final[Sequence[str]] = ("file_stream.plugins",)
+_MODULES: Final[Sequence[str]] = ("file_stream.plugins", "postgres.plugin")
 """Modules below this package; each has `PLUGINS`, a sequence of its `Plugin` values."""
 
 

@@ -15,8 +15,10 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from service.connect.connectors.postgres import text_values
+from service.connect.data import schema as schemas
 from service.connect.data.logical import (
     date_from_days,
+    decimal_of,
     decimal_to_bytes,
     time_from_ms,
     timestamp_from_ms,
@@ -38,7 +40,6 @@ from service.connect.data.schema import (
     array,
     decimal,
     map_of,
-    struct as struct_of,
 )
 
 Parse: TypeAlias = Callable[[str], Any]
@@ -104,13 +105,13 @@ def _semantic(base: ConnectSchema, name: str, **more: Any) -> ConnectSchema:
     return replace(base, name=f"io.debezium.{name}", version=1, **more)
 
 
-VARIABLE_DECIMAL: Final = struct_of(
+VARIABLE_DECIMAL: Final = schemas.struct(
     [("scale", INT32), ("value", BYTES)],
     "io.debezium.data.VariableScaleDecimal",
     version=1,
     doc="Variable scaled decimal",
 )
-_POINT: Final = struct_of(
+_POINT: Final = schemas.struct(
     [("x", FLOAT64), ("y", FLOAT64), ("wkb", BYTES.optional()), ("srid", INT32.optional())],
     "io.debezium.data.geometry.Point",
     version=1,
@@ -156,9 +157,7 @@ _PLAIN: Final[Mapping[str, Meaning]] = {
     "json": Meaning(_JSON, _text, "", UNAVAILABLE),
     "jsonb": Meaning(_JSON, _text, "", UNAVAILABLE),
     "ltree": Meaning(_semantic(STRING, "data.Ltree"), _text, "", UNAVAILABLE),
-    "timetz": Meaning(
-        _semantic(STRING, "time.ZonedTime"), text_values.zoned_time, "00:00:00Z"
-    ),
+    "timetz": Meaning(_semantic(STRING, "time.ZonedTime"), text_values.zoned_time, "00:00:00Z"),
     "point": Meaning(_POINT, _point, _point("(0,0)")),
     **{
         name: Meaning(STRING, _text, "", UNAVAILABLE)
@@ -179,12 +178,10 @@ def meaning_of(oid: int, modifier: int, types: Types, modes: Modes) -> Meaning |
     if kind.kind == "d":
         inner = kind.base_modifier if kind.base_modifier >= 0 else modifier
         return meaning_of(kind.base_oid, inner, types, modes)
-    if kind.element_oid and kind.name.startswith("_"):
+    if kind.element_oid:
         return _array(kind, modifier, types, modes)
     if kind.kind == "e":
-        schema = _semantic(
-            STRING, "data.Enum", parameters=(("allowed", ",".join(kind.labels)),)
-        )
+        schema = _semantic(STRING, "data.Enum", parameters=(("allowed", ",".join(kind.labels)),))
         return Meaning(schema, _text, "")
     made = _MADE.get(kind.name)
     if made is not None:
@@ -244,18 +241,17 @@ def _scaled(scale: int) -> Parse:
         value = Decimal(text)
         if not value.is_finite():
             return None
-        return value if scale >= 0 else value.quantize(Decimal(1).scaleb(-scale))
+        return value if scale >= 0 else decimal_of(int(text) // 10**-scale, scale)
 
     return parse
 
 
 def _variable_decimal(text: str) -> dict[str, Any] | None:
-    value = Decimal(text)
+    value = Decimal(text.rstrip("0").rstrip(".") if "." in text else text)
     if not value.is_finite():
         return None
-    exponent = value.as_tuple().exponent
-    assert isinstance(exponent, int), text
-    return {"scale": -exponent, "value": decimal_to_bytes(value, -exponent)}
+    scale = len(text.partition(".")[2].rstrip("0"))
+    return {"scale": scale, "value": decimal_to_bytes(value, scale)}
 
 
 def _money(_: int, modes: Modes) -> Meaning:
@@ -389,4 +385,3 @@ _MADE: Final[Mapping[str, Callable[[int, Modes], Meaning]]] = {
     "varbit": _varbit,
     "hstore": _hstore,
 }
-

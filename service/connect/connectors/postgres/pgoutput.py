@@ -28,7 +28,7 @@ class _Unchanged(Enum):
 UNCHANGED: Final = _Unchanged.UNCHANGED
 """A large value (TOAST) that an update did not touch: the log does not have it."""
 
-Cell: TypeAlias = str | None | _Unchanged
+Cell: TypeAlias = str | _Unchanged | None
 Row: TypeAlias = list[Cell]
 
 

@@ -52,7 +52,9 @@ class Snapshot:
     def parsed(cls, text: str) -> "Snapshot":
         try:
             xmin, xmax, running = text.split(":")
-            return cls(int(xmin), int(xmax), frozenset(map(int, running.split(",") if running else ())))
+            return cls(
+                int(xmin), int(xmax), frozenset(map(int, running.split(",") if running else ()))
+            )
         except ValueError:
             raise TaskFault(f"{text!r} is no snapshot of PostgreSQL: delete the offsets") from None
 
@@ -62,7 +64,7 @@ class Snapshot:
         return full < self.xmin or (full < self.xmax and full not in self.running)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """A row in the order of snapshots; `key` None: any row of the table, and behind all of them."""
 
@@ -123,7 +125,9 @@ class Covered:
                 "container until it is done, or delete its offsets and choose fewer tables"
             )
         return Covered(
-            (*kept, (Snapshot.parsed(snapshot), None)), (*texts, snapshot), max(end_lsn, self.end_lsn)
+            (*kept, (Snapshot.parsed(snapshot), None)),
+            (*texts, snapshot),
+            max(end_lsn, self.end_lsn),
         )
 
     def stored(self) -> dict[str, Any]:
@@ -184,4 +188,6 @@ def start_of(offset: Mapping[str, Any]) -> Start:
             ),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise TaskFault(f"the offset {dict(offset)} was not made by this connector: {error!r}") from None
+        raise TaskFault(
+            f"the offset {dict(offset)} was not made by this connector: {error!r}"
+        ) from None
