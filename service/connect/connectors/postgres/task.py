@@ -135,9 +135,9 @@ class PostgresTask:
             self._connection = await server.connect(self._settings)
             await stream.start(self._connection, self._confirmed)
         state = await self._state(stream)
+        await self._release(stream)
         if state.flushed <= stream.drained_lsn:
             return self._beat(stream, state.flushed)
-        await self._release(stream)
         records = await stream.poll(state.flushed, records_max)
         return records or self._beat(stream, state.flushed)
 
