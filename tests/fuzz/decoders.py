@@ -3,6 +3,7 @@
 from tests.fuzz import (
     batches,
     kafka,
+    postgres,
     received,
     registry,
     replies,
@@ -22,6 +23,7 @@ ALL = [
     *kafka.ALL,
     *schemas.ALL,
     *registry.ALL,
+    *postgres.ALL,
 ]
 
 OURS = "takes what this process has made, not bytes of others"

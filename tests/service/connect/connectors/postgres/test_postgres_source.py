@@ -1,9 +1,11 @@
 """The PostgreSQL source on a real server, with writers and crashes."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg
 import pytest
 
 from service.connect.connectors.postgres import stream
@@ -216,21 +218,22 @@ async def test_another_reader_of_the_slot_is_noticed(database: Database) -> None
         while trial.polls == 0:
             await asyncio.sleep(0)
         connection = await connect(database)
-        async with connection.transaction():
-            await connection.execute("INSERT INTO t VALUES (1, 'a')")
-            # Ahead of its own commit, so that the connector cannot have read it yet.
-            await connection.execute("SELECT pg_switch_wal()")
-            await connection.execute(
-                "SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())".replace(
-                    "$1", f"'slot_{database.name}'"
-                )
-            )
-        await connection.close()
+        advance = f"SELECT pg_replication_slot_advance('slot_{database.name}', pg_switch_wal())"
+        try:
+            while True:
+                # Now and then the connector has read as far before, or reads just now.
+                await connection.execute("INSERT INTO t SELECT max(id) + 1, 'a' FROM t")
+                with contextlib.suppress(asyncpg.ObjectInUseError):
+                    await connection.execute(advance)
+        finally:
+            await connection.close()
 
+    await _execute(database, "INSERT INTO t VALUES (1, 'a')")
     interfering = asyncio.create_task(interfere())
     with pytest.raises(TaskFault, match=r"slot\.name of its own"):
         await trial.run(until=lambda: False)
-    await interfering
+    interfering.cancel()
+    await asyncio.wait([interfering])
 
 
 async def test_tables_columns_and_operations_are_chosen(database: Database) -> None:
