@@ -30,7 +30,11 @@ OURS = "takes what this process has made, not bytes of others"
 REGISTERED = "a schema that the registry has accepted"
 BY_CODECS = "splits frames by framing, and decodes by the codec of a schema"
 
+POSTGRES = "service.connect.connectors.postgres"
+
 NOT_TRIED = {
+    f"{POSTGRES}.position.Snapshot.parsed": "text; tests/…/postgres/test_position.py",
+    f"{POSTGRES}.text_values.bytea": "text; tests/…/postgres/test_text_values.py",
     "storage.formats.kafka.compression._inflated": "the part of unpack for streams",
     "storage.formats.kafka.compression._unpack_snappy": "the part of unpack for snappy",
     "storage.formats.kafka.compression._whole": "the part of unpack for one block",

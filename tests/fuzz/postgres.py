@@ -11,7 +11,11 @@ _MODULE = "service.connect.connectors.postgres.pgoutput"
 
 ALL = [
     Decoder(
-        covers=(f"{_MODULE}.decode",),
+        covers=(
+            f"{_MODULE}.decode",
+            *(f"{_MODULE}._{name}" for name in ("begin", "commit", "relation", "type", "message")),
+            *(f"{_MODULE}._{name}" for name in ("insert", "update", "delete", "truncate", "row")),
+        ),
         decode=pgoutput.decode,
         valid=st.sampled_from(list(MESSAGES)),
         errors=(TaskFault,),

@@ -208,10 +208,10 @@ class SnapshotReader:
     def _marker(self, read: _Read, after: _Read | None) -> str:
         if after is None:
             return "last"
-        if after.table is not read.table:
-            return "last_in_data_collection"
         if self._before is None and self._at is None:
             return "first"
+        if after.table is not read.table:
+            return "last_in_data_collection"
         return "true" if self._before is read.table else "first_in_data_collection"
 
 
