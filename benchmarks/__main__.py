@@ -33,6 +33,7 @@ NAMES = (
     "overload",
     "bombs",
     "security",
+    "connect_cdc",
 )
 
 

@@ -38,6 +38,11 @@ SELECT pg_current_wal_flush_lsn() AS flushed, s.confirmed_flush_lsn AS confirmed
        to_jsonb(s) ->> 'wal_status' AS wal_status
 FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = $1
 """
+_ADVANCE: Final = """
+SELECT a.end_lsn FROM pg_catalog.pg_replication_slots s,
+       LATERAL pg_replication_slot_advance(s.slot_name, $2::pg_lsn) a
+WHERE s.slot_name = $1 AND s.confirmed_flush_lsn < $2::pg_lsn
+"""
 _BUSY: Final = ("55006", "55P03", "57014")
 """Objects in use, locks that are not to be had, statements that were cancelled."""
 _PASSING: Final = ("08", "40", "53", "57")
@@ -124,11 +129,9 @@ async def create_slot(connection: "asyncpg.Connection[Any]", settings: Settings)
 
 
 async def advance_slot(connection: "asyncpg.Connection[Any]", settings: Settings, lsn: int) -> None:
-    """Release the log before `lsn`. What is released already stays so."""
+    """Release the log before `lsn`; a slot that is there already stays as it is."""
     with faults(f"advancing the slot {settings.slot!r}"):
-        await connection.fetchval(
-            "SELECT end_lsn FROM pg_replication_slot_advance($1, $2::pg_lsn)", settings.slot, lsn
-        )
+        await connection.fetchval(_ADVANCE, settings.slot, lsn)
 
 
 async def ensure_publication(connection: "asyncpg.Connection[Any]", settings: Settings) -> None:

@@ -122,8 +122,14 @@ class ChangeStream:
             rows = await self._cursor.fetch(limit)
             self._peeked += len(rows)
             out: list[ConnectRecord] = []
-            for row in rows:
-                await self._message(row["lsn"], row["data"], out)
+            for lsn, data in rows:
+                if data[0] in _CHANGES:
+                    try:
+                        self._changed(lsn, data, out)
+                    except (StaleShape, DataFault) as error:
+                        await self._mend(error, lsn, data, out)
+                else:
+                    await self._message(data)
             if len(rows) < limit:
                 await self._drained()
             elif rows:
@@ -160,11 +166,7 @@ class ChangeStream:
             # No limit ended the peek, so it went as far as the log did.
             self.drained_lsn = max(self.drained_lsn, self._peek_end)
 
-    async def _message(self, lsn: int, data: bytes, out: list[ConnectRecord]) -> None:
-        kind = data[0] if data else 0
-        if kind in _CHANGES:
-            await self._changed(lsn, data, out)
-            return
+    async def _message(self, data: bytes) -> None:
         message = decode(data)
         match message:
             case Begin():
@@ -196,26 +198,60 @@ class ChangeStream:
         if any(not self._makes.knows(each.type_oid) for each in relation.columns):
             self._makes = Shapes(self._settings, await tables.types(self._connection))
         table = await tables.table(self._connection, relation.oid, relation.schema, relation.name)
-        optional = self._optional.get(relation.oid, frozenset())
+        optional = self._optional.get(relation.oid, set())
         self._shapes[relation.oid] = self._makes.of(table, relation, optional)
 
-    async def _changed(self, lsn: int, data: bytes, out: list[ConnectRecord]) -> None:
+    def _changed(self, lsn: int, data: bytes, out: list[ConnectRecord]) -> None:
+        """Append the records of a change; raises `StaleShape` and `DataFault` with none of them."""
         begin = self._begin
         if begin is None:
             raise TaskFault("the server sent a change outside a transaction")
         self._change += 1
         at = self._position
-        if (begin.final_lsn, self._change) < (at.lsn, at.change):
+        if begin.final_lsn < at.lsn or (begin.final_lsn == at.lsn and self._change < at.change):
             return
         message = decode(data)
+        assert isinstance(message, Insert | Update | Delete | Truncate), message
         if isinstance(message, Truncate):
             made = self._truncated(message, lsn, begin)
         else:
-            made = await self._row_changed(message, lsn, begin)
+            made = self._row_changed(message, lsn, begin)
         for part, record in enumerate(made, 1):
             if not self._position.skips(begin.final_lsn, self._change, part):
                 self._position = StreamPosition(begin.final_lsn, self._change, part, self._previous)
                 out.append(record)
+
+    async def _mend(
+        self,
+        error: StaleShape | DataFault,
+        lsn: int,
+        data: bytes,
+        out: list[ConnectRecord],
+    ) -> None:
+        """Do what is to be done about a change that failed: describe its table anew, or report."""
+        message = decode(data)
+        assert isinstance(message, Insert | Update | Delete), message
+        oid = message.relation
+        for _ in range(STALE_MAX):
+            if isinstance(error, DataFault):
+                shape = self._shape(oid)
+                assert shape is not None, oid
+                assert self._begin is not None, oid
+                origin = self._origin(self._begin, 1)
+                record = ConnectRecord(shape.topic, None, None, None, origin=origin)
+                await self._report(record, error)
+                return
+            # Since the table was described, the column has become optional.
+            self._optional.setdefault(oid, set()).add(error.column)
+            relation, _ = self._relations.pop(oid)
+            await self._described(relation)
+            self._change -= 1
+            try:
+                self._changed(lsn, data, out)
+                return
+            except (StaleShape, DataFault) as another:
+                error = another
+        raise TaskFault(f"table {oid} has more than {STALE_MAX} columns")
 
     def _origin(self, begin: Begin, part: int) -> FromSource:
         offset: dict[str, Any] = {
@@ -258,27 +294,12 @@ class ChangeStream:
             out.append(change(shape, "t", None, None, source, self._world.now_ms(), origin))
         return out
 
-    async def _row_changed(self, message: Any, lsn: int, begin: Begin) -> list[ConnectRecord]:
+    def _row_changed(
+        self, message: Insert | Update | Delete, lsn: int, begin: Begin
+    ) -> list[ConnectRecord]:
         shape = self._shape(message.relation)
-        for _ in range(STALE_MAX):
-            if shape is None:
-                return []
-            try:
-                return self._records(message, shape, lsn, begin)
-            except StaleShape as stale:
-                # Since it was described, the column has become optional.
-                self._optional.setdefault(message.relation, set()).add(stale.column)
-                relation, _ = self._relations.pop(message.relation)
-                await self._described(relation)
-                shape = self._shape(message.relation)
-            except DataFault as error:
-                origin = self._origin(begin, 1)
-                record = ConnectRecord(shape.topic, None, None, None, origin=origin)
-                await self._report(record, error)
-                return []
-        raise TaskFault(f"table {message.relation} has more than {STALE_MAX} columns")
-
-    def _records(self, message: Any, shape: Shape, lsn: int, begin: Begin) -> list[ConnectRecord]:
+        if shape is None:
+            return []
         skipped = self._settings.skipped
         match message:
             case Insert(_, new):
@@ -293,7 +314,6 @@ class ChangeStream:
                 if "u" in skipped:
                     return []
                 return self._updated(shape, old, old_is_key, new, lsn, begin)
-        raise AssertionError(message)
 
     def _updated(
         self,

@@ -56,10 +56,11 @@ def test_a_snapshot_that_gave_nothing_is_replaced() -> None:
 
 
 def test_a_snapshot_is_not_interrupted_without_end() -> None:
-    covered = Covered()
+    covered = Covered().begun("10:10:", 100, None)
+    for n in range(1, SNAPSHOTS_MAX):
+        covered = covered.begun("10:10:", 100, Place("s", "t", (n,)))
     with pytest.raises(TaskFault, match="interrupted 200 times"):
-        for n in range(SNAPSHOTS_MAX + 1):
-            covered = covered.begun("10:10:", 100, Place("s", "t", (n,)) if n else None)
+        covered.begun("10:10:", 100, Place("s", "t", (SNAPSHOTS_MAX,)))
 
 
 def test_positions_skip_what_came_before() -> None:

@@ -45,7 +45,7 @@ async def _execute(database: Database, *statements: str) -> None:
 async def _rows(database: Database, table: str = "t") -> dict[Any, str]:
     connection = await connect(database)
     try:
-        rows = await connection.fetch(f"SELECT id, v FROM {table}")  # noqa: S608
+        rows = await connection.fetch(f"SELECT id, v FROM {table}")
         return {row["id"]: row["v"] for row in rows}
     finally:
         await connection.close()

@@ -77,14 +77,14 @@ class Writer:
         match self._random.randrange(4):
             case 0 | 1:
                 await connection.execute(
-                    f"INSERT INTO {table} VALUES ('{one}', '{value}')"  # noqa: S608
+                    f"INSERT INTO {table} VALUES ('{one}', '{value}')"
                     f" ON CONFLICT (id) DO UPDATE SET v = '{value}'"
                 )
             case 2:
-                await connection.execute(f"DELETE FROM {table} WHERE id = '{one}'")  # noqa: S608
+                await connection.execute(f"DELETE FROM {table} WHERE id = '{one}'")
             case _:
                 await connection.execute(
-                    f"UPDATE {table} SET id = '{other}' WHERE id = '{one}'"  # noqa: S608
+                    f"UPDATE {table} SET id = '{other}' WHERE id = '{one}'"
                     f" AND NOT EXISTS (SELECT FROM {table} WHERE id = '{other}')"
                 )
 
