@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from benchmarks.harness import show
 from service.connect.connectors.api import SourceTask
 from service.connect.connectors.postgres.pgoutput import decode
-from service.connect.connectors.postgres.plugin import POSTGRES
+from service.connect.connectors.postgres.plugins import POSTGRES
 from service.connect.converters.json.converter import JsonConverter
 from service.connect.data.records import ConnectRecord
 from tests.service.connect.connectors.harness import SourceTrial

@@ -11,7 +11,12 @@ from typing import Final
 
 from service.connect.connectors.api import Plugin
 
-_MODULES: Final[Sequence[str]] = ("file_stream.plugins", "postgres.plugin")
+_MODULES: Final[Sequence[str]] = (
+    "datagen.plugins",
+    "file_stream.plugins",
+    "http.plugins",
+    "postgres.plugins",
+)
 """Modules below this package; each has `PLUGINS`, a sequence of its `Plugin` values."""
 
 

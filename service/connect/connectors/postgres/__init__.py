@@ -1,5 +1,5 @@
 """PostgreSQL change data capture: pgoutput read by SQL, records as Debezium makes them.
 
-`plugin.py` says what it is, `task.py` runs it, `position.py` has the reasoning why each change
+`plugins.py` says what it is, `task.py` runs it, `position.py` has the reasoning why each change
 comes once. Pure modules: `pgoutput`, `text_values`, `columns`, `defaults`, `envelope`, `position`.
 """

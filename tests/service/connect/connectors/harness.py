@@ -45,7 +45,6 @@ RUN_S_MAX = 120.0
 OF_THE_FRAME = {"name", "connector.class", "tasks.max", "topics", "topics.regex"}
 """Keys that every connector has, and no plugin defines."""
 
-RETRIES_MAX = 50
 RETRY_S = 0.01
 
 
@@ -162,6 +161,8 @@ class _Trial:
     offsets: MemoryOffsets = field(default_factory=MemoryOffsets)
     reports: Reports = field(default_factory=Reports)
     gauges: dict[str, float] = field(default_factory=dict)
+    retries_max: int = 50
+    """How often a call is repeated after `RetriableFault`, as `errors.retry.timeout` decides."""
 
     def check(self) -> None:
         """Raise `ConfigFault` for what the plugin's keys and its own check refuse."""
@@ -190,6 +191,14 @@ class _Trial:
             metric=self.gauges.__setitem__,
             log=self.log,
         )
+
+    async def _retried(self, call: Callable[[], Any]) -> Any:
+        for _ in range(self.retries_max):
+            try:
+                return await call()
+            except RetriableFault:
+                await asyncio.sleep(RETRY_S)
+        return await call()
 
 
 @dataclass
@@ -241,7 +250,7 @@ class SourceTrial(_Trial):
     ) -> bool:
         full = 0
         while not until():
-            batch = await _retried(lambda: source.poll(wait_s, records_max))
+            batch = await self._retried(lambda: source.poll(wait_s, records_max))
             self.polls += 1
             await asyncio.sleep(0)
             full += bool(batch)
@@ -344,14 +353,14 @@ class SinkTrial(_Trial):
             }
             batch = [record for span in spans.values() for record in span]
             if batch:
-                await _retried(lambda batch=batch: sink.put(batch))  # type: ignore[misc]
+                await self._retried(lambda batch=batch: sink.put(batch))  # type: ignore[misc]
                 self.puts += 1
                 unflushed += 1
                 if dies.at(SinkCrash.AFTER_PUT):
                     return True
                 at = {each: start + len(spans[each]) for each, start in at.items()}
             if unflushed and (unflushed >= puts_per_flush or not batch):
-                await _retried(sink.flush)
+                await self._retried(sink.flush)
                 unflushed = 0
                 if dies.at(SinkCrash.AFTER_FLUSH):
                     return True
@@ -370,13 +379,3 @@ class _Countdown:
         """Return whether the task dies here and now."""
         self.left -= point is self.crash
         return point is self.crash and self.left == 0
-
-
-async def _retried(call: Callable[[], Any]) -> Any:
-    """Repeat a call after `RetriableFault`, as the runtime does until `errors.retry.timeout`."""
-    for _ in range(RETRIES_MAX):
-        try:
-            return await call()
-        except RetriableFault:
-            await asyncio.sleep(RETRY_S)
-    return await call()

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from service.connect.connectors.postgres.plugin import POSTGRES
+from service.connect.connectors.postgres.plugins import POSTGRES
 from service.connect.data.records import ConnectRecord
 from tests.service.connect.connectors.harness import SourceTrial, environment
 from tests.service.connect.databases import Database

@@ -1,0 +1,1 @@
+"""Records that nobody sent: made up, for demonstrations and tests."""

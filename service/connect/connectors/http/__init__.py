@@ -1,0 +1,1 @@
+"""Records to HTTP servers and from them; only to addresses that connectors may reach."""
