@@ -33,7 +33,7 @@ BY_CODECS = "splits frames by framing, and decodes by the codec of a schema"
 POSTGRES = "service.connect.connectors.postgres"
 
 NOT_TRIED = {
-    f"{POSTGRES}.position.Snapshot.parsed": "text; tests/…/postgres/test_position.py",
+    f"{POSTGRES}.position.PgSnapshot.parsed": "text; tests/…/postgres/test_position.py",
     f"{POSTGRES}.text_values.bytea": "text; tests/…/postgres/test_text_values.py",
     "storage.formats.kafka.compression._inflated": "the part of unpack for streams",
     "storage.formats.kafka.compression._unpack_snappy": "the part of unpack for snappy",

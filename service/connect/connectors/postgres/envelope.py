@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from service.connect.connectors.postgres.columns import Meaning, Types, meaning_of
 from service.connect.connectors.postgres.defaults import default_of
-from service.connect.connectors.postgres.pgoutput import UNCHANGED, Relation, Row
-from service.connect.connectors.postgres.settings import Settings
-from service.connect.connectors.postgres.tables import Column, Table
+from service.connect.connectors.postgres.pgoutput import UNCHANGED, RelationMessage, Row
+from service.connect.connectors.postgres.settings import PostgresSettings
+from service.connect.connectors.postgres.tables import PgColumn, PgTable
 from service.connect.data.errors import DataFault
 from service.connect.data.records import ConnectRecord, FromSource, Header
 from service.connect.data.schema import (
@@ -96,7 +96,7 @@ class _Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class TableShape:
     """How rows of a table become records."""
 
     schema: str
@@ -168,10 +168,10 @@ _ORDERED: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 
 
-class Shapes:
+class TableShapes:
     """Makes shapes of tables, as a configuration says."""
 
-    def __init__(self, settings: Settings, types: Types) -> None:
+    def __init__(self, settings: PostgresSettings, types: Types) -> None:
         self._settings = settings
         self._types = types
 
@@ -180,10 +180,10 @@ class Shapes:
 
     def of(
         self,
-        table: Table,
-        relation: Relation | None = None,
+        table: PgTable,
+        relation: RelationMessage | None = None,
         optional: Collection[str] = (),
-    ) -> Shape:
+    ) -> TableShape:
         """Return the shape of a table, its columns as `relation` describes them if it is given."""
         columns = table.columns if relation is None else _described(table, relation)
         columns = [
@@ -198,7 +198,7 @@ class Shapes:
         by_name = {each.name: (each, column) for each, column in fields}
         key = key if all(name in by_name for name in key) else ()
         value = replace(values, name=f"{topic}.Value", is_optional=True)
-        return Shape(
+        return TableShape(
             schema=table.schema,
             table=table.name,
             topic=topic,
@@ -212,7 +212,7 @@ class Shapes:
             order=self._order(key, table) if key else None,
         )
 
-    def _fields(self, table: Table, columns: Sequence[Column]) -> list[tuple[_Field, Column]]:
+    def _fields(self, table: PgTable, columns: Sequence[PgColumn]) -> list[tuple[_Field, PgColumn]]:
         found = []
         for position, column in enumerate(columns):
             if not self._settings.filters.columns(f"{table.schema}.{table.name}.{column.name}"):
@@ -229,7 +229,7 @@ class Shapes:
         return found
 
     def _key(
-        self, table: Table, columns: Sequence[Column], relation: Relation | None
+        self, table: PgTable, columns: Sequence[PgColumn], relation: RelationMessage | None
     ) -> tuple[str, ...]:
         names = {column.name for column in columns}
         chosen = self._settings.filters.key_of(table.schema, table.name) or table.key
@@ -240,7 +240,7 @@ class Shapes:
         # The table is gone or its key was renamed: the log says what identifies a row.
         return tuple(column.name for column in relation.columns if column.is_identity)
 
-    def _order(self, key: Sequence[str], table: Table) -> tuple[Callable[[str], Any], ...] | None:
+    def _order(self, key: Sequence[str], table: PgTable) -> tuple[Callable[[str], Any], ...] | None:
         if tuple(key) != table.key:
             return None
         found = []
@@ -253,14 +253,14 @@ class Shapes:
         return tuple(found)
 
 
-def _described(table: Table, relation: Relation) -> list[Column]:
+def _described(table: PgTable, relation: RelationMessage) -> list[PgColumn]:
     """Return the columns of a change, with what the catalog says of those it still has."""
     out = []
     for column in relation.columns:
         known = table.by_name.get(column.name)
         is_same = known is not None and known.type_oid == column.type_oid
         out.append(
-            Column(
+            PgColumn(
                 name=column.name,
                 type_oid=column.type_oid,
                 modifier=column.type_modifier,
@@ -271,7 +271,7 @@ def _described(table: Table, relation: Relation) -> list[Column]:
     return out
 
 
-def _schema_of(field: _Field, column: Column) -> ConnectSchema:
+def _schema_of(field: _Field, column: PgColumn) -> ConnectSchema:
     schema = field.meaning.schema
     default = default_of(column.default, field.meaning, is_required=field.is_required)
     return replace(schema, is_optional=not field.is_required, default=default)
@@ -305,7 +305,7 @@ class Moment:
     previous: int | None
     """Where the transaction before it has ended."""
 
-    def source(self, shape: Shape, lsn: int, snapshot: str = "false") -> dict[str, Any]:
+    def source(self, shape: TableShape, lsn: int, snapshot: str = "false") -> dict[str, Any]:
         first = "null" if not self.previous else f'"{self.previous}"'
         return {
             "version": VERSION,
@@ -326,7 +326,7 @@ class Moment:
 
 
 def change(
-    shape: Shape,
+    shape: TableShape,
     op: str,
     before: Mapping[str, Any] | None,
     after: Mapping[str, Any] | None,
@@ -358,7 +358,7 @@ def change(
     )
 
 
-def tombstone(shape: Shape, key: Any, origin: FromSource) -> ConnectRecord:
+def tombstone(shape: TableShape, key: Any, origin: FromSource) -> ConnectRecord:
     return ConnectRecord(
         topic=shape.topic,
         partition=None,
@@ -369,7 +369,7 @@ def tombstone(shape: Shape, key: Any, origin: FromSource) -> ConnectRecord:
     )
 
 
-def other_key(shape: Shape, which: str, key: Any) -> tuple[Header, ...]:
+def other_key(shape: TableShape, which: str, key: Any) -> tuple[Header, ...]:
     """Return the header that names the old or the new key of a row."""
     return (Header(f"__debezium.{which}key", key, shape.key_schema),)
 

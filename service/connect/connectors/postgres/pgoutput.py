@@ -33,7 +33,7 @@ Row: TypeAlias = list[Cell]
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginMessage:
     final_lsn: int
     """Of the commit; it grows from one transaction to the next in the order of commits."""
     commit_us: int
@@ -42,7 +42,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitMessage:
     commit_lsn: int
     end_lsn: int
     commit_us: int
@@ -58,7 +58,7 @@ class RelationColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class RelationMessage:
     oid: int
     schema: str
     name: str
@@ -68,13 +68,13 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertMessage:
     relation: int
     new: Row
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateMessage:
     relation: int
     old: Row | None
     old_is_key: bool
@@ -83,28 +83,28 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteMessage:
     relation: int
     old: Row
     old_is_key: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateMessage:
     relations: tuple[int, ...]
     cascade: bool
     restart_identity: bool
 
 
 @dataclass(frozen=True, slots=True)
-class TypeName:
+class TypeMessage:
     oid: int
     schema: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OriginMessage:
     lsn: int
     name: str
 
@@ -117,8 +117,16 @@ class LogicalMessage:
     content: bytes
 
 
-Change: TypeAlias = Insert | Update | Delete | Truncate
-Message: TypeAlias = Begin | Commit | Relation | Change | TypeName | Origin | LogicalMessage
+Change: TypeAlias = InsertMessage | UpdateMessage | DeleteMessage | TruncateMessage
+Message: TypeAlias = (
+    BeginMessage
+    | CommitMessage
+    | RelationMessage
+    | Change
+    | TypeMessage
+    | OriginMessage
+    | LogicalMessage
+)
 
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
@@ -147,12 +155,12 @@ def decode(data: bytes) -> Message:
 
 def _begin(data: bytes) -> tuple[Message, int]:
     lsn, time, xid = _BEGIN.unpack_from(data, 1)
-    return Begin(lsn, time + POSTGRES_EPOCH_US, xid), 1 + _BEGIN.size
+    return BeginMessage(lsn, time + POSTGRES_EPOCH_US, xid), 1 + _BEGIN.size
 
 
 def _commit(data: bytes) -> tuple[Message, int]:
     _, lsn, end, time = _COMMIT.unpack_from(data, 1)
-    return Commit(lsn, end, time + POSTGRES_EPOCH_US), 1 + _COMMIT.size
+    return CommitMessage(lsn, end, time + POSTGRES_EPOCH_US), 1 + _COMMIT.size
 
 
 def _relation(data: bytes) -> tuple[Message, int]:
@@ -169,14 +177,14 @@ def _relation(data: bytes) -> tuple[Message, int]:
         type_oid, modifier = _COLUMN.unpack_from(data, at)
         at += _COLUMN.size
         columns.append(RelationColumn(column, type_oid, modifier, bool(flags & 1)))
-    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns)), at
+    return RelationMessage(oid, schema or "pg_catalog", name, identity, tuple(columns)), at
 
 
 def _insert(data: bytes) -> tuple[Message, int]:
     [oid] = _U32.unpack_from(data, 1)
     _expect(data, 5, _NEW)
     row, at = _row(data, 6)
-    return Insert(oid, row), at
+    return InsertMessage(oid, row), at
 
 
 def _update(data: bytes) -> tuple[Message, int]:
@@ -187,7 +195,7 @@ def _update(data: bytes) -> tuple[Message, int]:
         old, at = _row(data, at + 1)
     _expect(data, at, _NEW)
     row, at = _row(data, at + 1)
-    return Update(oid, old, is_key, row), at
+    return UpdateMessage(oid, old, is_key, row), at
 
 
 def _delete(data: bytes) -> tuple[Message, int]:
@@ -195,7 +203,7 @@ def _delete(data: bytes) -> tuple[Message, int]:
     if data[5] not in (_KEY, _OLD):
         raise ValueError("a delete without its old row")
     row, at = _row(data, 6)
-    return Delete(oid, row, data[5] == _KEY), at
+    return DeleteMessage(oid, row, data[5] == _KEY), at
 
 
 def _truncate(data: bytes) -> tuple[Message, int]:
@@ -204,20 +212,20 @@ def _truncate(data: bytes) -> tuple[Message, int]:
     if count > (len(data) - at) // 4:
         raise ValueError("a truncate of more tables than it names")
     oids = struct.unpack_from(f">{count}I", data, at)
-    return Truncate(oids, bool(options & 1), bool(options & 2)), at + 4 * count
+    return TruncateMessage(oids, bool(options & 1), bool(options & 2)), at + 4 * count
 
 
 def _type(data: bytes) -> tuple[Message, int]:
     [oid] = _U32.unpack_from(data, 1)
     schema, at = _name(data, 5)
     name, at = _name(data, at)
-    return TypeName(oid, schema or "pg_catalog", name), at
+    return TypeMessage(oid, schema or "pg_catalog", name), at
 
 
 def _origin(data: bytes) -> tuple[Message, int]:
     lsn = int.from_bytes(data[1:9])
     name, at = _name(data, 9)
-    return Origin(lsn, name), at
+    return OriginMessage(lsn, name), at
 
 
 def _message(data: bytes) -> tuple[Message, int]:

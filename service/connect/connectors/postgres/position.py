@@ -41,7 +41,7 @@ _XIDS: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PgSnapshot:
     """Which transactions a snapshot sees: `xmin:xmax:those that run`, 64 bits each."""
 
     xmin: int
@@ -49,7 +49,7 @@ class Snapshot:
     running: frozenset[int]
 
     @classmethod
-    def parsed(cls, text: str) -> "Snapshot":
+    def parsed(cls, text: str) -> "PgSnapshot":
         try:
             xmin, xmax, running = text.split(":")
             return cls(
@@ -65,7 +65,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """A row in the order of snapshots; `key` None: any row of the table, and behind all of them."""
 
     schema: str
@@ -84,7 +84,7 @@ class Place:
         return [self.schema, self.table, None if self.key is None else list(self.key)]
 
     @classmethod
-    def read(cls, stored: Sequence[Any]) -> "Place":
+    def read(cls, stored: Sequence[Any]) -> "RowPlace":
         schema, table, key = stored
         return cls(schema, table, None if key is None else tuple(key))
 
@@ -93,7 +93,7 @@ class Place:
 class Covered:
     """Snapshots that were read, in order, and the last place that each covers."""
 
-    snapshots: tuple[tuple[Snapshot, Place | None], ...] = ()
+    snapshots: tuple[tuple[PgSnapshot, RowPlace | None], ...] = ()
     texts: tuple[str, ...] = ()
     end_lsn: int = 0
     """All that they see has committed before it."""
@@ -109,7 +109,7 @@ class Covered:
                 return snapshot.sees(xid)
         return False
 
-    def begun(self, snapshot: str, end_lsn: int, at: Place | None) -> "Covered":
+    def begun(self, snapshot: str, end_lsn: int, at: RowPlace | None) -> "Covered":
         """Return it with another snapshot, for all that follows `at`."""
         kept = self.snapshots
         texts = self.texts
@@ -125,7 +125,7 @@ class Covered:
                 "container until it is done, or delete its offsets and choose fewer tables"
             )
         return Covered(
-            (*kept, (Snapshot.parsed(snapshot), None)),
+            (*kept, (PgSnapshot.parsed(snapshot), None)),
             (*texts, snapshot),
             max(end_lsn, self.end_lsn),
         )
@@ -143,7 +143,9 @@ class Covered:
     def read(cls, offset: Mapping[str, Any]) -> "Covered":
         pairs = offset.get("snapshots") or ()
         return cls(
-            tuple((Snapshot.parsed(t), None if u is None else Place.read(u)) for t, u in pairs),
+            tuple(
+                (PgSnapshot.parsed(t), None if u is None else RowPlace.read(u)) for t, u in pairs
+            ),
             tuple(text for text, _ in pairs),
             offset.get("snapshot_end", 0),
         )
@@ -168,7 +170,7 @@ class Start:
 
     covered: Covered
     stream: StreamPosition
-    at: Place | None = None
+    at: RowPlace | None = None
     in_snapshot: bool = False
 
 
@@ -177,7 +179,7 @@ def start_of(offset: Mapping[str, Any]) -> Start:
     try:
         covered = Covered.read(offset)
         if "at" in offset:
-            return Start(covered, StreamPosition(), Place.read(offset["at"]), True)
+            return Start(covered, StreamPosition(), RowPlace.read(offset["at"]), True)
         return Start(
             covered,
             StreamPosition(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from service.connect.connectors.postgres import tables
-from service.connect.connectors.postgres.settings import Settings
+from service.connect.connectors.postgres.settings import PostgresSettings
 from service.connect.data.errors import RetriableFault, TaskFault
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def faults(what: str) -> Iterator[None]:
         raise RetriableFault(f"{what}: {error or type(error).__name__}") from error
 
 
-async def connect(settings: Settings) -> "asyncpg.Connection[Any]":
+async def connect(settings: PostgresSettings) -> "asyncpg.Connection[Any]":
     """Return a connection whose values have the text that `text_values.py` reads."""
     import asyncpg
 
@@ -99,7 +99,9 @@ async def connect(settings: Settings) -> "asyncpg.Connection[Any]":
     return connection
 
 
-async def slot_state(connection: "asyncpg.Connection[Any]", settings: Settings) -> SlotState | None:
+async def slot_state(
+    connection: "asyncpg.Connection[Any]", settings: PostgresSettings
+) -> SlotState | None:
     """Return how the slot fares; None: there is no such slot. Raises if it cannot be used."""
     with faults(f"reading the state of slot {settings.slot!r}"):
         row = await connection.fetchrow(_STATE, settings.slot)
@@ -120,7 +122,7 @@ async def slot_state(connection: "asyncpg.Connection[Any]", settings: Settings) 
     return SlotState(flushed=row["flushed"], confirmed=row["confirmed"], lag_bytes=row["lag"])
 
 
-async def create_slot(connection: "asyncpg.Connection[Any]", settings: Settings) -> None:
+async def create_slot(connection: "asyncpg.Connection[Any]", settings: PostgresSettings) -> None:
     with faults(f"creating the slot {settings.slot!r}"):
         await connection.fetchval(
             "SELECT lsn FROM pg_create_logical_replication_slot($1, 'pgoutput')", settings.slot
@@ -128,13 +130,17 @@ async def create_slot(connection: "asyncpg.Connection[Any]", settings: Settings)
     log.info("replication slot created", extra={"slot": settings.slot})
 
 
-async def advance_slot(connection: "asyncpg.Connection[Any]", settings: Settings, lsn: int) -> None:
+async def advance_slot(
+    connection: "asyncpg.Connection[Any]", settings: PostgresSettings, lsn: int
+) -> None:
     """Release the log before `lsn`; a slot that is there already stays as it is."""
     with faults(f"advancing the slot {settings.slot!r}"):
         await connection.fetchval(_ADVANCE, settings.slot, lsn)
 
 
-async def ensure_publication(connection: "asyncpg.Connection[Any]", settings: Settings) -> None:
+async def ensure_publication(
+    connection: "asyncpg.Connection[Any]", settings: PostgresSettings
+) -> None:
     """Create the publication if it is missing and may be created; keep that of `filtered`."""
     name = settings.publication
     with faults(f"reading the publication {name!r}"):

@@ -16,7 +16,7 @@ _EXCLUSIVE: Final = ("schema", "table", "column")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filters:
+class TableFilters:
     """Which tables and columns are read, and what their keys are."""
 
     schemas: Matcher
@@ -36,7 +36,7 @@ class Filters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PostgresSettings:
     host: str
     port: int
     user: str
@@ -47,7 +47,7 @@ class Settings:
     slot: str
     publication: str
     autocreate: str
-    filters: Filters
+    filters: TableFilters
     modes: Modes
     skipped: frozenset[str]
     has_tombstones: bool
@@ -115,8 +115,8 @@ def _modes(values: Values) -> Modes:
     )
 
 
-def _filters(values: Values) -> Filters:
-    return Filters(
+def _filters(values: Values) -> TableFilters:
+    return TableFilters(
         schemas=_choice(values, "schema"),
         tables=_choice(values, "table"),
         columns=_choice(values, "column"),

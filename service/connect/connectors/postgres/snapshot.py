@@ -11,14 +11,15 @@ from typing import Any, Final
 
 from service.connect.connectors.api import Position, Reporter
 from service.connect.connectors.postgres import server, tables
-from service.connect.connectors.postgres.envelope import Moment, Shape, Shapes, change
+from service.connect.connectors.postgres.envelope import Moment, TableShape, TableShapes, change
 from service.connect.connectors.postgres.pgoutput import Row
-from service.connect.connectors.postgres.position import Covered, Place
-from service.connect.connectors.postgres.settings import Settings
-from service.connect.connectors.postgres.tables import Published, Table
+from service.connect.connectors.postgres.position import Covered, RowPlace
+from service.connect.connectors.postgres.settings import PostgresSettings
+from service.connect.connectors.postgres.tables import PgTable, PublishedTable
 from service.connect.data.errors import DataFault, RetriableFault, TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 from service.world.clock import World
+from storage.tasks import begin
 
 CHUNKS_MAX: Final = 8
 """Pieces of a COPY that wait to be read; one has some hundred KB, or one row."""
@@ -38,8 +39,8 @@ _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    table: Published
-    shape: Shape
+    table: PublishedTable
+    shape: TableShape
     row: Row
 
 
@@ -48,10 +49,10 @@ class SnapshotReader:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: PostgresSettings,
         partition: Position,
         covered: Covered,
-        at: Place | None,
+        at: RowPlace | None,
         world: World,
         report: Reporter,
     ) -> None:
@@ -63,10 +64,10 @@ class SnapshotReader:
         self._world = world
         self._report = report
         self._connection: Any = None
-        self._tables: list[Published] = []
+        self._tables: list[PublishedTable] = []
         self._copy: _Copy | None = None
         self._held: _Read | None = None
-        self._before: Published | None = None
+        self._before: PublishedTable | None = None
         """The table of the row that was given last."""
         self._lsn = 0
         self._us = 0
@@ -84,7 +85,7 @@ class SnapshotReader:
         self._can_order = row["encoding"] in _ENCODINGS
         self.covered = self.covered.begun(row["snapshot"], row["lsn"], self._at)
         self._stored = self.covered.stored()
-        self._shapes = Shapes(self._settings, self._types)
+        self._shapes = TableShapes(self._settings, self._types)
         at = self._at
         self._tables = [
             each
@@ -134,7 +135,7 @@ class SnapshotReader:
             await self._copy.stop()
             self._copy = None
 
-    async def _open(self, published: Published) -> "_Copy":
+    async def _open(self, published: PublishedTable) -> "_Copy":
         table = await tables.table(
             self._connection, published.oid, published.schema, published.name
         )
@@ -149,15 +150,15 @@ class SnapshotReader:
         after = at.key if at is not None and is_same else None
         return _Copy(self._connection, published, shape, self._sql(published, table, shape, after))
 
-    def _has_text(self, shape: Shape, table: Table) -> bool:
+    def _has_text(self, shape: TableShape, table: PgTable) -> bool:
         kinds = (self._types[table.by_name[name].type_oid].name for name in shape.key_names)
         return not _TEXTS.isdisjoint(kinds)
 
     def _sql(
         self,
-        published: Published,
-        table: Table,
-        shape: Shape,
+        published: PublishedTable,
+        table: PgTable,
+        shape: TableShape,
         after: tuple[Any, ...] | None,
     ) -> str:
         columns = server.columns_sql([each.name for each in table.columns])
@@ -174,7 +175,7 @@ class SnapshotReader:
         # Every part is quoted, or a literal made below, or comes from the server's catalog.
         return f"SELECT {columns} FROM {only}{source}{condition}{order}"  # noqa: S608
 
-    def _ordered(self, table: Table, name: str) -> str:
+    def _ordered(self, table: PgTable, name: str) -> str:
         quoted = server.columns_sql([name])
         is_text = self._types[table.by_name[name].type_oid].name in _TEXTS
         return f'{quoted} COLLATE "C"' if is_text else quoted
@@ -184,7 +185,7 @@ class SnapshotReader:
         shape, table = read.shape, read.table
         marker = self._marker(read, after)
         self._before = table
-        place = Place(shape.schema, shape.table, shape.ordered_key(read.row))
+        place = RowPlace(shape.schema, shape.table, shape.ordered_key(read.row))
         if after is None:
             offset: dict[str, Any] = {"lsn": 0, "change": 0, "part": 0, "previous": 0}
         else:
@@ -218,14 +219,14 @@ class SnapshotReader:
 class _Copy:
     """The lines of one COPY, read ahead."""
 
-    def __init__(self, connection: Any, table: Published, shape: Shape, sql: str) -> None:
+    def __init__(self, connection: Any, table: PublishedTable, shape: TableShape, sql: str) -> None:
         self.table = table
         self.shape = shape
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(CHUNKS_MAX)
         self._lines: list[bytes] = []
         """Those that come next, the first at the end."""
         self._rest = b""
-        self._reading = asyncio.create_task(self._read(connection, sql))
+        self._reading = begin(self._read(connection, sql))
 
     async def _read(self, connection: Any, sql: str) -> None:
         try:

@@ -13,26 +13,26 @@ from service.connect.connectors.api import Position, Reporter
 from service.connect.connectors.postgres import server, tables
 from service.connect.connectors.postgres.envelope import (
     Moment,
-    Shape,
-    Shapes,
     StaleShape,
+    TableShape,
+    TableShapes,
     change,
     other_key,
     tombstone,
 )
 from service.connect.connectors.postgres.pgoutput import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    Relation,
+    BeginMessage,
+    CommitMessage,
+    DeleteMessage,
+    InsertMessage,
+    RelationMessage,
     Row,
-    Truncate,
-    Update,
+    TruncateMessage,
+    UpdateMessage,
     decode,
 )
 from service.connect.connectors.postgres.position import Covered, StreamPosition
-from service.connect.connectors.postgres.settings import Settings
+from service.connect.connectors.postgres.settings import PostgresSettings
 from service.connect.data.errors import DataFault, TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 from service.world.clock import World
@@ -59,7 +59,7 @@ _CHANGES: Final = frozenset(b"IUDT")
 class ChangeStream:
     def __init__(
         self,
-        settings: Settings,
+        settings: PostgresSettings,
         partition: Position,
         covered: Covered,
         position: StreamPosition,
@@ -81,19 +81,19 @@ class ChangeStream:
         self._peeked = 0
         self._peek_end = 0
         self._message_bytes = 1_000.0
-        self._begin: Begin | None = None
+        self._begin: BeginMessage | None = None
         self._moment: Moment | None = None
         self._change = 0
         self._previous = 0
-        self._relations: dict[int, tuple[Relation, float]] = {}
-        self._shapes: dict[int, Shape | None] = {}
+        self._relations: dict[int, tuple[RelationMessage, float]] = {}
+        self._shapes: dict[int, TableShape | None] = {}
         self._optional: dict[int, set[str]] = {}
 
     async def start(self, connection: Any, confirmed: int) -> None:
         self._connection = connection
         self._previous = confirmed if self._position.lsn else 0
         with server.faults("reading types"):
-            self._makes = Shapes(self._settings, await tables.types(connection))
+            self._makes = TableShapes(self._settings, await tables.types(connection))
 
     @property
     def is_open(self) -> bool:
@@ -169,7 +169,7 @@ class ChangeStream:
     async def _message(self, data: bytes) -> None:
         message = decode(data)
         match message:
-            case Begin():
+            case BeginMessage():
                 self._begin = message
                 self._change = 0
                 self._moment = Moment(
@@ -179,14 +179,14 @@ class ChangeStream:
                     xid=message.xid,
                     previous=self._previous,
                 )
-            case Commit():
+            case CommitMessage():
                 self._begin = None
                 self._previous = message.end_lsn
                 self.drained_lsn = max(self.drained_lsn, message.end_lsn)
-            case Relation():
+            case RelationMessage():
                 await self._described(message)
 
-    async def _described(self, relation: Relation) -> None:
+    async def _described(self, relation: RelationMessage) -> None:
         now_s = self._world.monotonic_s()
         known = self._relations.get(relation.oid)
         if known is not None and known[0] == relation and now_s - known[1] < SHAPE_S_MAX:
@@ -196,7 +196,7 @@ class ChangeStream:
             self._shapes[relation.oid] = None
             return
         if any(not self._makes.knows(each.type_oid) for each in relation.columns):
-            self._makes = Shapes(self._settings, await tables.types(self._connection))
+            self._makes = TableShapes(self._settings, await tables.types(self._connection))
         table = await tables.table(self._connection, relation.oid, relation.schema, relation.name)
         optional = self._optional.get(relation.oid, set())
         self._shapes[relation.oid] = self._makes.of(table, relation, optional)
@@ -211,8 +211,10 @@ class ChangeStream:
         if begin.final_lsn < at.lsn or (begin.final_lsn == at.lsn and self._change < at.change):
             return
         message = decode(data)
-        assert isinstance(message, Insert | Update | Delete | Truncate), message
-        if isinstance(message, Truncate):
+        assert isinstance(
+            message, InsertMessage | UpdateMessage | DeleteMessage | TruncateMessage
+        ), message
+        if isinstance(message, TruncateMessage):
             made = self._truncated(message, lsn, begin)
         else:
             made = self._row_changed(message, lsn, begin)
@@ -230,7 +232,7 @@ class ChangeStream:
     ) -> None:
         """Do what is to be done about a change that failed: describe its table anew, or report."""
         message = decode(data)
-        assert isinstance(message, Insert | Update | Delete), message
+        assert isinstance(message, InsertMessage | UpdateMessage | DeleteMessage), message
         oid = message.relation
         for _ in range(STALE_MAX):
             if isinstance(error, DataFault):
@@ -253,7 +255,7 @@ class ChangeStream:
                 error = another
         raise TaskFault(f"table {oid} has more than {STALE_MAX} columns")
 
-    def _origin(self, begin: Begin, part: int) -> FromSource:
+    def _origin(self, begin: BeginMessage, part: int) -> FromSource:
         offset: dict[str, Any] = {
             "lsn": begin.final_lsn,
             "change": self._change,
@@ -270,7 +272,7 @@ class ChangeStream:
         offset = {"lsn": at.lsn, "change": at.change, "part": at.part, "previous": at.previous}
         return offset | (self._covered_stored if at.lsn < self._covered.end_lsn else {})
 
-    def _shape(self, oid: int) -> Shape | None:
+    def _shape(self, oid: int) -> TableShape | None:
         try:
             return self._shapes[oid]
         except KeyError:
@@ -278,7 +280,9 @@ class ChangeStream:
                 f"the server sent a change of table {oid} without describing it"
             ) from None
 
-    def _truncated(self, message: Truncate, lsn: int, begin: Begin) -> list[ConnectRecord]:
+    def _truncated(
+        self, message: TruncateMessage, lsn: int, begin: BeginMessage
+    ) -> list[ConnectRecord]:
         if "t" in self._settings.skipped:
             return []
         assert self._moment is not None
@@ -295,34 +299,34 @@ class ChangeStream:
         return out
 
     def _row_changed(
-        self, message: Insert | Update | Delete, lsn: int, begin: Begin
+        self, message: InsertMessage | UpdateMessage | DeleteMessage, lsn: int, begin: BeginMessage
     ) -> list[ConnectRecord]:
         shape = self._shape(message.relation)
         if shape is None:
             return []
         skipped = self._settings.skipped
         match message:
-            case Insert(_, new):
+            case InsertMessage(_, new):
                 if "c" in skipped or self._has_seen(shape, new, begin):
                     return []
                 return [self._one(shape, "c", None, shape.row(new), lsn, begin, 1)]
-            case Delete(_, old, old_is_key):
+            case DeleteMessage(_, old, old_is_key):
                 if "d" in skipped or self._has_seen(shape, old, begin):
                     return []
                 return self._deleted(shape, shape.row(old, is_key=old_is_key), lsn, begin, ())
-            case Update(_, old, old_is_key, new):
+            case UpdateMessage(_, old, old_is_key, new):
                 if "u" in skipped:
                     return []
                 return self._updated(shape, old, old_is_key, new, lsn, begin)
 
     def _updated(
         self,
-        shape: Shape,
+        shape: TableShape,
         old: Row | None,
         old_is_key: bool,
         new: Row,
         lsn: int,
-        begin: Begin,
+        begin: BeginMessage,
     ) -> list[ConnectRecord]:
         full_old = None if old_is_key else old
         if old is None or not shape.has_moved(old, new):
@@ -342,10 +346,10 @@ class ChangeStream:
 
     def _deleted(
         self,
-        shape: Shape,
+        shape: TableShape,
         before: Mapping[str, Any],
         lsn: int,
-        begin: Begin,
+        begin: BeginMessage,
         headers: Any,
     ) -> list[ConnectRecord]:
         gone = self._one(shape, "d", before, None, lsn, begin, 1, headers)
@@ -355,12 +359,12 @@ class ChangeStream:
 
     def _one(
         self,
-        shape: Shape,
+        shape: TableShape,
         op: str,
         before: Mapping[str, Any] | None,
         after: Mapping[str, Any] | None,
         lsn: int,
-        begin: Begin,
+        begin: BeginMessage,
         part: int,
         headers: Any = (),
     ) -> ConnectRecord:
@@ -369,7 +373,7 @@ class ChangeStream:
         origin = self._origin(begin, part)
         return change(shape, op, before, after, source, self._world.now_ms(), origin, headers)
 
-    def _has_seen(self, shape: Shape, row: Row, begin: Begin) -> bool:
+    def _has_seen(self, shape: TableShape, row: Row, begin: BeginMessage) -> bool:
         """Whether a snapshot that read this row's place sees the transaction."""
         covered = self._covered
         if begin.final_lsn >= covered.end_lsn:

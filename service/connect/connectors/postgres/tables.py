@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PgColumn:
     name: str
     type_oid: int
     modifier: int
@@ -25,18 +25,18 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PgTable:
     oid: int
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[PgColumn, ...]
     key: tuple[str, ...] = ()
     """Of the primary key, or else of the first unique index whose columns are all required."""
-    by_name: Mapping[str, Column] = field(default_factory=dict)
+    by_name: Mapping[str, PgColumn] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedTable:
     """A table of a publication."""
 
     oid: int
@@ -115,11 +115,13 @@ async def types(connection: "asyncpg.Connection[Any]") -> dict[int, PgType]:
     }
 
 
-async def published(connection: "asyncpg.Connection[Any]", publication: str) -> list[Published]:
+async def published(
+    connection: "asyncpg.Connection[Any]", publication: str
+) -> list[PublishedTable]:
     """Return the tables that a publication has, in the order in which snapshots read them."""
     rows = await connection.fetch(_PUBLISHED, publication)
     found = [
-        Published(
+        PublishedTable(
             oid=row["oid"],
             schema=row["schema"],
             name=row["name"],
@@ -136,11 +138,11 @@ async def all_tables(connection: "asyncpg.Connection[Any]") -> list[tuple[str, s
     return [(row["schema"], row["name"]) for row in await connection.fetch(_ALL)]
 
 
-async def table(connection: "asyncpg.Connection[Any]", oid: int, schema: str, name: str) -> Table:
+async def table(connection: "asyncpg.Connection[Any]", oid: int, schema: str, name: str) -> PgTable:
     """Return the table with this oid as it is now; without columns, if it was dropped."""
     rows: Sequence[Any] = await connection.fetch(_COLUMNS, oid)
     columns = tuple(
-        Column(
+        PgColumn(
             name=row["name"],
             type_oid=row["type"],
             modifier=row["modifier"],
@@ -150,7 +152,7 @@ async def table(connection: "asyncpg.Connection[Any]", oid: int, schema: str, na
         for row in rows
     )
     key = await connection.fetchval(_KEY, oid)
-    return Table(
+    return PgTable(
         oid=oid,
         schema=schema,
         name=name,

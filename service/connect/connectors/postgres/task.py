@@ -14,7 +14,7 @@ from service.connect.connectors.api import TaskContext
 from service.connect.connectors.postgres import server
 from service.connect.connectors.postgres.envelope import heartbeat
 from service.connect.connectors.postgres.position import Covered, Start, StreamPosition, start_of
-from service.connect.connectors.postgres.settings import Settings
+from service.connect.connectors.postgres.settings import PostgresSettings
 from service.connect.connectors.postgres.snapshot import SnapshotReader
 from service.connect.connectors.postgres.stream import ChangeStream
 from service.connect.data.errors import TaskFault
@@ -32,7 +32,7 @@ UNCOMMITTED_WAIT_S: Final = 0.05
 class PostgresTask:
     def __init__(self, context: TaskContext) -> None:
         self._context = context
-        self._settings = Settings.of(context.config)
+        self._settings = PostgresSettings.of(context.config)
         self._world = context.environment.world
         self._partition = {"server": self._settings.prefix}
         self._connection: Any = None

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from service.connect.connectors.postgres.pgoutput import (
     POSTGRES_EPOCH_US,
     UNCHANGED,
-    Begin,
-    Commit,
-    Delete,
-    Insert,
+    BeginMessage,
+    CommitMessage,
+    DeleteMessage,
+    InsertMessage,
     LogicalMessage,
-    Origin,
-    Relation,
+    OriginMessage,
     RelationColumn,
+    RelationMessage,
     Row,
-    Truncate,
-    TypeName,
-    Update,
+    TruncateMessage,
+    TypeMessage,
+    UpdateMessage,
     decode,
 )
 from service.connect.data.errors import TaskFault
@@ -42,20 +42,20 @@ def _row(row: Row) -> bytes:
 _OID = struct.pack(">I", 7)
 ROW: Row = ["ä", None, UNCHANGED, ""]
 MESSAGES = {
-    b"B" + struct.pack(">QqI", 9, 5, 3): Begin(9, POSTGRES_EPOCH_US + 5, 3),
-    b"C\0" + struct.pack(">QQq", 9, 11, 5): Commit(9, 11, POSTGRES_EPOCH_US + 5),
+    b"B" + struct.pack(">QqI", 9, 5, 3): BeginMessage(9, POSTGRES_EPOCH_US + 5, 3),
+    b"C\0" + struct.pack(">QQq", 9, 11, 5): CommitMessage(9, 11, POSTGRES_EPOCH_US + 5),
     b"R" + _OID + b"s\0t\0f" + struct.pack(">H", 1) + b"\1id\0" + struct.pack(">Ii", 23, -1): (
-        Relation(7, "s", "t", "f", (RelationColumn("id", 23, -1, True),))
+        RelationMessage(7, "s", "t", "f", (RelationColumn("id", 23, -1, True),))
     ),
-    b"I" + _OID + b"N" + _row(ROW): Insert(7, ROW),
-    b"U" + _OID + b"N" + _row(ROW): Update(7, None, False, ROW),
-    b"U" + _OID + b"K" + _row(["1"]) + b"N" + _row(ROW): Update(7, ["1"], True, ROW),
-    b"U" + _OID + b"O" + _row(["1"]) + b"N" + _row(ROW): Update(7, ["1"], False, ROW),
-    b"D" + _OID + b"K" + _row(["1"]): Delete(7, ["1"], True),
-    b"D" + _OID + b"O" + _row(ROW): Delete(7, ROW, False),
-    b"T" + struct.pack(">IB", 2, 3) + _OID + _OID: Truncate((7, 7), True, True),
-    b"Y" + _OID + b"\0int4\0": TypeName(7, "pg_catalog", "int4"),
-    b"O" + struct.pack(">Q", 5) + b"there\0": Origin(5, "there"),
+    b"I" + _OID + b"N" + _row(ROW): InsertMessage(7, ROW),
+    b"U" + _OID + b"N" + _row(ROW): UpdateMessage(7, None, False, ROW),
+    b"U" + _OID + b"K" + _row(["1"]) + b"N" + _row(ROW): UpdateMessage(7, ["1"], True, ROW),
+    b"U" + _OID + b"O" + _row(["1"]) + b"N" + _row(ROW): UpdateMessage(7, ["1"], False, ROW),
+    b"D" + _OID + b"K" + _row(["1"]): DeleteMessage(7, ["1"], True),
+    b"D" + _OID + b"O" + _row(ROW): DeleteMessage(7, ROW, False),
+    b"T" + struct.pack(">IB", 2, 3) + _OID + _OID: TruncateMessage((7, 7), True, True),
+    b"Y" + _OID + b"\0int4\0": TypeMessage(7, "pg_catalog", "int4"),
+    b"O" + struct.pack(">Q", 5) + b"there\0": OriginMessage(5, "there"),
     b"M\1" + struct.pack(">Q", 5) + b"p\0" + struct.pack(">I", 2) + b"xy": (
         LogicalMessage(True, 5, "p", b"xy")
     ),

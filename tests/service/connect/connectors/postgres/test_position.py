@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from service.connect.connectors.postgres.position import (
     SNAPSHOTS_MAX,
     Covered,
-    Place,
-    Snapshot,
+    PgSnapshot,
+    RowPlace,
     StreamPosition,
     start_of,
 )
@@ -14,21 +14,21 @@ from service.connect.data.errors import TaskFault
 
 
 def test_a_snapshot_sees_what_had_committed() -> None:
-    snapshot = Snapshot.parsed("100:110:103,107")
+    snapshot = PgSnapshot.parsed("100:110:103,107")
     seen = [xid for xid in range(95, 115) if snapshot.sees(xid)]
     assert seen == [95, 96, 97, 98, 99, 100, 101, 102, 104, 105, 106, 108, 109]
 
 
 @given(st.integers(3, 1 << 60), st.integers(-(1 << 31) + 1, (1 << 31) - 1))
 def test_transaction_ids_of_32_bits_are_near_the_snapshot(xmax: int, distance: int) -> None:
-    snapshot = Snapshot(xmax, xmax, frozenset())
+    snapshot = PgSnapshot(xmax, xmax, frozenset())
     assert snapshot.sees((xmax + distance) % (1 << 32)) == (distance < 0)
 
 
 def test_a_row_belongs_to_the_snapshot_that_read_its_place() -> None:
     first = Covered().begun("10:10:", 100, None)
-    second = first.begun("20:20:", 200, Place("s", "t", (5, "b")))
-    third = Covered.read(second.stored()).begun("30:30:", 300, Place("s", "t", (7, "a")))
+    second = first.begun("20:20:", 200, RowPlace("s", "t", (5, "b")))
+    third = Covered.read(second.stored()).begun("30:30:", 300, RowPlace("s", "t", (7, "a")))
     covered = Covered.read(third.stored())
     assert covered == third
 
@@ -45,7 +45,7 @@ def test_a_row_belongs_to_the_snapshot_that_read_its_place() -> None:
 
 def test_a_table_without_order_belongs_to_the_snapshot_that_began_it() -> None:
     first = Covered().begun("10:10:", 100, None)
-    covered = first.begun("20:20:", 200, Place("s", "t", None))
+    covered = first.begun("20:20:", 200, RowPlace("s", "t", None))
     assert not covered.has_seen(50, 15, "s", "t", None)
     assert covered.has_seen(50, 15, "s", "u", None)
 
@@ -58,9 +58,9 @@ def test_a_snapshot_that_gave_nothing_is_replaced() -> None:
 def test_a_snapshot_is_not_interrupted_without_end() -> None:
     covered = Covered().begun("10:10:", 100, None)
     for n in range(1, SNAPSHOTS_MAX):
-        covered = covered.begun("10:10:", 100, Place("s", "t", (n,)))
+        covered = covered.begun("10:10:", 100, RowPlace("s", "t", (n,)))
     with pytest.raises(TaskFault, match="interrupted 200 times"):
-        covered.begun("10:10:", 100, Place("s", "t", (SNAPSHOTS_MAX,)))
+        covered.begun("10:10:", 100, RowPlace("s", "t", (SNAPSHOTS_MAX,)))
 
 
 def test_positions_skip_what_came_before() -> None:
