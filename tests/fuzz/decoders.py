@@ -4,6 +4,7 @@ from tests.fuzz import (
     batches,
     connect,
     kafka,
+    postgres,
     received,
     registry,
     replies,
@@ -23,14 +24,22 @@ ALL = [
     *kafka.ALL,
     *schemas.ALL,
     *registry.ALL,
+<<<<<<< HEAD
     *connect.ALL,
+=======
+    *postgres.ALL,
+>>>>>>> connect-cdc
 ]
 
 OURS = "takes what this process has made, not bytes of others"
 REGISTERED = "a schema that the registry has accepted"
 BY_CODECS = "splits frames by framing, and decodes by the codec of a schema"
 
+POSTGRES = "service.connect.connectors.postgres"
+
 NOT_TRIED = {
+    f"{POSTGRES}.position.PgSnapshot.parsed": "text; tests/…/postgres/test_position.py",
+    f"{POSTGRES}.text_values.bytea": "text; tests/…/postgres/test_text_values.py",
     "storage.formats.kafka.compression._inflated": "the part of unpack for streams",
     "storage.formats.kafka.compression._unpack_snappy": "the part of unpack for snappy",
     "storage.formats.kafka.compression._whole": "the part of unpack for one block",

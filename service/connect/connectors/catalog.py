@@ -18,6 +18,7 @@ _MODULES: Final[Sequence[str]] = (
     "jdbc.plugins",
     "mirror.plugin",
     "objects.plugin",
+    "postgres.plugins",
 )
 """Modules below this package; each has `PLUGINS`, a sequence of its `Plugin` values."""
 
