@@ -24,11 +24,8 @@ ALL = [
     *kafka.ALL,
     *schemas.ALL,
     *registry.ALL,
-<<<<<<< HEAD
     *connect.ALL,
-=======
     *postgres.ALL,
->>>>>>> connect-cdc
 ]
 
 OURS = "takes what this process has made, not bytes of others"
