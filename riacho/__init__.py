@@ -13,7 +13,7 @@
         for record in consumer:
             print(record.key_text(), record.json())
 
-Each class has an asynchronous twin: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`. Every
+Each of these has an asynchronous twin: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`. Every
 error is a `RiachoError`; see `riacho.errors`. Names are imported when they are first used,
 so that `import riacho` costs nothing.
 """
@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riacho.admin.admin import Admin, AsyncAdmin, Cluster, PartitionInfo, Topic
+    from riacho.admin.connectors import Connectors
     from riacho.consumer.consumer import AsyncConsumer, Consumer
     from riacho.consumer.group_calls import OffsetAndMetadata
     from riacho.errors import (
         AlreadyCommitted,
         BufferExhausted,
         CommitFailed,
+        ConnectRefused,
         DeliveryTimeout,
         FencedInstance,
         GatewayUnreachable,
@@ -102,6 +104,8 @@ __all__ = [
     "Cluster",
     "CommitFailed",
     "Conflict",
+    "ConnectRefused",
+    "Connectors",
     "Consumer",
     "Corrupt",
     "DeliveryTimeout",
@@ -165,11 +169,13 @@ __all__ = [
 
 _HOMES = {
     "riacho.admin.admin": ("Admin", "AsyncAdmin", "Cluster", "PartitionInfo", "Topic"),
+    "riacho.admin.connectors": ("Connectors",),
     "riacho.consumer.consumer": ("AsyncConsumer", "Consumer"),
     "riacho.errors": (
         "AlreadyCommitted",
         "BufferExhausted",
         "CommitFailed",
+        "ConnectRefused",
         "DeliveryTimeout",
         "FencedInstance",
         "GatewayUnreachable",

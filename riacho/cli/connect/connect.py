@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from riacho.cli.connect import states
+from riacho.cli.connect import running, states
 from riacho.cli.connect.files import read_config
 from riacho.cli.connect.options import Changes, File, Name, NameOption, connectors_at
 from riacho.cli.output import (
@@ -29,6 +29,7 @@ commands = typer.Typer(
     help="Create, list, show, change, pause, restart and delete connectors.",
 )
 states.add_to(commands)
+running.add_to(commands)
 
 
 class InitialState(StrEnum):

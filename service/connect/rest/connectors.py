@@ -25,7 +25,7 @@ from service.connect.rest.bodies import ConfigBody, NewConnectorBody
 from service.connect.rest.errors import ConnectError, bad_request, invalid
 from service.connect.rest.plugins import CONFIG_BODY, known_plugin
 from service.connect.rest.store import ConnectorStore
-from service.connect.tasks.items import PAUSED, STARTED, STOPPED, ConnectorItem, RunHealth
+from service.connect.tasks.items import PAUSED, STARTED, STOPPED, ConnectorItem, RunHealth, afresh
 from service.log.gateway import Gateway
 from service.security.acls import Operation, ResourceType
 from service.security.caller import Caller
@@ -182,7 +182,7 @@ class ConnectorCalls:
             principal = _principal(caller, config, found)
             if (config, principal) == (found.config, found.principal):
                 # As in Kafka, this restarts what has failed.
-                return msgspec.structs.replace(found, health=RunHealth())
+                return msgspec.structs.replace(found, health=afresh(found.health))
             return msgspec.structs.replace(
                 found,
                 config=config,

@@ -19,6 +19,7 @@ from service.connect.tasks.items import (
     ConnectorItem,
     RunHealth,
     TaskItem,
+    afresh,
 )
 from service.security.acls import Operation, ResourceType
 
@@ -54,7 +55,7 @@ class StateCalls:
         def changed(found: ConnectorItem) -> ConnectorItem:
             if found.target == target:
                 return found
-            return replace(found, target=target, health=RunHealth())
+            return replace(found, target=target, health=afresh(found.health))
 
         await self._store.change(name, changed)
         caller_in(request).changed(Operation.ALTER, ResourceType.CONNECTOR, name)
@@ -63,12 +64,11 @@ class StateCalls:
         """Restart a connector and, with includeTasks, its tasks."""
         query, caller, name = Parameters(request), caller_in(request), connector_in(request)
         only_failed, with_tasks = query.flag("onlyFailed"), query.flag("includeTasks")
-        now_ms = self._store.world.now_ms()
 
         def changed(found: ConnectorItem) -> ConnectorItem:
             if only_failed and found.health.state != FAILED:
                 return found
-            return replace(found, health=RunHealth(state=found.health.state, changed_ms=now_ms))
+            return replace(found, health=afresh(found.health))
 
         connector = await self._store.change(name, changed)
         if with_tasks:

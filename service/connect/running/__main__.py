@@ -15,10 +15,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m service.connect.running")
     parser.add_argument("--until-eof", action="store_true", help="stop when stdin ends")
     parser.add_argument("--until-idle", action="store_true", help="stop without connectors")
+    parser.add_argument("--holder", default="", help="who holds leases: as one that is dead")
     given = parser.parse_args()
     refuse_pandas()
     try:
-        return run(Settings(), until_eof=given.until_eof, until_idle=given.until_idle)
+        return run(
+            Settings(),
+            until_eof=given.until_eof,
+            until_idle=given.until_idle,
+            holder=given.holder,
+        )
     except RiachoError as error:
         sys.stderr.write(f"riacho connect: {error} ({error.code})\n")
         return 1

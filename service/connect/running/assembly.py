@@ -41,10 +41,13 @@ def runner_of(
     plugins: Plugins | None = None,
     timing: Timing | None = None,
     worker: str = "",
+    holder: str = "",
 ) -> Runner:
     """Return a runner that knows the plugins of this installation, unless others are given."""
     more = {} if plugins is None else {"plugins": plugins}
-    return Runner(parts, loop_of, worker=worker or worker_name(), timing=timing, **more)
+    return Runner(
+        parts, loop_of, worker=worker or worker_name(), timing=timing, holder=holder, **more
+    )
 
 
 def worker_name() -> str:

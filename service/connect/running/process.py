@@ -33,20 +33,24 @@ def run(
     until_eof: bool = False,
     until_idle: bool = False,
     for_s: float | None = None,
+    holder: str = "",
 ) -> int:
     """Run connectors until signalled to stop; return the exit code.
 
     With `until_eof` also until stdin ends, since the process that started this one has ended then;
     with `until_idle` until there have been no connectors for `IDLE_S`; or `for_s` seconds.
+    `holder` is the name of a runner that is dead for certain, and whose tasks this one takes over.
     """
     configure_logging(settings.log_level, settings.log_format)
-    asyncio.run(_run(settings, until_eof, until_idle, for_s))
+    asyncio.run(_run(settings, until_eof, until_idle, for_s, holder))
     return 0
 
 
-async def _run(settings: Settings, until_eof: bool, until_idle: bool, for_s: float | None) -> None:
+async def _run(
+    settings: Settings, until_eof: bool, until_idle: bool, for_s: float | None, holder: str
+) -> None:
     async with opened(settings) as parts:
-        runner, world = runner_of(parts), parts.gateway.world
+        runner, world = runner_of(parts, holder=holder), parts.gateway.world
         stopped = asyncio.Event()
         _on_signals(stopped, until_eof)
         until_s = None if for_s is None else world.monotonic_s() + for_s

@@ -49,8 +49,12 @@ class Runner:
         worker: str,
         plugins: Plugins = plugin_of,
         timing: Timing | None = None,
+        holder: str = "",
     ) -> None:
-        """`worker` says where this process is, as `host:port` or `host:pid`."""
+        """`worker` says where this process is, as `host:port` or `host:pid`.
+
+        `holder` is whom leases are of: a name of its own, unless it follows a process that is dead.
+        """
         self._parts = parts
         self._make_loop = make_loop
         self._worker = worker
@@ -58,7 +62,7 @@ class Runner:
         self._timing = timing or Timing()
         self._metadata = parts.gateway.metadata
         self._world = parts.gateway.world
-        self._holder = self._world.random_bytes(8).hex()
+        self._holder = holder or self._world.random_bytes(8).hex()
         self._planner = Planner(parts, plugins, worker)
         self._planning: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, tuple[TaskRun, asyncio.Task[None]]] = {}

@@ -119,6 +119,11 @@ def is_planned(connector: ConnectorItem) -> bool:
     return connector.target == STARTED and connector.planned == connector.generation
 
 
+def afresh(health: RunHealth) -> RunHealth:
+    """Return the health of a connector that its user starts again: what has failed is due now."""
+    return RunHealth() if health.failures or health.state == FAILED else health
+
+
 def group_of(connector: ConnectorItem) -> str:
     """Return the group of a sink, as it is stored."""
     prefix = connector.name_prefix

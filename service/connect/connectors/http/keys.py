@@ -102,8 +102,8 @@ _REQUESTS: Final = (
         "max.retries",
         _I,
         10,
-        "How often a request is repeated that got no reply, or one to be retried, before the task "
-        "fails, for a minute or `errors.retry.timeout`.",
+        "How often a request is repeated that got no reply, or one to be retried. A sink repeats it "
+        "for at most a minute, or `errors.retry.timeout`. Then the task fails.",
         check=between(0, 1000),
     ),
     _key(

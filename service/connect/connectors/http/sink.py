@@ -100,21 +100,23 @@ class HttpSink:
 
     async def put(self, records: Sequence[ConnectRecord]) -> None:
         batch: list[_Item] = []
+        size = 0
         for record in records:
             try:
                 item = self._item(record)
             except DataFault as error:
                 # Those before it first: what was done with a record says so of all before it.
                 await self._deliver(batch)
-                batch = []
+                batch, size = [], 0
                 await self._give_up(record, error)
                 continue
             if item is None:
                 continue
-            if not self._fits(batch, item):
+            if not self._fits(batch, size, item):
                 await self._deliver(batch)
-                batch = []
+                batch, size = [], 0
             batch.append(item)
+            size += len(item.body or b"")
         await self._deliver(batch)
 
     async def flush(self) -> None:
@@ -147,11 +149,11 @@ class HttpSink:
             log.info("a null was not sent", extra={"at": _key([at, origin.offset])})
         return None
 
-    def _fits(self, batch: Sequence[_Item], item: _Item) -> bool:
+    def _fits(self, batch: Sequence[_Item], size: int, item: _Item) -> bool:
         """Tell whether a record can be in the same request as those before it."""
         if not batch:
             return True
-        last, size = batch[-1], sum(len(each.body or b"") for each in batch)
+        last = batch[-1]
         return (
             len(batch) < self._settings.batch_max
             and size + len(item.body or b"") <= BATCH_BYTES_MAX

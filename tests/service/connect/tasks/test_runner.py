@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.tasks.items import FAILED, PAUSED, RUNNING, STARTED, STOPPED, ConnectorItem
 from storage import keys, leases
 from storage.stores.opening import open_metadata
-from tests.service.connect.tasks.toys import Deployment, Process, running, until
+from tests.service.connect.tasks.toys import QUICK, Deployment, Process, running, until
 from tests.storage.helpers.faults import random_faults
 
 pytestmark = pytest.mark.anyio
@@ -265,3 +266,34 @@ async def test_records_for_more_lanes_than_a_transaction_has_room_for_are_divide
         await until(is_done)
         for n in (0, 99, 299):
             assert await process.values("t", n) == [f"row {n}"]
+
+
+async def test_an_idle_connector_costs_nothing_but_ticks() -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(5)
+    await deployment.create()
+    async with running(deployment.process()) as process:
+        await all_of(process, numbered(5))
+        await until(lambda: deployment.table.released)
+        [before] = await deployment.tasks()
+        puts, polls = deployment.objects.calls["put"], deployment.table.polls
+        await until(lambda: deployment.table.polls > polls + 20)
+        assert deployment.objects.calls["put"] == puts
+        [task] = await deployment.tasks()
+        assert task.committed_ms == before.committed_ms
+
+
+async def test_a_runner_takes_over_at_once_what_a_dead_one_of_its_name_held() -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(5)
+    await deployment.create()
+    slow = replace(QUICK, lease_s=3600.0)
+    dead, following = (deployment.process(name, timing=slow, holder="h") for name in "ab")
+    async with running(dead):
+        await all_of(dead, numbered(5))
+        deployment.die(dead)
+    deployment.table.rows += numbered(5, 5)
+    async with running(following):
+        await all_of(following, numbered(10))
+    await dead.bury()
+    assert await following.values() == numbered(10)

@@ -26,6 +26,9 @@ from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway, Position, Wait
 from service.process.references.references import SecretReferences
+from service.security.acl_items import AclItems
+from service.security.acls import Acl, Operation, ResourceType
+from service.security.assembly import secured
 from service.settings import Settings
 from service.world.clock import real_world
 from storage import keys
@@ -169,9 +172,11 @@ class Deployment:
         self.metadata = FaultyMetadata(metadata or new_metadata())
         self.objects = TestObjects()
 
-    def process(self, worker: str = "w") -> "Process":
+    def process(
+        self, worker: str = "w", *, timing: Timing = QUICK, holder: str = "", **given: object
+    ) -> "Process":
         world = real_world()
-        settings = Settings.model_validate({"linger_max_ms": 100})
+        settings = Settings.model_validate({"linger_max_ms": 100, "audit": "off", **given})
         table = Stoppable(self.metadata)
         gateway = Gateway(settings, Zones({"a": self.objects}), table, world)
         coordinator = Coordinator(gateway.metadata, gateway.topics, world)
@@ -180,8 +185,11 @@ class Deployment:
             offsets=Offsets(gateway.metadata, gateway.topics, coordinator, world),
             environment=environment_of(settings, world),
             references=SecretReferences(environment={"SECRET": "hush-hush"}),
+            security=secured(settings, table, world) if settings.security == "on" else None,
         )
-        runner = runner_of(parts, plugins=self.table.plugin, timing=QUICK, worker=worker)
+        runner = runner_of(
+            parts, plugins=self.table.plugin, timing=timing, worker=worker, holder=holder
+        )
         return Process(parts, runner, table)
 
     def stop(self, process: "Process") -> Callable[[], None]:
@@ -197,7 +205,15 @@ class Deployment:
     async def seen_by_all(self) -> list[str]:
         return await self.process("reader").values()
 
-    async def create(self, name: str = "c", **config: str) -> None:
+    async def allow(
+        self, principal: str, operation: Operation, kind: ResourceType, name: str
+    ) -> None:
+        acl = Acl(kind, name, principal, operation)
+        await AclItems(self.metadata.inner, real_world()).add([acl])
+
+    async def create(
+        self, name: str = "c", *, principal: str = "User:ANONYMOUS", **config: str
+    ) -> None:
         given = {
             "name": name,
             "connector.class": TOY,
@@ -205,7 +221,7 @@ class Deployment:
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             **{key.replace("_", "."): text for key, text in config.items()},
         }
-        item = ConnectorItem(name, given, "User:ANONYMOUS", 1)
+        item = ConnectorItem(name, given, principal, 1)
         await self.metadata.inner.transact(
             [Put(keys.connector(name), encode_connector(item), None)]
         )
