@@ -98,6 +98,7 @@ def test_what_is_wrong_is_named(config: Config, keys: list[str]) -> None:
         ("ExtractField$Key", {"field": "`a", "field.syntax.version": "v2"}, "field"),
         ("HeaderFrom$Key", {"fields": "a", "headers": "b,c", "operation": "copy"}, "headers"),
         ("HeaderFrom$Key", {"fields": "a", "headers": "b", "operation": "cut"}, "operation"),
+        ("HeaderFrom$Key", {"fields": "a", "headers": "b", "operation": "MOVE"}, "operation"),
         ("InsertField$Key", {}, "topic.field"),
         ("InsertField$Key", {"static.field": "a"}, "static.value"),
         ("MaskField$Value", {"fields": "a", "replacement": ""}, "replacement"),
