@@ -13,7 +13,6 @@ Names are Java's, ours are the same without their package: `MaskField$Value`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from service.connect.config.keys import Config, Key, KeyType
@@ -60,18 +59,7 @@ _PREDICATES: Final[Mapping[str, PredicateKind]] = {
 }
 
 _LIST: Final = Key(name="transforms", type=KeyType.LIST, default=())
-_NEGATE: Final = Key(
-    name="negate",
-    type=KeyType.BOOLEAN,
-    default=False,
-    about="Whether the transform applies to records for which its predicate does not hold.",
-)
-_PREDICATE: Final = Key(
-    name="predicate",
-    type=KeyType.STRING,
-    default=None,
-    about="The predicate that chooses the records of this transform; without one, all are.",
-)
+_NEGATE: Final = Key(name="negate", type=KeyType.BOOLEAN, default=False)
 
 
 def transform_kind(class_name: str) -> TransformKind | None:
@@ -103,31 +91,6 @@ def transforms_of(config: Config) -> Transform:
     if problems:
         raise ConfigFault(problems)
     return _chain(stages)
-
-
-def chain_keys(config: Config) -> list[Key]:
-    """Return the keys that the transforms and predicates which `config` names have, in full."""
-    found: list[Key] = []
-    for part, kind_of, kinds in (
-        ("transforms", transform_kind, TRANSFORMS),
-        ("predicates", predicate_kind, PREDICATES),
-    ):
-        for alias in _aliases(config, part, {}):
-            group = f"{part.capitalize()}: {alias}"
-            names = tuple(kind.class_name for kind in kinds)
-            of_type = Key(
-                name="type",
-                type=KeyType.CLASS,
-                about="Its class.",
-                choices=(*names, *(name.rpartition(".")[2] for name in names)),
-            )
-            kind = kind_of(config.get(f"{part}.{alias}.type", ""))
-            more = (_PREDICATE, _NEGATE) if part == "transforms" else ()
-            found += [
-                replace(key, name=f"{part}.{alias}.{key.name}", group=group)
-                for key in (of_type, *(kind.keys if kind else ()), *more)
-            ]
-    return found
 
 
 def _aliases(config: Config, part: str, problems: dict[str, str]) -> list[str]:
