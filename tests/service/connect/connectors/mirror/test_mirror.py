@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
