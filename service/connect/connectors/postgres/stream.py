@@ -105,11 +105,12 @@ class ChangeStream:
 
         After an error nothing was returned, and the next poll begins with a new peek.
         """
-        position = self._position
+        position, drained_lsn = self._position, self.drained_lsn
         try:
             return await self._records_of(flushed, records_max)
         except BaseException:
-            self._position = position
+            # What was made is lost with it, so neither may count as given.
+            self._position, self.drained_lsn = position, drained_lsn
             with suppress(Exception):
                 await self.stop()
             raise
