@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from riacho.cli import clusters, groups, serve, topics, transactions
-from riacho.cli.connect import connect
+from riacho.cli.connect import connect, dlq
 from riacho.cli.maintenance import compact, doctor, fsck, maintain, retention, sweep
 from riacho.cli.output import Output, OutputOption, Url, errors_reported, print_json
 from riacho.cli.records import consume, produce
@@ -56,6 +56,7 @@ cli.add_typer(groups.commands, name="group")
 cli.add_typer(transactions.commands, name="transaction")
 cli.add_typer(schemas.commands, name="schema")
 cli.add_typer(connect.commands, name="connect")
+cli.add_typer(dlq.commands, name="dlq")
 cli.add_typer(keys.commands, name="keys")
 cli.add_typer(acls.commands, name="acls")
 cli.add_typer(quotas.commands, name="quotas")

@@ -1074,7 +1074,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "Count dead letters by exception and origin",
             needs=on(READ, TOPIC),
             answers={200: Answer(letters.LetterSummary)},
-            errors=(*_READS, *_RECORD, errors.InvalidRequest),
+            errors=(*_READS, *_RECORD, errors.InvalidRequest, errors.ObjectMissing),
         ),
         Route(
             "GET /v1/dlq/{topic}/letters",
@@ -1094,7 +1094,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
                 Parameter("max", Count, "letters in the answer, 50 if not given, at most 1000"),
             ),
             answers={200: Answer(letters.Letters)},
-            errors=(*_READS, *_RECORD, errors.InvalidRequest),
+            errors=(*_READS, *_RECORD, errors.InvalidRequest, errors.ObjectMissing),
         ),
         Route(
             "POST /v1/dlq/{topic}/redrive",
@@ -1103,7 +1103,13 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             needs=on(READ, TOPIC) + within(WRITE, TOPIC) + within(ALTER, CONNECTOR),
             body=RequestBody(letters.RedriveBody),
             answers={200: Answer(letters.RedriveAnswer)},
-            errors=(*_HOT_BODY, *_WRITES, *_RECORD, errors.NotEnoughReplicas, errors.DiskFailing),
+            errors=(
+                *_HOT_BODY,
+                *_WRITES,
+                *_RECORD,
+                errors.NotEnoughReplicas,
+                errors.ObjectMissing,
+            ),
         ),
     ),
     "connectors": (

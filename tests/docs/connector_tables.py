@@ -6,7 +6,7 @@ writes the table for the heading "Keys of `HttpSink`"; `test_connectors.py` comp
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from service.connect.config.keys import REQUIRED, Key
@@ -16,18 +16,22 @@ from service.connect.connectors.catalog import plugin_of
 
 def lines_of(plugin: Plugin) -> Iterator[str]:
     """Yield the lines of a table of the keys, and of those without effect."""
-    yield "| key | default | what it says |"
-    yield "|---|---|---|"
-    for key in plugin.keys:
-        yield _line(f"`{key.name}`", _default(key), key.about)
+    yield from key_lines(plugin.keys)
     for name, why in plugin.ignored.items():
         yield _line(f"`{name}`", "", f"Has no effect: {why}.")
+
+
+def key_lines(keys: Sequence[Key]) -> Iterator[str]:
+    yield "| key | default | what it says |"
+    yield "|---|---|---|"
+    for key in keys:
+        yield _line(f"`{key.name}`", _default(key), key.about)
 
 
 def _default(key: Key) -> str:
     if key.default is REQUIRED:
         return "required"
-    return "" if key.default in (None, "", []) else f"`{_text(key.default)}`"
+    return "" if key.default in (None, "", [], ()) else f"`{_text(key.default)}`"
 
 
 def _text(default: Any) -> str:

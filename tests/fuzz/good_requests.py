@@ -32,10 +32,17 @@ SUBJECT = "/subjects/{subject}"
 VERSION = f"{SUBJECT}/versions/{{version}}"
 SCHEMA = "/schemas/ids/{schema}"
 CONNECTOR = "/connectors/{connector}"
+DEAD_LETTERS = "/v1/dlq/{topic}"
 TASK = f"{CONNECTOR}/tasks/{{task}}"
 COMPATIBILITY = "/compatibility/subjects/{subject}/versions"
 INT = {"schema": '"int"'}
-SINK = {"connector.class": "FileStreamSink", "topics": "t", "file": "sink.txt"}
+SINK = {
+    "connector.class": "FileStreamSink",
+    "topics": "t",
+    "file": "sink.txt",
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.topic.name": "t",
+}
 SOURCE = {"connector.class": "FileStreamSource", "topic": "t", "file": "source.txt"}
 SINK_OFFSETS = {
     "offsets": [
@@ -180,6 +187,10 @@ GOOD: dict[Operation, Request] = {
     ("GET", "/admin/loggers"): Request(),
     ("GET", "/admin/loggers/{logger}"): Request(),
     ("PUT", "/admin/loggers/{logger}"): Request(json={"level": "WARN"}),
+    ("GET", "/v1/dlq"): Request(),
+    ("GET", DEAD_LETTERS): Request(),
+    ("GET", f"{DEAD_LETTERS}/letters"): Request(params={"max": "1"}),
+    ("POST", f"{DEAD_LETTERS}/redrive"): Request(json={"to": "topic:t"}),
     ("GET", "/v1/cluster"): Request(),
     ("GET", "/healthy"): Request(),
     ("GET", "/ready"): Request(),

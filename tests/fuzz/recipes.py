@@ -92,6 +92,7 @@ NEED_HEADS = (
     RESET,
     COMMIT,
     ATOMICALLY,
+    *(op for op in OURS if op[1].startswith("/v1/dlq")),
 )
 
 
@@ -219,7 +220,12 @@ GENERAL: Recipes = {
     ),
     **of([READY, *PRODUCE], "SHUTTING_DOWN", Recipe(before=_is_stopping)),
     **of(
-        [FETCH, ("GET", f"{PARTITION}/offsets"), ("GET", f"{GROUP}/lag")],
+        [
+            FETCH,
+            ("GET", f"{PARTITION}/offsets"),
+            ("GET", f"{GROUP}/lag"),
+            *(op for op in OURS if op[1].startswith("/v1/dlq/")),
+        ],
         "OBJECT_MISSING",
         Recipe(bucket="empty"),
     ),

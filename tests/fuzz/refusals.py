@@ -3,7 +3,16 @@
 from typing import Any
 
 from tests.fuzz.deployment import Deployment
-from tests.fuzz.good_requests import DATA_KEY, GROUP, OFFSETS, PARTITION, RECORDS, Request
+from tests.fuzz.good_requests import (
+    DATA_KEY,
+    DEAD_LETTERS,
+    GROUP,
+    OFFSETS,
+    PARTITION,
+    RECORDS,
+    Operation,
+    Request,
+)
 from tests.fuzz.recipes import (
     ABORT,
     ALTER,
@@ -93,6 +102,8 @@ async def _key_lost(deployed: Deployment, _: Names) -> None:
     await deployed.restart()
 
 
+REDRIVE: Operation = ("POST", f"{DEAD_LETTERS}/redrive")
+
 SEALED = {"topic": "sealed", "partition": 1}
 
 SEALED_TOPICS: Recipes = {
@@ -107,6 +118,11 @@ SEALED_TOPICS: Recipes = {
     (RESET, "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
         change=Request(path={"group": "behind"}, json={"to": "timestamp", "timestamp": 1500}),
         before=_key_lost,
+    ),
+    **of(
+        [("GET", DEAD_LETTERS), ("GET", f"{DEAD_LETTERS}/letters"), REDRIVE],
+        "ENCRYPTION_KEY_UNAVAILABLE",
+        Recipe(change=Request(path={"topic": "sealed"}), before=_key_lost),
     ),
     (ATOMICALLY, "ENCRYPTION_KEY_UNAVAILABLE"): Recipe(
         change=Request(json={"records": [{"topic": "sealed", "value": "v"}]}), before=_key_lost
@@ -167,6 +183,15 @@ async def _one_zone_is_down(deployed: Deployment, _: Names) -> None:
     config = {"min.insync.replicas": 2}
     new = {"name": "r", "replication_factor": 2, "config": config}
     await deployed.done("POST", "/v1/topics", json=new)
+    deployed.other_bucket.fault = "down"
+
+
+async def _letters_and_one_zone_is_down(deployed: Deployment, names: Names) -> None:
+    """Letters can be read from the zone that is left, and not be written to two."""
+    await _one_zone_is_down(deployed, names)
+    deployed.other_bucket.fault = None
+    for _ in range(4):
+        await deployed.done("POST", "/v1/topics/r/records", json=RECORDS)
     deployed.other_bucket.fault = "down"
 
 
@@ -278,6 +303,10 @@ ATOMICS: Recipes = {
     (ATOMICALLY, "TRANSACTION_TOO_LARGE"): Recipe(
         change=Request(json={"records": [{"topic": "w", **one} for one in EVERYWHERE]}),
         before=_wide,
+    ),
+    (REDRIVE, "NOT_ENOUGH_REPLICAS"): Recipe(
+        change=Request(path={"topic": "r"}, json={"to": "topic:r"}),
+        before=_letters_and_one_zone_is_down,
     ),
     (ATOMICALLY, "NOT_ENOUGH_REPLICAS"): Recipe(
         change=Request(json={"records": [{"topic": "r"}]}), before=_one_zone_is_down

@@ -14,6 +14,7 @@ from service.routes.table import PAGES
 from tests.fuzz.good_requests import (
     COMPATIBILITY,
     CONNECTOR,
+    DEAD_LETTERS,
     GROUP,
     MEMBER,
     PARTITION,
@@ -157,6 +158,10 @@ RIGHTS: Final[dict[Operation, str]] = {
     ("GET", "/admin/loggers"): "CLUSTER DESCRIBE_CONFIGS",
     ("GET", "/admin/loggers/{logger}"): "CLUSTER DESCRIBE_CONFIGS",
     ("PUT", "/admin/loggers/{logger}"): "CLUSTER ALTER_CONFIGS",
+    ("GET", "/v1/dlq"): ANY,
+    ("GET", DEAD_LETTERS): "TOPIC READ",
+    ("GET", f"{DEAD_LETTERS}/letters"): "TOPIC READ",
+    ("POST", f"{DEAD_LETTERS}/redrive"): "TOPIC READ + TOPIC WRITE",
     ("GET", "/v1/cluster"): "CLUSTER DESCRIBE",
     ("GET", "/metrics"): "CLUSTER DESCRIBE",
     **{("GET", page): "CLUSTER DESCRIBE" for page in PAGES},

@@ -84,13 +84,12 @@ class DeadLetterCalls:
         topic: str = request.path_params["topic"]
         body = await read_json(request, self._gateway, _REDRIVE)
         caller = caller_of(request.scope)
-        prefix = caller.name_prefix or await self._prefix_of(topic)
-        destination = await self._destination(body.to, caller, prefix, is_dry=body.dry_run)
+        destination = await self._destination(body, topic, caller)
         order = RedriveOrder(
             topic=topic,
             destination=destination,
             wanted=body.filter,
-            mend=mend_of(body.transform, prefix),
+            mend=mend_of(body.transform, await self._prefix_of(topic, caller)),
             rate=body.rate,
             sent_max=body.max,
             is_dry=body.dry_run,
@@ -102,18 +101,18 @@ class DeadLetterCalls:
         found.destinations = {caller.outer_name(t): n for t, n in found.destinations.items()}
         return _answer(found)
 
-    async def _prefix_of(self, topic: str) -> str:
+    async def _prefix_of(self, topic: str, caller: Caller) -> str:
         """Return the prefix of the tenant whose connectors write their letters there."""
+        if caller.name_prefix:
+            return caller.name_prefix
         connectors = (await listing.connectors_with_letters(self._gateway)).get(topic, [])
         prefixes = {each.name_prefix for each in connectors}
         return prefixes.pop() if len(prefixes) == 1 else ""
 
-    async def _destination(
-        self, to: str, caller: Caller, prefix: str, *, is_dry: bool
-    ) -> Destination:
-        kind, _, name = to.partition(":")
-        if to == "origin":
-            return ToOrigin(self._gateway, caller, prefix)
+    async def _destination(self, body: RedriveBody, letters: str, caller: Caller) -> Destination:
+        kind, _, name = body.to.partition(":")
+        if body.to == "origin":
+            return ToOrigin(self._gateway, caller, await self._prefix_of(letters, caller))
         if kind == "topic" and name:
             topic = caller.inner_name(name)
             caller.require_topic(Operation.WRITE, topic)
@@ -123,10 +122,10 @@ class DeadLetterCalls:
             connector = caller.inner_name(name)
             caller.require(Operation.ALTER, ResourceType.CONNECTOR, connector)
             sink = ToSink(self._gateway, connector, await self._sink_prefix(connector, name))
-            if not is_dry:
+            if not body.dry_run:
                 await sink.prepare()
             return sink
-        raise InvalidRequest(f"to: {to!r} is none of origin, topic:NAME, sink:CONNECTOR")
+        raise InvalidRequest(f"to: {body.to!r} is none of origin, topic:NAME, sink:CONNECTOR")
 
     async def _sink_prefix(self, connector: str, name: str) -> str:
         """Return the prefix of a sink's tenant; raise if there is no such sink."""

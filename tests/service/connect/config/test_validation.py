@@ -9,7 +9,7 @@ from service.connect.config.keys import Config, Importance, Key, KeyType
 from service.connect.config.secrets import shown
 from service.connect.config.validation import (
     CONFIG_CHARS_MAX,
-    Validation,
+    ConfigValidation,
     check_size,
     keys_body,
     validate,
@@ -50,7 +50,7 @@ GOOD = {
 }
 
 
-def checked(plugin: Plugin = SINK, /, **changes: str | None) -> Validation:
+def checked(plugin: Plugin = SINK, /, **changes: str | None) -> ConfigValidation:
     given = {**GOOD, **{key.replace("__", "."): text for key, text in changes.items()}}
     config: Config = {key: text for key, text in given.items() if text is not None}
     if plugin.kind is PluginKind.SOURCE:
