@@ -12,12 +12,12 @@
 Names are Java's, ours are the same without their package: `MaskField$Value`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from service.connect.config.keys import Config, Key, KeyType
 from service.connect.config.values import Values, parse
-from service.connect.data.errors import ConfigFault
+from service.connect.data.errors import ConfigFault, ConnectFault
 from service.connect.data.records import ConnectRecord
 from service.connect.transforms.api import Predicate, Transform
 from service.connect.transforms.casting.cast import CAST
@@ -32,6 +32,8 @@ from service.connect.transforms.predicates import PREDICATES
 from service.connect.transforms.routing import ROUTING_TRANSFORMS
 from service.connect.transforms.times.converter import TIMESTAMP_CONVERTER
 from service.connect.transforms.times.router import TIMESTAMP_ROUTER
+
+T = TypeVar("T")
 
 TRANSFORMS: Final[Sequence[TransformKind]] = tuple(
     sorted(
@@ -118,10 +120,23 @@ def _each(
             name[len(prefix) :]: text for name, text in config.items() if name.startswith(prefix)
         }
         try:
-            yield alias, kind.make(Values(kind.keys, settings))
+            yield alias, _named(kind.class_name, kind.make(Values(kind.keys, settings)))
         except ConfigFault as fault:
             problems.update({prefix + name: text for name, text in fault.problems.items()})
             yield alias, None
+
+
+def _named(class_name: str, made: Callable[[ConnectRecord], T]) -> Callable[[ConnectRecord], T]:
+    """Let errors say which transform or predicate has raised them."""
+
+    def named(record: ConnectRecord) -> T:
+        try:
+            return made(record)
+        except ConnectFault as fault:
+            fault.raised_by = fault.raised_by or class_name
+            raise
+
+    return named
 
 
 def _no_kind(part: str, said: str | None) -> str:

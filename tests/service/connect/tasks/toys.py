@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from service.connect.access.parts import ConnectParts
 from service.connect.config.keys import Config
@@ -173,7 +174,7 @@ class Deployment:
         self.objects = TestObjects()
 
     def process(
-        self, worker: str = "w", *, timing: Timing = QUICK, holder: str = "", **given: object
+        self, worker: str = "w", *, timing: Timing = QUICK, holder: str = "", **given: Any
     ) -> "Process":
         world = real_world()
         settings = Settings.model_validate({"linger_max_ms": 100, "audit": "off", **given})
