@@ -61,7 +61,7 @@ ALL = Budget(records_max=10**6, bytes_max=10**9)
 class Table:
     """What the toy reads: task n reads every n-th row."""
 
-    rows: list[str] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
     """Numbers of tasks, in the order in which they were started."""
     stopped: int = 0
