@@ -2,6 +2,7 @@
 
 from tests.fuzz import (
     batches,
+    connect,
     kafka,
     received,
     registry,
@@ -22,6 +23,7 @@ ALL = [
     *kafka.ALL,
     *schemas.ALL,
     *registry.ALL,
+    *connect.ALL,
 ]
 
 OURS = "takes what this process has made, not bytes of others"
