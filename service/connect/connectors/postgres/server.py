@@ -73,7 +73,7 @@ def faults(what: str) -> Iterator[None]:
         if state in _BUSY or state[:2] in _PASSING:
             raise RetriableFault(text) from error
         raise TaskFault(f"{text}; {hint}" if hint else text) from error
-    except (TimeoutError, asyncpg.InterfaceError, OSError) as error:
+    except (TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
         raise RetriableFault(f"{what}: {error or type(error).__name__}") from error
 
 

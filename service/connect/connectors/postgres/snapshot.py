@@ -122,12 +122,13 @@ class SnapshotReader:
         return out
 
     async def stop(self) -> None:
+        if self._connection is not None:
+            # First, so that nothing arrives for a COPY that is given up.
+            self._connection.terminate()
+            self._connection = None
         if self._copy is not None:
             await self._copy.stop()
             self._copy = None
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
 
     async def _next(self) -> _Read | None:
         while True:
