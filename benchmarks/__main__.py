@@ -7,6 +7,7 @@ import sys
 NAMES = (
     "side_by_side",
     "kafka_door",
+    "kafka_transactions",
     "kafka_batches",
     "codec",
     "kafka_codec",

@@ -61,7 +61,7 @@ def main() -> None:
     if given.only is None:
         peers += [Kafka(SYNCED), Kafka(CACHED)]
     with ExitStack() as stack:
-        running = [peer for peer in peers if _started(peer, stack)]
+        running = [peer for peer in peers if started(peer, stack)]
         riacho = running[0]
         assert isinstance(riacho, RiachoKafka)
         idle_kib = idle_connection_kib(riacho)
@@ -77,7 +77,7 @@ def main() -> None:
         print(f"of an idle connection, of {IDLE_CONNECTIONS}: {idle_kib:.1f} KiB")
 
 
-def _started(peer: Kafka, stack: ExitStack) -> bool:
+def started(peer: Kafka, stack: ExitStack) -> bool:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="riacho-bench-")))
     try:
         peer.start(folder)
@@ -158,25 +158,25 @@ def report(found: dict[str, Found]) -> None:
         rows = []
         for size, name in SIZES:
             by_peer = [pick(each)[size] for each in found.values()]
-            rows.append([name, *(_spread(each) for each in by_peer), *_ratios(by_peer)])
+            rows.append([name, *(spread(each) for each in by_peer), *ratios(by_peer)])
         columns = [title, *found, *(f"to {name}" for name in list(found)[1:])]
         show(title, columns, rows)
     lone = {
         "Kafka's protocol": [each.lone_ms for each in found.values()],
         "HTTP": [each.lone_http_ms for each in found.values()],
     }
-    rows = [[name, *(_spread(each) if each else "" for each in of)] for name, of in lone.items()]
+    rows = [[name, *(spread(each) if each else "" for each in of)] for name, of in lone.items()]
     show("a lone record, ms", ["", *found], rows)
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
     middle, low, high = statistics.median(values), min(values), max(values)
     if middle > 1000:
         return f"{middle / 1e3:,.0f} k ({low / 1e3:,.0f} to {high / 1e3:,.0f})"
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _ratios(by_peer: Sequence[Sequence[float]]) -> list[str]:
+def ratios(by_peer: Sequence[Sequence[float]]) -> list[str]:
     """Return our ratio to each other peer: the median of the rounds' own ratios."""
     ours = by_peer[0]
     return [

@@ -68,9 +68,9 @@ class JavaServer:
         self.process.wait()
 
 
-def start_kafka(folder: Path, durability: str) -> JavaServer:
-    """Start Kafka on an empty folder, and return when it listens."""
-    libs = kafka_libs()
+def start_kafka(folder: Path, durability: str, libs: Path | None = None) -> JavaServer:
+    """Start Kafka on an empty folder, and return when it listens; `libs` are its jars."""
+    libs = libs or kafka_libs()
     port, controller = free_port(), free_port()
     settings = {
         "process.roles": "broker,controller",

@@ -409,11 +409,13 @@ class Gateway:
             ):
                 # Readers stop at the end, so the reported end must be current.
                 view = await lane.view(0)
-                if fetched.end_offset < view.head.next_offsets[local]:
-                    if not fetched.slices:
-                        shares.release(share)
-                        continue
-                    is_done = True
+                if fetched.end_offset < view.head.next_offsets[local] and not (
+                    is_done and fetched.slices
+                ):
+                    # Too little was read, and there is more by now: read again, without a wait.
+                    shares.release_all()
+                    answer = None
+                    continue
             if is_done:
                 return FetchResult(
                     topic=topic,

@@ -2,6 +2,7 @@
 
 from tests.fuzz import (
     batches,
+    connect,
     connect_calls,
     kafka,
     received,
@@ -24,6 +25,7 @@ ALL = [
     *schemas.ALL,
     *registry.ALL,
     *connect_calls.ALL,
+    *connect.ALL,
 ]
 
 OURS = "takes what this process has made, not bytes of others"

@@ -15,6 +15,9 @@ from tests.gateway import free_port
 from tests.kafka_programs.programs import TIMEOUT_S, Tools
 
 PLUGIN: Final = "org.apache.kafka.connect.file.{name}Connector"
+MIRROR: Final = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+DEBEZIUM: Final = "io.debezium.connector.postgresql.PostgresConnector"
+EXACTLY_ONCE: Final = {"exactly_once_source_support": "enabled"}
 CONVERTER: Final = "org.apache.kafka.connect.storage.StringConverter"
 
 
@@ -25,8 +28,9 @@ class Connect:
         self._log = log
 
     def create(self, name: str, kind: str, **config: str) -> None:
-        """Create a connector with one task."""
-        config |= {"connector.class": PLUGIN.format(name=kind), "tasks.max": "1"}
+        """Create a connector with one task; `kind` is a class, or the name of a file connector."""
+        plugin = kind if "." in kind else PLUGIN.format(name=kind)
+        config |= {"connector.class": plugin, "tasks.max": "1"}
 
         def created() -> bool:
             with contextlib.suppress(httpx.TransportError):
@@ -36,6 +40,19 @@ class Connect:
             return False
 
         self.until(created)
+
+    def is_running(self, name: str) -> bool:
+        """Return whether all tasks of a connector run, of which there is one at least."""
+        with contextlib.suppress(httpx.TransportError):
+            got = httpx.get(f"{self._url}/connectors/{name}/status", timeout=60).json()
+            states = [task["state"] for task in got.get("tasks", ())]
+            return bool(states) and set(states) == {"RUNNING"}
+        return False
+
+    def kill(self) -> None:
+        """End the worker at once, as a machine that fails."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def until(self, condition: Callable[[], bool]) -> None:
         give_up_s = time.monotonic() + TIMEOUT_S
@@ -47,8 +64,8 @@ class Connect:
 
 
 @contextlib.contextmanager
-def connecting(tools: Tools, folder: Path) -> Iterator[Connect]:
-    """Run a worker."""
+def connecting(tools: Tools, folder: Path, **more: str) -> Iterator[Connect]:
+    """Run a worker, whose settings `more` adds to; underscores stand for dots."""
     port = free_port()
     config = {
         "bootstrap.servers": tools.bootstrap,
@@ -58,6 +75,7 @@ def connecting(tools: Tools, folder: Path) -> Iterator[Connect]:
         "offset.flush.interval.ms": "1000",
         "listeners": f"HTTP://127.0.0.1:{port}",
         "plugin.discovery": "service_load",
+        **{name.replace("_", "."): text for name, text in more.items()},
     }
     for what in ("offset", "config", "status"):
         config[f"{what}.storage.topic"] = f"connect-{what}"
@@ -74,8 +92,9 @@ def connecting(tools: Tools, folder: Path) -> Iterator[Connect]:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
+    connect = Connect(f"http://127.0.0.1:{port}", process, log)
     try:
-        yield Connect(f"http://127.0.0.1:{port}", process, log)
+        yield connect
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        if process.poll() is None:
+            connect.kill()

@@ -14,9 +14,13 @@ from benchmarks.peers.peer import NotHere
 VERSION: Final = "4.3.1"
 KAFKA: Final = [
     *(Artifact("org.apache.kafka", name, VERSION) for name in ("kafka_2.13", "kafka-tools")),
-    *(Artifact("org.apache.kafka", f"connect-{name}", VERSION) for name in ("runtime", "file")),
+    *(
+        Artifact("org.apache.kafka", f"connect-{name}", VERSION)
+        for name in ("runtime", "file", "mirror")
+    ),
     LOGGING,
 ]
+DEBEZIUM: Final = [Artifact("io.debezium", "debezium-connector-postgres", "3.6.1.Final")]
 STREAMS: Final = [Artifact("org.apache.kafka", "kafka-streams", VERSION), LOGGING]
 SPARK_KAFKA: Final = [
     *(
@@ -48,6 +52,14 @@ def kafka_jars() -> Path:
     try:
         java()
         return installed(BENCH / "kafka-programs" / "libs", KAFKA, INSTALL_S_MAX)
+    except NotHere as why:
+        pytest.skip(str(why))
+
+
+def debezium_jars() -> Path:
+    """Return the folder of the jars of Debezium's connector for PostgreSQL, or skip the test."""
+    try:
+        return installed(BENCH / "debezium" / "libs", DEBEZIUM, INSTALL_S_MAX)
     except NotHere as why:
         pytest.skip(str(why))
 
@@ -147,12 +159,19 @@ def run(command: list[str], *, told: str = "", cwd: Path | None = None) -> str:
 class Tools:
     """Kafka's own command line tools, on a gateway."""
 
-    def __init__(self, jars: Path, bootstrap: str) -> None:
+    def __init__(self, jars: Path, bootstrap: str, *more: Path) -> None:
+        """`more` are folders of other jars that the programs find."""
         self._jars = jars
+        self._more = more
         self.bootstrap = bootstrap
 
+    def beside(self, jars: Path) -> "Tools":
+        """Return the same tools, which find these jars as well."""
+        return Tools(self._jars, self.bootstrap, *self._more, jars)
+
     def command(self, main: str, *arguments: str) -> list[str]:
-        return [java(), *JVM, "-cp", f"{self._jars}/*", main, *arguments]
+        folders = ":".join(f"{each}/*" for each in (self._jars, *self._more))
+        return [java(), *JVM, "-cp", folders, main, *arguments]
 
     def __call__(self, main: str, *arguments: str, told: str = "") -> str:
         """Return what a tool prints; `main` is its class."""

@@ -10,12 +10,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def parse(key: Key, text: str) -> Any:
-    """Return the value of `key` that `text` says; raise `ValueError` in words that name both.
-
-    Blanks around it are part of strings and secrets only.
-    """
-    if key.type is KeyType.STRING or key.type is KeyType.PASSWORD:
-        return text
+    """Return the value of `key` that `text` says; raise `ValueError` in words that name both."""
     text = text.strip()
     match key.type:
         case KeyType.BOOLEAN:

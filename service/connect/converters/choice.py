@@ -19,10 +19,18 @@ from service.connect.converters.plain import (
     NumberConverter,
     StringConverter,
 )
+from service.connect.converters.registry.access import NoRegistry, SchemaAccess
+from service.connect.converters.registry.avro.mapping import AVRO_KEYS, avro_converter
+from service.connect.converters.registry.json_schema.mapping import (
+    JSON_SCHEMA_KEYS,
+    json_schema_converter,
+)
+from service.connect.converters.registry.protobuf.mapping import PROTOBUF_KEYS, protobuf_converter
 from service.connect.data.errors import ConfigFault, DataFault
 from service.connect.data.schema import Type
 
 _STORAGE: Final = "org.apache.kafka.connect.storage."
+_CONFLUENT: Final = "io.confluent.connect."
 _CONVERTERS: Final = "org.apache.kafka.connect.converters."
 
 
@@ -34,15 +42,16 @@ class ConverterKind:
     """Java's, in full."""
     about: str
     keys: Sequence[Key] = ()
-    make: Callable[[Values, bool], Converter]
-    """Takes its settings, and whether it is for keys."""
+    make: Callable[[Values, bool, SchemaAccess], Converter]
+    """Takes its settings, whether it is for keys, and the registry."""
+    uses_registry: bool = False
 
     @property
     def short_name(self) -> str:
         return self.class_name.rpartition(".")[2]
 
 
-def _json(values: Values, _: bool) -> Converter:
+def _json(values: Values, _: bool, __: SchemaAccess) -> Converter:
     return JsonConverter(
         with_schemas=values["schemas.enable"],
         schemas_max=values["schemas.cache.size"],
@@ -56,7 +65,7 @@ def _number(name: str, kind: Type, form: str) -> ConverterKind:
     return ConverterKind(
         class_name=_CONVERTERS + name,
         about=f"A number of type {kind.value}, big-endian.",
-        make=lambda _, __: NumberConverter(kind, form),
+        make=lambda *_: NumberConverter(kind, form),
     )
 
 
@@ -65,12 +74,12 @@ CONVERTERS: Final[Sequence[ConverterKind]] = (
         class_name=_STORAGE + "StringConverter",
         about="Text.",
         keys=STRING_KEYS,
-        make=lambda values, _: StringConverter(values["converter.encoding"]),
+        make=lambda values, *_: StringConverter(values["converter.encoding"]),
     ),
     ConverterKind(
         class_name=_CONVERTERS + "ByteArrayConverter",
         about="Bytes as they are.",
-        make=lambda _, __: ByteArrayConverter(),
+        make=lambda *_: ByteArrayConverter(),
     ),
     ConverterKind(
         class_name="org.apache.kafka.connect.json.JsonConverter",
@@ -86,7 +95,28 @@ CONVERTERS: Final[Sequence[ConverterKind]] = (
     ConverterKind(
         class_name=_CONVERTERS + "BooleanConverter",
         about="One byte, 0 or 1.",
-        make=lambda _, __: BooleanConverter(),
+        make=lambda *_: BooleanConverter(),
+    ),
+    ConverterKind(
+        class_name=_CONFLUENT + "avro.AvroConverter",
+        about="Avro, with schemas in this log's registry.",
+        keys=AVRO_KEYS,
+        make=avro_converter,
+        uses_registry=True,
+    ),
+    ConverterKind(
+        class_name=_CONFLUENT + "json.JsonSchemaConverter",
+        about="JSON, with schemas in this log's registry.",
+        keys=JSON_SCHEMA_KEYS,
+        make=json_schema_converter,
+        uses_registry=True,
+    ),
+    ConverterKind(
+        class_name=_CONFLUENT + "protobuf.ProtobufConverter",
+        about="Protobuf, with schemas in this log's registry.",
+        keys=PROTOBUF_KEYS,
+        make=protobuf_converter,
+        uses_registry=True,
     ),
 )
 
@@ -103,20 +133,29 @@ def converter_kind(class_name: str) -> ConverterKind | None:
 
 
 def is_header_converter(class_name: str) -> bool:
-    return _is_simple(class_name) or converter_kind(class_name) is not None
+    kind = converter_kind(class_name)
+    return _is_simple(class_name) or (kind is not None and not kind.uses_registry)
 
 
-def converter_of(class_name: str, settings: Settings, *, is_key: bool, key: str) -> Converter:
+def converter_of(
+    class_name: str,
+    settings: Settings,
+    *,
+    is_key: bool,
+    key: str,
+    registry: SchemaAccess | None = None,
+) -> Converter:
     """Return the converter that the configuration names in `key`, like `value.converter`.
 
-    `settings` is what stands below `key`, without it. Raises `ConfigFault`.
+    `settings` is what stands below `key`, without it. Without a registry, converters that need one
+    can be made and not used. Raises `ConfigFault`.
     """
     kind = converter_kind(class_name)
     if kind is None:
         names = ", ".join(each.short_name for each in CONVERTERS)
         raise ConfigFault({key: f"there is no converter {class_name!r}; there are {names}"})
     try:
-        return kind.make(Values(kind.keys, settings), is_key)
+        return kind.make(Values(kind.keys, settings), is_key, registry or NoRegistry())
     except ConfigFault as fault:
         raise ConfigFault(
             {f"{key}.{name}": text for name, text in fault.problems.items()}
@@ -131,6 +170,9 @@ def header_converter_of(
     """Return the converter of headers that the configuration names. Raises `ConfigFault`."""
     if _is_simple(class_name):
         return SimpleHeaderConverter()
+    kind = converter_kind(class_name)
+    if kind is not None and kind.uses_registry:
+        raise ConfigFault({key: f"{kind.short_name} is for keys and values, and not for headers"})
     return ValueHeaderConverter(converter_of(class_name, settings, is_key=False, key=key))
 
 

@@ -89,6 +89,11 @@ class ConnectSchema:
         return hash((parts, self.fields, self.key_schema, self.value_schema))
 
 
+def default_of(schema: ConnectSchema) -> Any:
+    """Return what stands for null; None: nothing does."""
+    return None if schema.default is UNSET else schema.default
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectField:
     name: str

@@ -33,7 +33,7 @@ from service.connect.tasks.errors import (
     StoppedAt,
 )
 from service.connect.tasks.letters import FromRawLog
-from service.connect.tasks.queues import as_read
+from service.connect.tasks.queues import as_read, is_queue
 
 DEFAULT_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {"schemas.enable": "false"}
@@ -98,7 +98,10 @@ class SinkPipeline:
         Raises `StoppedAt` at the first that fails if none is tolerated, and `RetriableFault` if a
         converter cannot read what it needs, like schemas, within the time for retries.
         """
-        for topic, of in _by_topic([as_read(record) for record in records]).items():
+        by_topic = _by_topic(records)
+        if any(is_queue(topic) for topic in by_topic):
+            by_topic = _by_topic([as_read(record) for record in records])
+        for topic, of in by_topic.items():
             await self._policy.retried(
                 lambda topic=topic, of=of: self._prepare(topic, of)  # type: ignore[misc]
             )

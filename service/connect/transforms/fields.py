@@ -7,7 +7,7 @@ from service.connect.config.keys import Importance, Key, KeyType
 from service.connect.config.values import Values
 from service.connect.data.errors import ConfigFault, DataFault
 from service.connect.data.records import ConnectRecord
-from service.connect.data.schema import ConnectSchema, Type, struct
+from service.connect.data.schema import ConnectSchema, Type, default_of, struct
 from service.connect.transforms.api import Transform
 from service.connect.transforms.kinds import (
     PACKAGE,
@@ -25,7 +25,6 @@ from service.connect.transforms.sides import (
     Side,
     changing,
     checked_fields,
-    default_of,
     not_a_map,
     not_a_struct,
     struct_like,

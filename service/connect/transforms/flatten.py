@@ -11,10 +11,10 @@ from service.connect.config.keys import Key, KeyType
 from service.connect.config.values import Values
 from service.connect.data.errors import DataFault
 from service.connect.data.records import ConnectRecord
-from service.connect.data.schema import UNSET, ConnectSchema, Type
+from service.connect.data.schema import UNSET, ConnectSchema, Type, default_of
 from service.connect.transforms.api import Transform
 from service.connect.transforms.kinds import TransformKind, key_and_value
-from service.connect.transforms.sides import Change, Side, changing, default_of, struct_like
+from service.connect.transforms.sides import Change, Side, changing, struct_like
 
 LEVELS_MAX: Final = 100
 """Of structures in structures."""

@@ -10,12 +10,13 @@ from service.connect.config.values import Values
 from service.connect.data.errors import ConfigFault, DataFault
 from service.connect.data.parsed_text import parsed_text
 from service.connect.data.records import ConnectRecord, Header
-from service.connect.data.schema import ConnectSchema, Type
+from service.connect.data.schema import ConnectSchema, Type, default_of
 from service.connect.transforms.api import Transform
 from service.connect.transforms.kinds import (
     PACKAGE,
     WITH_DEFAULTS,
     TransformKind,
+    exactly,
     fields_key,
     key_and_value,
     not_empty,
@@ -23,7 +24,6 @@ from service.connect.transforms.kinds import (
 from service.connect.transforms.sides import (
     BySchema,
     Side,
-    default_of,
     not_a_map,
     not_a_struct,
     struct_like,
@@ -176,6 +176,7 @@ HEADER_TRANSFORMS: Final[Sequence[TransformKind]] = (
                 importance=Importance.HIGH,
                 about="Whether the fields remain: `copy`, or not: `move`.",
                 choices=("move", "copy"),
+                check=exactly("move", "copy"),
             ),
             WITH_DEFAULTS,
         ),

@@ -1,4 +1,7 @@
-"""SetSchemaMetadata: another name or version of a schema."""
+"""SetSchemaMetadata: another name or version of a schema.
+
+Kafka does it to structures only, and fails for all other types; here every schema may be named.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

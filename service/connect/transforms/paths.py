@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from service.connect.data.errors import DataFault
-from service.connect.data.schema import ConnectSchema, Type
-from service.connect.transforms.sides import default_of, not_a_map, not_a_struct
+from service.connect.data.schema import ConnectSchema, Type, default_of
+from service.connect.transforms.sides import not_a_map, not_a_struct
 
 _PURPOSE = "nested field access"
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from service.connect.data.errors import DataFault
 from service.connect.data.records import ConnectRecord
-from service.connect.data.schema import UNSET, ConnectField, ConnectSchema, Type
+from service.connect.data.schema import UNSET, ConnectField, ConnectSchema, Type, default_of
 from service.connect.transforms.api import Transform
 
 M = TypeVar("M")
@@ -122,11 +122,6 @@ def not_a_struct(value: Any, purpose: str) -> DataFault:
 
 def _kind(value: Any) -> str:
     return "null" if value is None else type(value).__name__
-
-
-def default_of(schema: ConnectSchema) -> Any:
-    """Return what stands for null; None: nothing does."""
-    return None if schema.default is UNSET else schema.default
 
 
 def filled(schema: ConnectSchema) -> Callable[[dict[str, Any]], dict[str, Any]] | None:

@@ -19,6 +19,7 @@ class JsonCodec:
 
     def __init__(self, documents: Documents, checks: int) -> None:
         """Make the codec of a schema whose limits were checked: `checks` look at one value."""
+        self.documents = documents
         self._values = JsonValues(documents, checks)
         self._decode = msgspec.json.Decoder().decode
         self._encode = msgspec.json.Encoder().encode

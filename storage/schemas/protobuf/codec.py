@@ -80,6 +80,12 @@ class ProtobufCodec:
             values.append(value)
         return Decoded(values, refused)
 
+    def message_of(self, body: bytes) -> Message:
+        """Return the message of a body, or raise `DoesNotFit`."""
+        message, kind = self._parsed(body)
+        kind.sizes.check(message, len(body), room_for([body]))
+        return message
+
     def validate_many(self, bodies: Sequence[bytes | None]) -> list[RefusedValue]:
         refused: list[RefusedValue] = []
         for index, body in enumerate(bodies):

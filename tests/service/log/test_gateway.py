@@ -336,6 +336,23 @@ async def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
     assert values_of(await fetch(gateway, 3, Wait(min_bytes=0, max_wait_s=3600))) == []
 
 
+async def test_a_fetch_that_read_too_little_reads_again_if_more_came_meanwhile() -> None:
+    cloud, clock = Cloud(), HandClock()
+    ours, theirs = cloud.gateway(clock, head_poll_ms=50), cloud.gateway()
+    await ours.topics.create("t")
+    await produce(ours, b"a")
+    small = (await fetch(ours, 0)).fetched.size_bytes
+    await produce(theirs, b"b")
+
+    waiting = asyncio.create_task(fetch(ours, 0, Wait(min_bytes=3 * small, max_wait_s=3600)))
+    assert not await is_done(waiting)
+    await produce(theirs, b"c")
+    await clock.advance(0.05)
+
+    assert await is_done(waiting)
+    assert values_of(await waiting) == [b"a", b"b", b"c"]
+
+
 async def test_a_fetch_that_has_all_the_records_it_wants_does_not_wait_for_bytes() -> None:
     gateway = Cloud().gateway(HandClock())
     await gateway.topics.create("t")

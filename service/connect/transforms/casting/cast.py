@@ -1,7 +1,7 @@
 """Cast: fields, or everything, as another type.
 
 Kafka keeps the name of a logical type when it casts everything, and then cannot write the record;
-here the name goes with the type.
+here the name goes with the type. A float of 32 bits without a schema is the double with its digits.
 """
 
 import base64
@@ -16,10 +16,19 @@ from typing import Any, Final
 from service.connect.config.keys import Importance, Key, KeyType
 from service.connect.config.values import Values
 from service.connect.data.errors import DataFault
-from service.connect.data.java_text import decimal_text, double_text, float_text
+from service.connect.data.java_text import decimal_text, double_text, float_text, shortest_float
 from service.connect.data.logical import to_stored
 from service.connect.data.records import ConnectRecord
-from service.connect.data.schema import DATE, DECIMAL, TIME, TIMESTAMP, UNSET, ConnectSchema, Type
+from service.connect.data.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    UNSET,
+    ConnectSchema,
+    Type,
+    default_of,
+)
 from service.connect.data.text import temporal_text
 from service.connect.transforms.api import Transform
 from service.connect.transforms.casting.numbers import (
@@ -35,7 +44,6 @@ from service.connect.transforms.sides import (
     Change,
     Side,
     changing,
-    default_of,
     struct_like,
 )
 
@@ -63,7 +71,7 @@ def caster(kind: Type, schema: ConnectSchema | None) -> Caster:
         return lambda value: None if value is None else _refuse(name)
     if kind is Type.STRING:
         return _is_text_of(schema)
-    cast = _casts(kind)
+    cast = _casts(kind, is_typed=schema is not None)
     below = None if schema is None or schema.name == DECIMAL else to_stored(schema)
 
     def from_value(value: Any) -> Any:
@@ -96,7 +104,7 @@ def _out_of_range(value: Any) -> DataFault:
     return DataFault(f"Value ({value}) was out of range for requested data type")
 
 
-def _casts(kind: Type) -> Mapping[type, Caster]:
+def _casts(kind: Type, *, is_typed: bool) -> Mapping[type, Caster]:
     if kind in BITS:
         return _whole_casts(kind)
     if kind is Type.BOOLEAN:
@@ -107,7 +115,9 @@ def _casts(kind: Type) -> Mapping[type, Caster]:
             Decimal: lambda value: wrapped(whole_part(value), Type.INT64) != 0,
             str: lambda value: value.lower() == "true",
         }
-    narrowed: Callable[[float], float] = as_float32 if kind is Type.FLOAT32 else float
+    narrowed: Callable[[float], float] = float
+    if kind is Type.FLOAT32:
+        narrowed = as_float32 if is_typed else lambda value: shortest_float(as_float32(value))
     return {
         bool: float,
         int: lambda value: narrowed(float(value)),

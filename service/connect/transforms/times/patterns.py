@@ -7,6 +7,7 @@ Refused: `G`, `Y`, `w`, `W`, `F`, which need the calendar of a country.
 Reading is as lenient as Java's: month 13 is in the next year, a number takes all digits unless
 another number follows at once, and what is behind the end of the pattern is ignored. Two digits of
 a year for `yy` are 1969 to 2068, whatever the year is now; Java's window moves with the clock.
+Unlike in Java, numbers have no sign, so `2024-02-29` is not of the pattern `yyyyMMdd`.
 """
 
 import re

@@ -1,0 +1,1 @@
+"""JSON Schema for Connect, as Confluent's `JsonSchemaData` maps schemas and values."""

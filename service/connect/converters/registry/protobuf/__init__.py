@@ -1,0 +1,1 @@
+"""Protobuf for Connect, as Confluent's `ProtobufData` maps schemas and values."""
