@@ -112,7 +112,10 @@ def held_folder(environment: Environment, name: str) -> Iterator[HeldFolder]:
     """Hold the folder of a file open. Raises `RefusedFile`, and `FileNotFoundError`."""
     root, parts = _parts(environment, name)
     path = root.joinpath(*parts)
-    here = os.open(root, os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY))
+    try:
+        here = os.open(root, _WALK)
+    except (FileNotFoundError, NotADirectoryError):
+        raise RefusedFile(f"{root}, which {VARIABLE} names, is not a folder") from None
     try:
         for n, part in enumerate(parts[:-1], start=1):
             try:

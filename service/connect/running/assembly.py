@@ -65,7 +65,7 @@ async def opened(settings: Settings, world: World | None = None) -> AsyncIterato
     coordinator = Coordinator(metadata, gateway.topics, world)
     offsets = Offsets(metadata, gateway.topics, coordinator, world)
     security = None
-    if settings.security == "on":
+    if settings.security != "off":
         # Imported here: without security it is not needed.
         from service.security.assembly import secured
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from service.connect.config.values import Values
 from service.connect.connectors.api import TaskContext, TopicPartition
 from service.connect.connectors.file_stream.ledger import FileBusy, LineFile
-from service.connect.data.errors import ConnectFault, DataFault, RetriableFault
+from service.connect.data.errors import ConnectFault, DataFault, RetriableFault, TaskFault
 from service.connect.data.java_text import java_text
 from service.connect.data.records import ConnectRecord, FromLog
 
@@ -81,6 +81,10 @@ class FileSink:
                 if attempt == BUSY_ATTEMPTS_MAX:
                     raise
                 await self._context.environment.world.sleep(BUSY_S)
+            except FileNotFoundError as error:
+                raise TaskFault(f"{self._file} is in a folder that is missing: make it") from error
+            except PermissionError as error:
+                raise TaskFault(f"{self._file} may not be written here: {error}") from error
             except OSError as error:
                 raise RetriableFault(f"{self._file} cannot be written: {error}") from error
         raise AssertionError("every attempt returns or raises")

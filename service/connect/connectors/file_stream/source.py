@@ -161,6 +161,8 @@ class FileSource:
             self._window = await asyncio.to_thread(self._look)
         except FileNotFoundError:
             self._window = _Window(start=self._position)
+        except PermissionError as error:
+            raise TaskFault(f"{self._file} may not be read by this process: {error}") from error
         except OSError as error:
             raise RetriableFault(f"{self._file} cannot be read: {error}") from error
 

@@ -20,8 +20,8 @@ from service.connect.connectors.http.requests import (
     headers_of,
     status_codes,
 )
-from service.connect.connectors.http.sink import SinkSettings
-from service.connect.connectors.http.source import SourceSettings
+from service.connect.connectors.http.sink import HttpSinkSettings
+from service.connect.connectors.http.source import HttpSourceSettings
 from service.connect.data.errors import TaskFault
 
 BATCH_RECORDS_MAX: Final = 10_000
@@ -102,8 +102,8 @@ _REQUESTS: Final = (
         "max.retries",
         _I,
         10,
-        "How often a request is repeated that got no reply, or one to be retried. A sink repeats it "
-        "for at most a minute, or `errors.retry.timeout`. Then the task fails.",
+        "How often a request is repeated that got no reply, or one to be retried. A sink repeats "
+        "it for at most a minute, or `errors.retry.timeout`. Then the task fails.",
         check=between(0, 1000),
     ),
     _key(
@@ -353,10 +353,10 @@ def _authorized(said: str) -> dict[str, str]:
     return {"Authorization": said} if said else {}
 
 
-def sink_settings(config: Config) -> SinkSettings:
+def sink_settings(config: Config) -> HttpSinkSettings:
     values = Values(SINK_KEYS, config)
     as_array: bool = values["batch.json.as.array"]
-    return SinkSettings(
+    return HttpSinkSettings(
         requests=_requests(values, values["request.method"].upper(), values["http.api.url"]),
         form=BodyForm(
             as_json=values["request.body.format"].lower() == "json",
@@ -372,7 +372,7 @@ def sink_settings(config: Config) -> SinkSettings:
     )
 
 
-def aiven_settings(config: Config) -> SinkSettings:
+def aiven_settings(config: Config) -> HttpSinkSettings:
     values = Values(AIVEN_KEYS, config)
     headers = headers_of(values["http.headers.additional"], ",")
     if values["http.headers.content.type"]:
@@ -380,7 +380,7 @@ def aiven_settings(config: Config) -> SinkSettings:
     is_static = values["http.authorization.type"].lower() == "static"
     said = authorization("static", None, None, values["http.headers.authorization"])
     batching: bool = values["batching.enabled"]
-    return SinkSettings(
+    return HttpSinkSettings(
         requests=RequestSettings(
             method="POST",
             url=values["http.url"],
@@ -402,9 +402,9 @@ def aiven_settings(config: Config) -> SinkSettings:
     )
 
 
-def source_settings(config: Config) -> SourceSettings:
+def source_settings(config: Config) -> HttpSourceSettings:
     values = Values(SOURCE_KEYS, config)
-    return SourceSettings(
+    return HttpSourceSettings(
         requests=_requests(
             values, values["http.request.method"].upper(), values["http.request.url"]
         ),

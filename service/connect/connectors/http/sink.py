@@ -50,7 +50,7 @@ _REFUSES_THE_TASK: Final = frozenset({401, 403, 407})
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkSettings:
+class HttpSinkSettings:
     requests: RequestSettings
     form: BodyForm
     batch_max: int
@@ -74,7 +74,7 @@ class _Item:
 
 class HttpSink:
     def __init__(
-        self, context: TaskContext, settings: SinkSettings, resolve: Resolve = resolve_by_system
+        self, context: TaskContext, settings: HttpSinkSettings, resolve: Resolve = resolve_by_system
     ) -> None:
         self._context = context
         self._settings = settings

@@ -46,7 +46,7 @@ OFFSET: Final = "${offset}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings:
+class HttpSourceSettings:
     requests: RequestSettings
     body: str
     topic: str
@@ -60,7 +60,10 @@ class SourceSettings:
 
 class HttpSource:
     def __init__(
-        self, context: TaskContext, settings: SourceSettings, resolve: Resolve = resolve_by_system
+        self,
+        context: TaskContext,
+        settings: HttpSourceSettings,
+        resolve: Resolve = resolve_by_system,
     ) -> None:
         self._context = context
         self._settings = settings

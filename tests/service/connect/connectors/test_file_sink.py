@@ -80,6 +80,26 @@ def test_a_write_that_was_cut_short_is_undone(tmp_path: Path, written_bytes: int
     assert lines(tmp_path) == (["a", "bb", "cc"] if complete else ["a"])
 
 
+def test_a_write_that_fails_half_way_is_made_again(tmp_path: Path) -> None:
+    class FullDisk(LineFile):
+        room = 3
+
+        def _extend(self, folder: HeldFolder, data: bytes) -> None:
+            super()._extend(folder, data[: self.room])
+            if self.room < len(data):
+                raise OSError("no space left on device")
+
+    file = FullDisk(environment(tmp_path), "out.txt", "c")
+    file.open()
+    with pytest.raises(OSError, match="no space"):
+        file.append(b"aa\nbb\n", {T0: 2})
+    file.room = 100
+    file.append(b"aa\nbb\n", {T0: 2})
+
+    assert lines(tmp_path) == ["aa", "bb"]
+    assert file.open() == {T0: 2}
+
+
 def test_a_task_that_was_replaced_writes_nothing(tmp_path: Path) -> None:
     paused = LineFile(environment(tmp_path), "out.txt", "c")
     paused.open()
@@ -147,3 +167,16 @@ async def test_links_are_refused(tmp_path: Path) -> None:
         with pytest.raises(TaskFault, match="symbolic link"):
             await trial.run()
     assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    trial = trial_of(tmp_path)
+    trial.config = {"file": "missing/out.txt"}
+    trial.give("t", 0, "a")
+    with pytest.raises(TaskFault, match="folder that is missing"):
+        await trial.run()
+
+    without = trial_of(tmp_path / "nowhere")
+    without.give("t", 0, "a")
+    with pytest.raises(TaskFault, match="RIACHO_CONNECT_FILES"):
+        await without.run()
