@@ -268,8 +268,8 @@ SOURCE_KEYS: Final[Sequence[Key]] = (
         name="transaction.boundary",
         type=KeyType.STRING,
         default="poll",
-        about="When what a task has read is committed: after each poll, or every"
-        " transaction.boundary.interval.ms. connector: as poll.",
+        about="Accepted: a commit has whole polls, and as many as came while the last one was under"
+        " way.",
         group=EXACTLY_ONCE,
         width="SHORT",
         display_name="Transaction Boundary",
@@ -281,7 +281,7 @@ SOURCE_KEYS: Final[Sequence[Key]] = (
         type=KeyType.LONG,
         default=None,
         importance=Importance.LOW,
-        about="With transaction.boundary=interval.",
+        about="Accepted without effect.",
         group=EXACTLY_ONCE,
         width="SHORT",
         display_name="Transaction boundary interval",
