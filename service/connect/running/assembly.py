@@ -11,7 +11,7 @@ from service.connect.connectors.environment import environment_of
 from service.connect.running.loops import loop_of
 from service.connect.running.planning import Plugins
 from service.connect.running.run import Timing
-from service.connect.running.runner import TaskRunner
+from service.connect.running.runner import ConnectRunner
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway
@@ -42,10 +42,10 @@ def runner_of(
     timing: Timing | None = None,
     worker: str = "",
     holder: str = "",
-) -> TaskRunner:
+) -> ConnectRunner:
     """Return a runner that knows the plugins of this installation, unless others are given."""
     more = {} if plugins is None else {"plugins": plugins}
-    return TaskRunner(
+    return ConnectRunner(
         parts, loop_of, worker=worker or worker_name(), timing=timing, holder=holder, **more
     )
 

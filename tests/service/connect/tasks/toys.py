@@ -14,7 +14,7 @@ from service.connect.data.errors import TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 from service.connect.running.assembly import runner_of
 from service.connect.running.run import Timing
-from service.connect.running.runner import TaskRunner
+from service.connect.running.runner import ConnectRunner
 from service.connect.tasks.items import (
     ConnectorItem,
     TaskItem,
@@ -256,7 +256,7 @@ class Deployment:
 @dataclass
 class Process:
     parts: ConnectParts
-    runner: TaskRunner
+    runner: ConnectRunner
     table: Stoppable
     is_dead: bool = False
 
