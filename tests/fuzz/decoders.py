@@ -4,6 +4,7 @@ from tests.fuzz import (
     batches,
     connect,
     connect_calls,
+    connect_texts,
     kafka,
     postgres,
     received,
@@ -28,6 +29,7 @@ ALL = [
     *connect.ALL,
     *postgres.ALL,
     *connect_calls.ALL,
+    *connect_texts.ALL,
 ]
 
 OURS = "takes what this process has made, not bytes of others"
@@ -35,10 +37,16 @@ REGISTERED = "a schema that the registry has accepted"
 BY_CODECS = "splits frames by framing, and decodes by the codec of a schema"
 
 POSTGRES = "service.connect.connectors.postgres"
+CONVERTERS = "service.connect.converters.registry"
 
 NOT_TRIED = {
     f"{POSTGRES}.position.PgSnapshot.parsed": "text; tests/…/postgres/test_position.py",
     f"{POSTGRES}.text_values.bytea": "text; tests/…/postgres/test_text_values.py",
+    "service.connect.connectors.jdbc.source.task.JdbcSourceTask.__init__": "what planned_tasks made",
+    "service.connect.tasks.offsets.StoredOffsets.all": "JSON in an item that decode_offset decoded",
+    "service.connect.tasks.offsets._offset_of": "JSON in an item that decode_offset decoded",
+    f"{CONVERTERS}.converter.decoded": BY_CODECS,
+    f"{CONVERTERS}.json_schema.mapping.JsonSchemaMapping.reader": "tests/…/converters/registry",
     "storage.formats.kafka.compression._inflated": "the part of unpack for streams",
     "storage.formats.kafka.compression._unpack_snappy": "the part of unpack for snappy",
     "storage.formats.kafka.compression._whole": "the part of unpack for one block",

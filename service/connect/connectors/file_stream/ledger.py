@@ -138,7 +138,7 @@ class LineFile:
             data = file.read(LEDGER_BYTES_MAX)
         try:
             return _DECODER.decode(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise TaskFault(
                 f"{folder.path}{LEDGER} is not the ledger of a file sink ({error}): move it away, "
                 "and the sink reads on from the offsets of its group"
