@@ -46,7 +46,7 @@ def why_secret(name: str, text: str, key: Key | None) -> str | None:
     if name.endswith(_ALWAYS):
         is_secret = True
     elif key is None:
-        is_secret = masked({name: text})[name] == HIDDEN and not _is_address(name)
+        is_secret = masked({name: text})[name] == HIDDEN and not _is_open(name)
     else:
         is_secret = key.type is KeyType.PASSWORD
     if is_secret:
@@ -63,6 +63,9 @@ def shown(config: Mapping[str, str], keys: Mapping[str, Key]) -> dict[str, str]:
     }
 
 
-def _is_address(name: str) -> bool:
-    """Whether a name sounds like a secret's only because URLs may have one inside."""
-    return name.lower().endswith(("url", "uri"))
+def _is_open(name: str) -> bool:
+    """Whether a name sounds like a secret's only because of what it is about.
+
+    URLs are looked at for a password inside; a class gives secrets, and is none.
+    """
+    return name.lower().endswith(("url", "uri", ".class"))

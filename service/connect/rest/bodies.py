@@ -8,8 +8,10 @@ ConfigBody = dict[str, str | int | float | bool | None]
 """A configuration; what is not text becomes it."""
 
 
-class NewConnectorBody(msgspec.Struct):
-    """A connector to create."""
+class NewConnectorBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A connector to create. As in Kafka, nothing else may be beside it: `initial_state` unseen
+    because of a slip would let run what was to wait.
+    """
 
     config: ConfigBody
     name: str | None = None

@@ -39,6 +39,8 @@ IGNORED: Final = {
     "emit.checkpoints.enabled": _CHECKPOINTS,
     "emit.checkpoints.interval.seconds": _CHECKPOINTS,
     "checkpoints.topic.replication.factor": _CHECKPOINTS,
+    "refresh.groups.enabled": _CHECKPOINTS,
+    "refresh.groups.interval.seconds": _CHECKPOINTS,
     "emit.offset-syncs.enabled": "syncs of offsets are part of the positions",
     "offset.lag.max": "where offsets are here is noted every 2 s",
     "offset-syncs.topic.location": "syncs of offsets are part of the positions",

@@ -118,6 +118,19 @@ def test_what_is_wrong_is_said(changes: dict[str, str | None], told: str) -> Non
     assert not any("hunter2" in each for each in found)
 
 
+def test_a_class_that_gives_secrets_is_none() -> None:
+    [told] = errors(s3__credentials__provider__class="com.example.Chain")
+    assert told == "there is no configuration 's3.credentials.provider.class' of this connector"
+
+
+def test_credentials_of_a_registry_may_be_written_as_its_clients_have_them() -> None:
+    avro = {"value__converter": "io.confluent.connect.avro.AvroConverter"}
+    name = "value__converter__schema__registry__basic__auth__user__info"
+    assert errors(**avro, **{name: "${env:REGISTRY}"}) == []
+    [told] = errors(**avro, **{name: "ana:hunter2"})
+    assert "${env:NAME}" in told
+
+
 def test_topics_are_chosen_in_one_way() -> None:
     assert errors(topics=None) == ["Must configure one of topics or topics.regex"] * 2
     both = "topics and topics.regex are mutually exclusive options, but both are set."

@@ -164,6 +164,13 @@ async def test_a_wrong_configuration_is_refused_with_all_that_is_wrong(connect: 
     assert await connect.done("GET /connectors") == []
 
 
+async def test_what_kafka_does_not_take_beside_a_configuration_is_refused(
+    connect: Connect,
+) -> None:
+    body = {"name": "c", "config": SOURCE, "initial_sate": "STOPPED"}
+    assert "unknown field `initial_sate`" in await connect.refused(400, "POST /connectors", body)
+
+
 async def test_states_are_what_users_wish_and_runners_say(connect: Connect) -> None:
     await connect.create(initial_state="paused")
     assert (await connect.done("GET /connectors/c/status"))["connector"]["state"] == "PAUSED"
