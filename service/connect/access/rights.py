@@ -4,6 +4,7 @@ from typing import Final
 
 from service.connect.access.parts import ConnectParts
 from service.connect.tasks.items import ConnectorItem
+from service.process.references.references import SecretReferences
 from service.security.caller import ANONYMOUS, ANYONE, Authenticated, Caller
 
 CREDENTIAL: Final = "connector"
@@ -16,9 +17,7 @@ async def caller_of(parts: ConnectParts, connector: ConnectorItem) -> Caller:
     It comes from no host: only ACLs for all hosts hold for it.
     """
     security, settings = parts.security, parts.gateway.settings
-    # A process that is not told reads the same items as gateways that are.
-    is_open = settings.security != "on" and connector.principal == ANONYMOUS.principal
-    if security is None or is_open:
+    if security is None or _is_open(parts, connector):
         return ANYONE
     rules = await security.view.rules()
     identity = Authenticated(
@@ -37,3 +36,17 @@ async def caller_of(parts: ConnectParts, connector: ConnectorItem) -> Caller:
         client_id=f"connector-{connector.name}",
         quotas=security.quotas,
     )
+
+
+def references_of(parts: ConnectParts, connector: ConnectorItem) -> SecretReferences:
+    """Return what resolves references of a connector: its author may know less than this process."""
+    is_super = connector.principal in parts.gateway.settings.super_user_names
+    if parts.security is None or is_super or _is_open(parts, connector):
+        return parts.references
+    return parts.references.of_others()
+
+
+def _is_open(parts: ConnectParts, connector: ConnectorItem) -> bool:
+    # A process that is not told reads the same items as gateways that are.
+    is_told = parts.gateway.settings.security == "on"
+    return not is_told and connector.principal == ANONYMOUS.principal

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from service.connect.access.parts import ConnectParts
+from service.connect.access.rights import references_of
 from service.connect.config.keys import Config
 from service.connect.connectors.api import Plugin
 from service.connect.data.errors import ConfigFault, TaskFault
@@ -78,7 +79,7 @@ class Planner:
             return
         resolved = Resolved(connector.config, frozenset())
         try:
-            resolved = await self._parts.references.resolved(connector.config)
+            resolved = await references_of(self._parts, connector).resolved(connector.config)
             changes = await self._changes(connector, resolved)
         except Exception as error:  # noqa: BLE001 - Whatever a connector raises.
             trace = resolved.hide(trace_of(error))

@@ -20,6 +20,7 @@ import msgspec
 
 from service.connect.access.log_access import ConnectorLog
 from service.connect.access.parts import ConnectParts
+from service.connect.access.rights import references_of
 from service.connect.connectors.api import Plugin, SinkTask, SourceTask, TaskContext
 from service.connect.data.errors import RetriableFault
 from service.connect.running.traces import trace_of
@@ -200,7 +201,9 @@ class TaskRun:
         holding, parts = self.holding, self._parts
         connector, item = holding.connector, holding.task
         assert item is not None, "a run has begun"
-        self._resolved = await parts.references.resolved(task_config(connector, item))
+        self._resolved = await references_of(parts, connector).resolved(
+            task_config(connector, item)
+        )
         config = self._resolved.config
         name = connector.name.removeprefix(connector.name_prefix)
         policy = ErrorPolicy(

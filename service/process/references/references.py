@@ -11,7 +11,8 @@ it: what is stored, listed and logged is the reference. A value is taken as it i
 stands for itself. Errors name the reference, never a value.
 
 An operator may limit what can be named, since others write configurations, too: files to some
-directories, variables to those that match a pattern, of which RE2 is the judge.
+directories, variables to those that match a pattern, of which RE2 is the judge. Where callers need
+credentials, only what these limits name can be: `SecretReferences.of_others`.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -101,10 +103,21 @@ class SecretReferences:
         self._directories = tuple(Path(each.strip()) for each in files.split(",") if each.strip())
         self._is_allowed = _matcher(env) if env else None
         self._read_secret = read_secret or _secrets_manager
+        self._is_open = True
 
     @classmethod
     def of(cls, settings: Settings) -> "SecretReferences":
         return cls(files=settings.secret_files, env=settings.secret_env)
+
+    def of_others(self) -> "SecretReferences":
+        """Return these for configurations of those who may not know all that this process knows.
+
+        Limits that are empty allow nothing then: a gateway's environment and files have keys that
+        open more than any of its callers may.
+        """
+        limited = copy(self)
+        limited._is_open = False
+        return limited
 
     def resolve(self, text: str) -> str:
         """Return `text` with values instead of references. It may wait for files and for AWS.
@@ -149,7 +162,9 @@ class SecretReferences:
         )
 
     def _variable(self, name: str, reference: str) -> str:
-        if self._is_allowed is not None and not self._is_allowed(name):
+        if self._is_allowed is None:
+            self._check_open("RIACHO_SECRET_ENV", "variables", reference)
+        elif not self._is_allowed(name):
             raise InvalidConfig(f"{reference}: RIACHO_SECRET_ENV does not allow this variable")
         value = self._environment.get(name)
         if value is None:
@@ -171,6 +186,8 @@ class SecretReferences:
 
     def _checked(self, path: Path, reference: str) -> Path:
         """Return where `path` really leads, or raise `InvalidConfig` if that is not allowed."""
+        if not self._directories:
+            self._check_open("RIACHO_SECRET_FILES", "directories of files", reference)
         try:
             real = path.resolve(strict=True)
             allowed = [each.resolve() for each in self._directories]
@@ -182,6 +199,13 @@ class SecretReferences:
         if real is None:
             raise InvalidConfig(f"{reference}: there is no such file")
         return real
+
+    def _check_open(self, setting: str, what: str, reference: str) -> None:
+        if not self._is_open:
+            raise InvalidConfig(
+                f"{reference}: with security on, {setting} says which {what} connectors may name;"
+                " it is empty"
+            )
 
     def _of_aws(self, what: str, reference: str) -> str:
         parts = what.split(":")

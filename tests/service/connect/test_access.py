@@ -113,3 +113,15 @@ async def test_a_connector_may_do_what_acls_allow_its_principal() -> None:
 
         await until(is_done)
         await until(lambda: state_is(RUNNING))
+
+
+async def test_who_has_credentials_names_only_the_secrets_that_the_operator_lists() -> None:
+    deployment = Deployment()
+    await deployment.create(principal="User:etl", password="${env:SECRET}")
+    async with running(deployment.process(security="on")):
+
+        async def is_refused() -> bool:
+            return "RIACHO_SECRET_ENV" in (await deployment.connector()).health.trace
+
+        await until(is_refused)
+    assert "hush-hush" not in (await deployment.connector()).health.trace

@@ -224,7 +224,9 @@ REGISTRY_KEYS: Final = (
     _unused("schema.registry.url", "Where the registry is."),
     _unused("basic.auth.credentials.source", "Where credentials for the registry are."),
     _unused("basic.auth.user.info", "Credentials for the registry."),
-    _unused("schema.registry.basic.auth.user.info", "The same, as clients of the registry have it."),
+    _unused(
+        "schema.registry.basic.auth.user.info", "The same, as clients of the registry have it."
+    ),
     _flag("auto.register.schemas", True, "Whether schemas are registered."),
     _flag("use.latest.version", False, "Whether values are written by the newest of the subject."),
     _flag("latest.compatibility.strict", True, "Values that do not fit are refused in any case."),

@@ -81,6 +81,17 @@ def test_files_are_read_whole_or_by_entry(tmp_path: Path) -> None:
     assert "no regular file" in refused(references, f"${{file:{tmp_path}/pipe}}")
 
 
+def test_others_may_name_only_what_the_operator_lists(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(SECRET)
+    file = f"${{file:{tmp_path}/password}}"
+    closed = SecretReferences(environment=ENVIRONMENT).of_others()
+    assert "RIACHO_SECRET_ENV says which variables" in refused(closed, "${env:DB_PASSWORD}")
+    assert "RIACHO_SECRET_FILES says which directories" in refused(closed, file)
+    limits = SecretReferences(environment=ENVIRONMENT, env="DB_.*", files=str(tmp_path))
+    for references in (limits, limits.of_others()):
+        assert references.resolve("${env:DB_PASSWORD}" + file) == SECRET + SECRET
+
+
 def test_files_are_only_where_the_operator_allows_them(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "inner"
     inside.mkdir()
