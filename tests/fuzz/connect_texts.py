@@ -1,4 +1,4 @@
-"""Decoders of Connect's texts: URLs, numbers, dates, replies, and what `riacho connect` is given."""
+"""Decoders of Connect's texts: URLs, numbers, dates, replies, and files of `riacho connect`."""
 
 import os
 from collections.abc import Callable

@@ -42,7 +42,7 @@ CONVERTERS = "service.connect.converters.registry"
 NOT_TRIED = {
     f"{POSTGRES}.position.PgSnapshot.parsed": "text; tests/…/postgres/test_position.py",
     f"{POSTGRES}.text_values.bytea": "text; tests/…/postgres/test_text_values.py",
-    "service.connect.connectors.jdbc.source.task.JdbcSourceTask.__init__": "what planned_tasks made",
+    "service.connect.connectors.jdbc.source.task.JdbcSourceTask.__init__": "made by planned_tasks",
     "service.connect.tasks.offsets.StoredOffsets.all": "JSON in an item that decode_offset decoded",
     "service.connect.tasks.offsets._offset_of": "JSON in an item that decode_offset decoded",
     f"{CONVERTERS}.converter.decoded": BY_CODECS,

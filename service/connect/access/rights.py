@@ -39,7 +39,7 @@ async def caller_of(parts: ConnectParts, connector: ConnectorItem) -> Caller:
 
 
 def references_of(parts: ConnectParts, connector: ConnectorItem) -> SecretReferences:
-    """Return what resolves references of a connector: its author may know less than this process."""
+    """Return what resolves references of a connector: its author may know less than we do."""
     is_super = connector.principal in parts.gateway.settings.super_user_names
     if parts.security is None or is_super or _is_open(parts, connector):
         return parts.references

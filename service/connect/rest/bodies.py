@@ -9,8 +9,10 @@ ConfigBody = dict[str, str | int | float | bool | None]
 
 
 class NewConnectorBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A connector to create. As in Kafka, nothing else may be beside it: `initial_state` unseen
-    because of a slip would let run what was to wait.
+    """A connector to create.
+
+    As in Kafka, nothing else may be beside it: after a slip in `initial_state`, what is to wait
+    would run.
     """
 
     config: ConfigBody
