@@ -1,6 +1,7 @@
 """Calls that list, create, describe, change and delete connectors."""
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -112,10 +113,15 @@ class ConnectorCalls:
         found = await self._store.find(name)
         outer = name.removeprefix(caller.name_prefix if found is None else found.name_prefix)
         self._check(outer, config)
-        if found is not None:
-            return answer(await self._changed(caller, name, lambda _: config))
-        caller.require(Operation.CREATE, ResourceType.CONNECTOR, name)
-        return self._created(caller, await self._create(caller, name, config, STARTED))
+        if found is None:
+            caller.require(Operation.CREATE, ResourceType.CONNECTOR, name)
+            try:
+                return self._created(caller, await self._create(caller, name, config, STARTED))
+            except ConnectError as error:
+                # Somebody may have created it since.
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
+        return answer(await self._changed(caller, name, lambda _: config))
 
     async def patch_config(self, request: Request) -> Response:
         """Change some keys of the configuration of a connector; null removes one."""

@@ -3,6 +3,7 @@
 Statuses and texts are those that Kafka Connect 4.3 was seen to answer.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,12 @@ async def test_what_kafka_does_not_take_beside_a_configuration_is_refused(
 ) -> None:
     body = {"name": "c", "config": SOURCE, "initial_sate": "STOPPED"}
     assert "unknown field `initial_sate`" in await connect.refused(400, "POST /connectors", body)
+
+
+async def test_whoever_creates_at_the_same_time_creates_or_changes(connect: Connect) -> None:
+    calls = [connect.ask("PUT /connectors/c/config", {**SOURCE, "topic": f"t{n}"}) for n in (1, 2)]
+    statuses = [answer.status_code for answer in await asyncio.gather(*calls)]
+    assert sorted(statuses) == [200, 201]
 
 
 async def test_states_are_what_users_wish_and_runners_say(connect: Connect) -> None:
