@@ -23,6 +23,9 @@ EXACTLY_ONCE: Final = "Exactly Once Support"
 OFFSETS_TOPIC: Final = "offsets.topic"
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+UNSET_CONVERTER_SETTINGS: Final[Mapping[str, str]] = {"schemas.enable": "false"}
+"""Defaults of the converter that holds for keys or values if the configuration names none."""
+
 HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 
 PRINCIPAL: Final = "riacho.principal"

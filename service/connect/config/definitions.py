@@ -12,6 +12,7 @@ from service.connect.config.common import (
     ACCEPTED,
     ACCEPTED_BELOW,
     TOPIC_CREATION,
+    UNSET_CONVERTER_SETTINGS,
     frame_keys,
 )
 from service.connect.config.keys import REQUIRED, Config, Importance, Key, KeyType, between
@@ -94,7 +95,8 @@ def _add_converter(found: Definitions, name: str, config: Config) -> None:
     kind = converter_kind(class_name)
     found.accepted.add(f"{name}.plugin.version")
     if kind is not None:
-        found.below(f"{name}.", kind.keys, f"{name}: {kind.short_name}")
+        keys = kind.keys if name in config else [_of_unset(key) for key in kind.keys]
+        found.below(f"{name}.", keys, f"{name}: {kind.short_name}")
         # Configurations often have it for every converter, and Kafka's others pass over it.
         found.accepted |= {f"{name}.schemas.enable", f"{name}.converter.type"}
     elif name == "header.converter" and is_header_converter(class_name):
@@ -102,6 +104,11 @@ def _add_converter(found: Definitions, name: str, config: Config) -> None:
     else:
         names = ", ".join(each.short_name for each in CONVERTERS)
         found.refuse(name, f"there is no converter {class_name!r}; there are {names}")
+
+
+def _of_unset(key: Key) -> Key:
+    default = UNSET_CONVERTER_SETTINGS.get(key.name)
+    return key if default is None else replace(key, default=parse(key, default))
 
 
 def _aliases(found: Definitions, name: str, config: Config) -> list[str]:

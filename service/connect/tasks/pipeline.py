@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
+from service.connect.config.common import JSON_CONVERTER, UNSET_CONVERTER_SETTINGS
 from service.connect.config.keys import Config
 from service.connect.converters.api import Converter, HeaderConverter, RawHeader
 from service.connect.converters.choice import (
@@ -35,9 +36,6 @@ from service.connect.tasks.errors import (
 )
 from service.connect.tasks.letters import FromRawLog
 from service.connect.tasks.queues import as_read, is_queue
-
-DEFAULT_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
-DEFAULT_SETTINGS: Final[Mapping[str, str]] = {"schemas.enable": "false"}
 
 TRANSFORM_CLASS: Final = "org.apache.kafka.connect.transforms.Transformation"
 """Named for a transform that does not say which it is."""
@@ -83,7 +81,7 @@ class Converters:
         settings = _below(config, key)
         named = config.get(key)
         if named is None:
-            named, settings = DEFAULT_CONVERTER, {**DEFAULT_SETTINGS, **settings}
+            named, settings = JSON_CONVERTER, {**UNSET_CONVERTER_SETTINGS, **settings}
         self.classes[stage] = _class_name(named)
         is_key = key == "key.converter"
         return converter_of(named, settings, is_key=is_key, key=key, registry=self._registry)

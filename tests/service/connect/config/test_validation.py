@@ -123,6 +123,20 @@ def test_a_class_that_gives_secrets_is_none() -> None:
     assert told == "there is no configuration 's3.credentials.provider.class' of this connector"
 
 
+def test_the_converter_of_those_who_set_none_has_no_schemas() -> None:
+    def shown_default(**changes: str) -> str:
+        [found] = [
+            each
+            for each in checked(**changes).body()["configs"]
+            if each["definition"]["name"] == "value.converter.schemas.enable"
+        ]
+        assert found["value"]["value"] == found["definition"]["default_value"]
+        return str(found["definition"]["default_value"])
+
+    assert shown_default() == "false"
+    assert shown_default(value__converter="JsonConverter") == "true"
+
+
 def test_credentials_of_a_registry_may_be_written_as_its_clients_have_them() -> None:
     avro = {"value__converter": "io.confluent.connect.avro.AvroConverter"}
     name = "value__converter__schema__registry__basic__auth__user__info"
