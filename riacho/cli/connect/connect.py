@@ -97,7 +97,8 @@ def create(
     \b
     riacho connect create orders.json
     riacho connect create connector.properties --state stopped
-    riacho connect create -c name=orders -c connector.class=Datagen -c topic=orders
+    riacho connect create -c name=orders -c connector.class=Datagen \\
+        -c kafka.topic=orders -c quickstart=orders
     """
     config = read_config(file, changes)
     name = _name(name, config)
