@@ -135,7 +135,7 @@ class Router:
             await self._elsewhere(scope, parts)(scope, receive, send)
             return
         if route is None:
-            await other_method(scope["method"], node.served)(scope, receive, send)
+            await _other_method(node, scope, parameters)(scope, receive, send)
             return
         if is_head:
             scope, send = as_get(scope, send)
@@ -185,6 +185,19 @@ def _refusal(
     if answer is None:
         raise error
     return answer
+
+
+def _other_method(node: _Node, scope: Scope, parameters: Mapping[str, str]) -> Response:
+    """Return the answer to a method that this path does not take, in the form of those it does."""
+    try:
+        return other_method(scope["method"], node.served)
+    except HTTPException as error:
+        forms = [each.failed for each in node.served.values() if each.failed is not None]
+        answer = forms[0](error, caller_of(scope), parameters) if forms else None
+        if answer is None:
+            raise
+        answer.headers.update(error.headers or {})
+        return answer
 
 
 def parts_of(scope: Scope) -> list[str]:

@@ -345,6 +345,14 @@ async def test_plugins_and_the_worker_describe_themselves(connect: Connect) -> N
     await connect.refused(404, "PUT /admin/loggers/root", {"level": "LOUD"})
 
 
+async def test_a_method_that_a_path_does_not_take_is_refused_in_kafkas_form(
+    connect: Connect,
+) -> None:
+    assert await connect.refused(405, "POST /connectors/c") == "HTTP 405 Method Not Allowed"
+    answer = await connect.ask("PUT /connectors")
+    assert answer.headers["allow"] == "GET, POST, HEAD"
+
+
 async def test_names_may_have_slashes_and_more(connect: Connect) -> None:
     name = "a/b ü:1"
     await connect.create(name)
