@@ -73,6 +73,10 @@ class Place:
 
     async def write(self, batches: Sequence[Sequence[tuple[Any, ...]]]) -> None: ...
 
+    async def count(self) -> int:
+        """Return how many rows the target has."""
+        return 0
+
     def empty(self) -> None:
         for statement in ("DELETE FROM target", "DELETE FROM riacho_connect_offsets"):
             self.execute(statement)
@@ -89,6 +93,10 @@ class Sqlite(Place):
 
     def execute(self, sql: str) -> None:
         self._on.execute(sql)
+
+    async def count(self) -> int:
+        [(found,)] = self._on.execute("SELECT count(*) FROM target")
+        return int(found)
 
     async def read(self) -> None:
         cursor = self._on.execute(f"SELECT {COLUMNS} FROM source ORDER BY id")
@@ -115,6 +123,11 @@ class Served(Place):
 
     def execute(self, sql: str) -> None:
         self._server.run_in(self._on, sql)
+
+    async def count(self) -> int:
+        prefix = f"{self._on.name}." if self._on.kind == "mariadb" else ""
+        shown = self._server.run(f"SELECT count(*) FROM {prefix}target", self._on.name)
+        return next(int(word) for word in shown.split() if word.isdigit())
 
 
 class Postgresql(Served):
