@@ -143,7 +143,9 @@ async def jdbc(rig: Rig, place: Place, count: int) -> list[list[str]]:
         "table.whitelist": "source",
         "topic.prefix": f"{place.name.lower()}-",
     }
-    rows = [line(f"{place.name}, source", read, await rig.connected(topic, source, count, in_topic))]
+    rows = [
+        line(f"{place.name}, source", read, await rig.connected(topic, source, count, in_topic))
+    ]
     for mode, more in (
         ("insert", {}),
         ("upsert", {"pk.mode": "record_value", "pk.fields": "id"}),

@@ -36,6 +36,7 @@ ROUNDS = 3
 BATCH = 5000
 COLUMNS = "id, name, amount, at"
 SCHEMA = struct([("id", INT64), ("name", STRING), ("amount", FLOAT64), ("at", TIMESTAMP_SCHEMA)])
+COUNT = "SELECT coalesce(max(id) + 1, 0) FROM target"
 CREATE = (
     "CREATE TABLE {} (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(40) NOT NULL,"
     " amount {} NOT NULL, at {} NOT NULL)"
@@ -74,7 +75,7 @@ class Place:
     async def write(self, batches: Sequence[Sequence[tuple[Any, ...]]]) -> None: ...
 
     async def count(self) -> int:
-        """Return how many rows the target has."""
+        """Return how many rows the target has; they are written in order."""
         return 0
 
     def empty(self) -> None:
@@ -95,7 +96,7 @@ class Sqlite(Place):
         self._on.execute(sql)
 
     async def count(self) -> int:
-        [(found,)] = self._on.execute("SELECT count(*) FROM target")
+        [(found,)] = self._on.execute(COUNT)
         return int(found)
 
     async def read(self) -> None:
@@ -114,6 +115,7 @@ class Sqlite(Place):
 class Served(Place):
     def __init__(self, server: databases.Server) -> None:
         self._server, self._on = server, server.fresh()
+        self._counting: Any = None
         on = self._on
         self.config = {
             "connection.url": on.jdbc,
@@ -123,11 +125,6 @@ class Served(Place):
 
     def execute(self, sql: str) -> None:
         self._server.run_in(self._on, sql)
-
-    async def count(self) -> int:
-        prefix = f"{self._on.name}." if self._on.kind == "mariadb" else ""
-        shown = self._server.run(f"SELECT count(*) FROM {prefix}target", self._on.name)
-        return next(int(word) for word in shown.split() if word.isdigit())
 
 
 class Postgresql(Served):
@@ -147,6 +144,11 @@ class Postgresql(Served):
                 pass
         await connection.close()
 
+    async def count(self) -> int:
+        if self._counting is None:
+            self._counting = await self._connected()
+        return int(await self._counting.fetchval(COUNT))
+
     async def write(self, batches: Sequence[Sequence[tuple[Any, ...]]]) -> None:
         connection = await self._connected()
         for batch in batches:
@@ -159,6 +161,14 @@ class Postgresql(Served):
 
 class Mariadb(Served):
     name = "MariaDB"
+
+    async def count(self) -> int:
+        if self._counting is None:
+            self._counting = self._connected(autocommit=True)
+        with self._counting.cursor() as cursor:
+            cursor.execute(COUNT)
+            [(found,)] = cursor.fetchall()
+            return int(found)
 
     def _connected(self, **more: Any) -> Any:
         on = self._on
