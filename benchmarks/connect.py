@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from benchmarks import connect_cdc
-from benchmarks.connect_jdbc import CREATE, Place, Sqlite, places, values
+from benchmarks.connect_jdbc import CREATE, Place, places, values
 from benchmarks.harness import Server, gateway, show
 from tests.service.connect import databases
 
