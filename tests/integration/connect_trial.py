@@ -27,7 +27,7 @@ from tests.torture.sizes import FULL
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 ROWS: Final = 100_000 if FULL else 2_000
-KILLS: Final = 20 if FULL else 3
+KILLS: Final = 20 if FULL else 2
 KILL_S: Final = 2.0 if FULL else 0.5
 """How long a runner lives, at most, after it was found at work."""
 
