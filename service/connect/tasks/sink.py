@@ -51,8 +51,6 @@ RETRY_S_MAX: Final = 10.0
 EMPTY_PUT_S: Final = 1.0
 """How often a task that fills files is asked whether one is finished."""
 
-RECORDS_MAX: Final = 500
-
 
 class SinkLoop:
     def __init__(
@@ -66,8 +64,10 @@ class SinkLoop:
         policy: ErrorPolicy,
         commits: TaskCommits,
         *,
+        records_max: int,
         flush_s: float = FLUSH_S,
     ) -> None:
+        """`records_max` are put at once, unless the configuration says how many."""
         self._parts = parts
         self._connector = connector
         self._number = number
@@ -80,7 +80,7 @@ class SinkLoop:
         self._world = parts.gateway.world
         is_latest = config.get("consumer.override.auto.offset.reset", "").lower() == "latest"
         self._reader = SinkReader(parts, connector, "latest" if is_latest else "earliest")
-        self._records_max = int(config.get("consumer.override.max.poll.records", RECORDS_MAX))
+        self._records_max = int(config.get("consumer.override.max.poll.records", records_max))
         self._owned: set[TopicPartition] = set()
         self._refreshed_s: float | None = None
         self._committed: dict[TopicPartition, int] = {}
