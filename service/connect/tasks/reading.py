@@ -208,7 +208,8 @@ class SinkReader:
         for topic in {place.topic for place in self._places} - {queue}:
             caller.require_topic(Operation.READ, self._prefix + topic)
         now_s = self._gateway.world.monotonic_s()
-        if now_s - self._looked_s >= LOOK_AGAIN_S:
+        # The same sum as in `_news`: another one may be rounded differently, and never be due.
+        if now_s >= self._looked_s + LOOK_AGAIN_S:
             self._looked_s = now_s
             for known in self._places.values():
                 known.watch = None

@@ -73,6 +73,8 @@ class SinkLoop:
         self._number = number
         self._config = config
         self._task = task
+        # Asked once: a check against a protocol takes longer than the rest of an idle round.
+        self._filling = task if isinstance(task, FillingSinkTask) else None
         self._pipeline = pipeline
         self._policy = policy
         self._commits = commits
@@ -106,11 +108,13 @@ class SinkLoop:
 
     def _is_over(self, until_s: float | None) -> bool:
         is_late = until_s is not None and self._world.monotonic_s() >= until_s
-        return self.is_stopping or is_late
+        # A reader of a gateway that drains waits for nothing: a loop that went on would never rest.
+        return self.is_stopping or is_late or self._parts.gateway.draining.is_set()
 
     async def _once(self, until_s: float | None) -> None:
         now_s = self._world.monotonic_s()
-        if self._refreshed_s is None or now_s - self._refreshed_s >= REFRESH_S:
+        # Sums as in `_wait_s`: a difference may be rounded to one that is never due.
+        if self._refreshed_s is None or now_s >= self._refreshed_s + REFRESH_S:
             await self._patiently(self._refresh)
         batch = await self._patiently(
             lambda: self._reader.poll(
@@ -119,9 +123,9 @@ class SinkLoop:
         )
         if batch:
             await self._convert_and_put(batch)
-        elif isinstance(self._task, FillingSinkTask) and self._owned:
+        elif self._filling is not None and self._owned:
             await self._put([])
-        is_due = self._world.monotonic_s() - self._flushed_s >= self._flush_s
+        is_due = self._world.monotonic_s() >= self._flushed_s + self._flush_s
         if is_due or self._policy.is_full or self._put_count >= FLUSH_RECORDS_MAX:
             await self._flush()
 
@@ -129,7 +133,7 @@ class SinkLoop:
         """Return how long to wait for records: until there is something else to do."""
         now_s = self._world.monotonic_s()
         ends_s = [(self._refreshed_s or now_s) + REFRESH_S]
-        if isinstance(self._task, FillingSinkTask):
+        if self._filling is not None:
             ends_s.append(now_s + EMPTY_PUT_S)
         if self._is_pending:
             ends_s.append(self._flushed_s + self._flush_s)
@@ -236,8 +240,8 @@ class SinkLoop:
         self._has_begun = False
         self._flushed_s = self._world.monotonic_s()
         positions: Mapping[TopicPartition, int] = self._reader.positions
-        if isinstance(self._task, FillingSinkTask):
-            positions = self._filled(self._task.committable())
+        if self._filling is not None:
+            positions = self._filled(self._filling.committable())
         moved = {
             place: offset
             for place, offset in positions.items()
