@@ -3,7 +3,7 @@
 Offsets are committed after a flush that followed the puts, into the group `connect-<name>`, with
 the dead letters of the records before them in the same transaction. So whatever dies, what was put
 and not committed is put again: at least once. A target that holds the offsets itself says where to
-go on, and the group's offsets only show how far it is: exactly once. Where the two differ, a run died
+go on, and the group's offsets only show how far it is: exactly once. Where they differ, a run died
 between flush and commit, or the last records before a commit were given up. Dead letters go by the
 group's offsets: what is before them has its letters, and what is behind them is converted again,
 though not put, so that it gets them.

@@ -392,3 +392,20 @@ async def test_a_sink_that_keeps_nothing_is_committed_up_to_what_was_given_up_la
         await rig.run(Target(), is_committed, make=FillingSink)
 
         assert [value for value, _ in await rig.stored("dead")] == [b"{", b"["]
+
+
+async def test_a_partition_that_is_begun_again_is_read_once() -> None:
+    """As by a refresh that is repeated, because another partition could not be begun."""
+    async with rig_of() as rig:
+        await rig.produce(numbers(6))
+        reader, place = SinkReader(rig.parts, rig.connector), TopicPartition("t", 0)
+        await reader.begin({place: None})
+        await reader.begin({place: 0})
+
+        records = await reader.poll(100, 1.0, lambda: False)
+        more = await reader.poll(100, 0.1, lambda: False)
+
+        assert [record.offset for record in records] == list(range(6))
+        assert more == []
+        reader.forget([place])
+        assert await reader.poll(100, 0.1, lambda: False) == []
