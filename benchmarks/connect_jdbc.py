@@ -2,8 +2,8 @@
 
     python -m benchmarks.connect_jdbc [rows]
 
-Each line is the best of some rounds, in CPU seconds of this process (SQLite works in it, the
-servers of the others do not and are not counted), of the whole way that the connector goes: rows to records
+Each line is the best of some rounds, in CPU seconds of this process: SQLite works in it, and the
+servers of the others do not. It is the whole way that the connector goes: rows to records
 with their positions, and records to committed rows with theirs. The driver reads the same rows
 into tuples, and writes the same tuples in one transaction for each batch. PostgreSQL and MariaDB
 are those of the tests, without `fsync`; what is not installed is left out.

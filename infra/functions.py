@@ -1,8 +1,9 @@
-"""The three functions, and a fourth that streams: the same package, a role of its own for each.
+"""The functions: the same package, a role of its own for each.
 
     gateway      answers HTTP; writes objects and table, removes no object
     controller   once a minute: probes zones, brings them back in sync
     compaction   starts the maintenance job on EMR Serverless, and is called when it has ended
+    connect      runs connectors for a minute, if asked for
     streaming    `riacho serve` behind the Lambda Web Adapter, if asked for
 
 Roles are written out instead of using a managed policy, which would allow every log group.
@@ -29,6 +30,9 @@ STREAMING_TIMEOUT_S: Final = 300
 
 CONTROLLER_TIMEOUT_S: Final = 55
 COMPACTION_TIMEOUT_S: Final = 60
+CONNECT_TIMEOUT_S: Final = 65
+"""It stops 8 s before; until then another call finds its tasks leased, and waits for them."""
+
 SMALL_MEMORY_MB: Final = 512
 
 ADAPTER_ACCOUNT: Final = "753240598075"
@@ -77,6 +81,8 @@ class Functions(Construct):
             timeout_s=COMPACTION_TIMEOUT_S,
         )
 
+        self.connect = self._connect(stores) if parameters.connect_minutes else None
+
         self.streaming: aws_lambda.Function | None = None
         if parameters.streaming:
             self.streaming = self._function(
@@ -99,7 +105,26 @@ class Functions(Construct):
             "controller": self.controller,
             "compaction": self.compaction,
         }
-        return named | ({"streaming": self.streaming} if self.streaming else {})
+        more = {"connect": self.connect, "streaming": self.streaming}
+        return named | {name: each for name, each in more.items() if each is not None}
+
+    def _connect(self, stores: Stores) -> aws_lambda.Function:
+        """Return the function that runs connectors; it needs no more of the stores than a gateway.
+
+        What `${aws-secret:…}` of a configuration names is for the operator to grant.
+        """
+        parameters = self._parameters
+        function = self._function(
+            "Connect",
+            handler="lambdas.connect.handler",
+            description="Runs connectors",
+            environment={**stores.environment, **parameters.security_environment},
+            memory_mb=parameters.memory_mb,
+            timeout_s=CONNECT_TIMEOUT_S,
+        )
+        stores.grant(_role(function), READ_AND_WRITE)
+        stores.grant_topic_keys(_role(function))
+        return function
 
     def _function(
         self,

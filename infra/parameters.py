@@ -82,6 +82,9 @@ class Parameters:
     maintain_minutes: int = 60
     """Interval of retention, compaction and sweep; 0: not scheduled."""
 
+    connect_minutes: int = 0
+    """How often the function that runs connectors is called; 0: there is none."""
+
     emr_release: str = "emr-spark-8.1.0"
     emr_python: str = "3.11"
     emr_cores_max: int = 16
@@ -128,7 +131,13 @@ class Parameters:
         _check(0 <= self.table_batch_bytes_max <= 65_536, "table_batch_bytes_max", "")
         for name in ("controller_minutes", "emr_cores_max"):
             _check(getattr(self, name) > 0, name, getattr(self, name))
-        for name in ("containers", "concurrency", "linger_min_ms", "maintain_minutes"):
+        for name in (
+            "containers",
+            "concurrency",
+            "linger_min_ms",
+            "maintain_minutes",
+            "connect_minutes",
+        ):
             _check(getattr(self, name) >= 0, name, getattr(self, name))
 
     @property

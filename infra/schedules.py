@@ -42,6 +42,18 @@ class Schedules(Construct):
         )
         if parameters.maintain_minutes:
             self._maintain(parameters, functions)
+        if functions.connect is not None:
+            events.Rule(
+                self,
+                "Connect",
+                description="Connectors run",
+                schedule=events.Schedule.rate(Duration.minutes(parameters.connect_minutes)),
+                targets=[
+                    targets.LambdaFunction(
+                        functions.connect, retry_attempts=0, max_event_age=Duration.minutes(1)
+                    )
+                ],
+            )
         events.Rule(
             self,
             "JobEnded",

@@ -102,6 +102,13 @@ JOB = {
 }
 
 LAZILY = {
+    # It runs connectors on the very stores, as a gateway would.
+    "riacho/cli/connect/running.py": {
+        "service.connect.running.process",
+        "service.process.stores",
+        "service.settings",
+        "service.world.durations",
+    },
     "riacho/cli/serve.py": {
         "service.kafka.listener.address",
         "service.security.tls.files",

@@ -386,12 +386,11 @@ class Gateway:
                 fetched = answer.fetched
                 view = max(view, answer.view, key=lambda each: each.head.commits)
             else:
-                affordable = replace(budget, bytes_max=share.size_bytes)
                 read = partial(
                     self.reader.fetch,
                     partition=local,
                     offset=offset,
-                    budget=affordable,
+                    budget=replace(budget, bytes_max=share.size_bytes),
                     form=form,
                 )
                 fetched, view = await reread(lane, view, read)
@@ -409,9 +408,8 @@ class Gateway:
             ):
                 # Readers stop at the end, so the reported end must be current.
                 view = await lane.view(0)
-                if fetched.end_offset < view.head.next_offsets[local] and not (
-                    is_done and fetched.slices
-                ):
+                has_more = fetched.end_offset < view.head.next_offsets[local]
+                if has_more and not (is_done and fetched.slices):
                     # Too little was read, and there is more by now: read again, without a wait.
                     shares.release_all()
                     answer = None

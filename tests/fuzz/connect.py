@@ -9,6 +9,7 @@ from service.connect.config.values import parse
 from service.connect.converters.choice import converter_of
 from service.connect.data.errors import DataFault
 from service.connect.data.parsed_text import parsed_text
+from service.connect.dead_letters import sent
 from service.connect.tasks import items
 from tests.fuzz.decoder import STRUCTS, Decoder, framed
 from tests.fuzz.received import NESTED
@@ -21,6 +22,14 @@ ITEMS = [
         (items.decode_offset, items.encode_offset, b"RCP1", items.OffsetItem),
     )
 ]
+
+SENT = framed(
+    "service.connect.dead_letters.sent.decode_sent",
+    b"RRD1",
+    sent.SentLetters,
+    sent.decode_sent,
+    sent.encode_sent,
+)
 
 PLAIN = converter_of("JsonConverter", {"schemas.enable": "false"}, is_key=False, key="value")
 WITH_SCHEMAS = converter_of("JsonConverter", {}, is_key=False, key="value")
@@ -51,6 +60,7 @@ def _parsed(data: bytes) -> list[Any]:
 
 ALL = [
     *ITEMS,
+    SENT,
     Decoder(
         covers=("service.connect.config.values.parse",),
         decode=_parsed,

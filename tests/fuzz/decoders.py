@@ -3,6 +3,7 @@
 from tests.fuzz import (
     batches,
     connect,
+    connect_calls,
     kafka,
     postgres,
     received,
@@ -26,6 +27,7 @@ ALL = [
     *registry.ALL,
     *connect.ALL,
     *postgres.ALL,
+    *connect_calls.ALL,
 ]
 
 OURS = "takes what this process has made, not bytes of others"

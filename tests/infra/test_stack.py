@@ -41,6 +41,7 @@ FULL = {
     "super_users": "arn:aws:iam::123456789012:role/admin,User:root",
     "topic_keys": "arn:aws:kms:us-east-1:123456789012:key/0a-1b",
     "streaming": "true",
+    "connect_minutes": "1",
     "containers": "2",
     "certificate": "arn:aws:acm:us-east-1:123456789012:certificate/c",
     "alarm_email": "somebody@example.org",
@@ -225,6 +226,7 @@ def test_functions_know_where_everything_is(full: Template) -> None:
             "RIACHO_TABLE_BATCH_BYTES_MAX": "4096",
         },
         "lambdas.controller.handler": stores,
+        "lambdas.connect.handler": {**stores, **security},
         "lambdas.compaction.handler": {
             **stores,
             **{f"RIACHO_EMR_{name}": Match.any_value() for name in emr},
@@ -363,7 +365,7 @@ def test_silence_raises_an_alarm(full: Template) -> None:
             "TreatMissingData": "breaching",
         },
     )
-    functions = 4
+    functions = 5
     for metric in ("Errors", "Throttles"):
         alarms = full.find_resources(
             "AWS::CloudWatch::Alarm",
@@ -453,6 +455,7 @@ def test_keys_of_topics_are_for_those_who_open_records(assemblies: Assemblies) -
             assert statement["Action"] == ["kms:Encrypt", "kms:Decrypt"]
 
     assert able == {
+        "FunctionsConnectRole",
         "FunctionsGatewayRole",
         "FunctionsStreamingRole",
         "JobsRole",

@@ -3,7 +3,7 @@
 # ruff: noqa: D301 (\b is a backspace: with it, help keeps the lines of examples apart.)
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +28,9 @@ def run(
     security: Annotated[
         str,
         typer.Option(
-            envvar="RIACHO_SECURITY", help="on: connectors may do what ACLs allow their principals."
+            envvar="RIACHO_SECURITY",
+            help="off: every connector may do everything. Default: only those that were created"
+            " without security may; the others what ACLs allow their principals.",
         ),
     ] = "",
 ) -> None:
@@ -51,10 +53,9 @@ def run(
         for_s = durations.seconds(duration) if duration else None
     except ValueError as error:
         raise bad_usage(str(error), "--for") from None
-    given = {"zones": zones, "metadata": metadata, "security": security}
-    settings = Settings(
-        data=data, log_level=log_level, **{name: text for name, text in given.items() if text}
-    )
+    given: dict[str, Any] = {"zones": zones, "metadata": metadata, "security": security}
+    chosen = {name: text for name, text in given.items() if text}
+    settings = Settings(data=data, log_level=log_level, **chosen)
     if is_in_memory(settings):
         raise bad_usage("another process cannot see stores that are in memory", "--metadata")
     try:

@@ -18,6 +18,9 @@ _PASSWORD_IN_URL: Final = re.compile(
     re.IGNORECASE,
 )
 
+_ALWAYS: Final = ("basic.auth.user.info", "sasl.jaas.config")
+"""How keys end that hold a password, whatever their definition says."""
+
 WHY: Final = (
     "a secret cannot be written here, because configurations are stored and shown: name where it"
     " is, with ${env:NAME}, ${file:/path:entry} or ${aws-secret:name:entry}"
@@ -40,7 +43,9 @@ def why_secret(name: str, text: str, key: Key | None) -> str | None:
     """
     if not text or is_reference(text):
         return None
-    if key is None:
+    if name.endswith(_ALWAYS):
+        is_secret = True
+    elif key is None:
         is_secret = masked({name: text})[name] == HIDDEN and not _is_address(name)
     else:
         is_secret = key.type is KeyType.PASSWORD

@@ -26,7 +26,7 @@ CONFIG_CHARS_MAX: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class KeyInfo:
+class ConfigKeyInfo:
     """A key, its value, and what is wrong with it."""
 
     key: Key
@@ -37,10 +37,10 @@ class KeyInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class ConfigValidation:
     name: str
     """The class of the connector."""
-    infos: Sequence[KeyInfo]
+    infos: Sequence[ConfigKeyInfo]
 
     @property
     def errors(self) -> list[str]:
@@ -56,7 +56,7 @@ class Validation:
         }
 
 
-def validate(plugin: Plugin, config: Config, environment: Environment) -> Validation:
+def validate(plugin: Plugin, config: Config, environment: Environment) -> ConfigValidation:
     """Return every key that `config` has or can have, with all that is wrong."""
     found = definitions(plugin, config)
     problems: dict[str, list[str]] = {
@@ -79,7 +79,7 @@ def validate(plugin: Plugin, config: Config, environment: Environment) -> Valida
     _add(problems, _dead_letter_problems(config))
     if not any(problems[key.name] for key in plugin.keys):
         _add(problems, plugin.check(config, environment))
-    return Validation(plugin.class_name, list(_infos(found, config, problems)))
+    return ConfigValidation(plugin.class_name, list(_infos(found, config, problems)))
 
 
 def check_size(config: Config) -> str | None:
@@ -184,7 +184,7 @@ def _dead_letter_problems(config: Config) -> dict[str, str]:
 
 def _infos(
     found: Definitions, config: Config, problems: Mapping[str, Sequence[str]]
-) -> Iterator[KeyInfo]:
+) -> Iterator[ConfigKeyInfo]:
     orders: dict[str, int] = {}
     visible = shown(config, found.keys)
     others = {
@@ -196,7 +196,7 @@ def _infos(
         order = orders[key.group] = orders.get(key.group, 0) + 1
         value = visible.get(name, _default_text(key))
         errors = [_sentence(name, value, why) for why in problems.get(name, ())]
-        yield KeyInfo(key, order, value, errors)
+        yield ConfigKeyInfo(key, order, value, errors)
 
 
 def _sentence(name: str, value: str | None, why: str) -> str:
@@ -218,7 +218,7 @@ def _default_text(key: Key) -> str | None:
     return str(key.default)
 
 
-def _info_body(info: KeyInfo) -> dict[str, Any]:
+def _info_body(info: ConfigKeyInfo) -> dict[str, Any]:
     key = info.key
     return {
         "definition": {
@@ -251,6 +251,6 @@ def keys_body(plugin: Plugin) -> list[dict[str, Any]]:
 
 def part_keys_body(keys: Sequence[Key]) -> list[dict[str, Any]]:
     """Return the definitions of the keys of a converter, a transform or a predicate."""
-    infos = [KeyInfo(key, order, None, ()) for order, key in enumerate(keys, 1)]
+    infos = [ConfigKeyInfo(key, order, None, ()) for order, key in enumerate(keys, 1)]
     found: list[dict[str, Any]] = [_info_body(info)["definition"] for info in infos]
     return found

@@ -1,6 +1,6 @@
 """The contract of converters."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from service.connect.data.records import Header
@@ -34,9 +34,6 @@ class HeaderConverter(Protocol):
 
     def to_bytes(self, topic: str, header: Header) -> bytes | None: ...
 
-
-Registered: TypeAlias = Callable[[str, bool, ConnectSchema], Awaitable[int]]
-"""Registers a schema for a topic's keys (True) or values (False)."""
 
 Settings: TypeAlias = Mapping[str, str]
 """What a connector's configuration says below a prefix like `value.converter.`."""

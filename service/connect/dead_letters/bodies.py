@@ -46,7 +46,7 @@ class RedriveBody(msgspec.Struct, forbid_unknown_fields=True):
     """As the answer before had it; without, all letters that are there now."""
 
 
-class Refusal(msgspec.Struct):
+class RedriveRefusal(msgspec.Struct):
     """A letter that cannot be sent: it stays."""
 
     partition: int
@@ -69,7 +69,7 @@ class RedriveAnswer(msgspec.Struct):
     """Letters sent, by topic."""
     exceptions: dict[str, int]
     """The same letters, by exception."""
-    refused: list[Refusal]
+    refused: list[RedriveRefusal]
     """The first of those that cannot be sent."""
     refused_count: int
     next: list[Continuation]

@@ -24,7 +24,7 @@ from service.connect.dead_letters.bodies import (
     Continuation,
     LetterFilterBody,
     RedriveAnswer,
-    Refusal,
+    RedriveRefusal,
 )
 from service.connect.dead_letters.destinations import Destination, Unsendable
 from service.connect.dead_letters.reading import BATCH_MAX, Letter, batches, is_meant
@@ -90,14 +90,14 @@ class _Tally:
     sent_before: int = 0
     dropped: int = 0
     refused_count: int = 0
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[RedriveRefusal] = field(default_factory=list)
     destinations: dict[str, int] = field(default_factory=dict)
     exceptions: dict[str, int] = field(default_factory=dict)
 
     def refuse(self, letter: Letter, reason: str) -> None:
         self.refused_count += 1
         if len(self.refused) < REFUSALS_SHOWN_MAX:
-            self.refused.append(Refusal(letter.partition, letter.record.offset, reason))
+            self.refused.append(RedriveRefusal(letter.partition, letter.record.offset, reason))
 
     def send(self, parcels: "Sequence[_Parcel]") -> None:
         for parcel in parcels:

@@ -37,7 +37,7 @@ def done(status: int) -> Response:
     return Response(status_code=status)
 
 
-class Parameters:
+class ConnectQuery:
     """The query string."""
 
     def __init__(self, request: Request) -> None:
@@ -67,10 +67,14 @@ async def read_as(request: Request, gateway: Gateway, decoder: "msgspec.json.Dec
             request_bytes_max=BODY_BYTES_MAX,
             decompressed_bytes_max=BODY_BYTES_MAX,
         )
-        try:
-            return decoder.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise bad_request(f"the body is not what this call takes: {error}") from None
+        return decode_body(data, decoder)
+
+
+def decode_body(data: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the body is not what this call takes: {error}") from None
 
 
 def _check_type(content_type: str) -> None:

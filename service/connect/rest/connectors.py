@@ -13,7 +13,7 @@ from service.connect.config.validation import check_size, validate
 from service.connect.connectors.api import Environment
 from service.connect.rest import views
 from service.connect.rest.answers import (
-    Parameters,
+    ConnectQuery,
     answer,
     caller_in,
     connector_in,
@@ -52,7 +52,7 @@ class ConnectorCalls:
             for each in await self._store.all()
             if caller.allows(Operation.DESCRIBE, ResourceType.CONNECTOR, each.name)
         ]
-        expand = Parameters(request).texts("expand")
+        expand = ConnectQuery(request).texts("expand")
         if not expand:
             return answer([caller.outer_name(each.name) for each in found])
         return answer(

@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.connect.rest.answers import Parameters, answer, caller_in, read_as
+from service.connect.rest.answers import ConnectQuery, answer, caller_in, read_as
 from service.connect.rest.bodies import LevelOfLogBody
 from service.connect.rest.errors import ConnectError, bad_request
 from service.log.gateway import Gateway
@@ -55,7 +55,7 @@ class WorkerCalls:
         level = (await read_as(request, self._gateway, _BODY)).level.strip().upper()
         if level not in _LEVELS:
             raise ConnectError(404, f"Invalid log level '{level:.100}'.")
-        if "cluster" in Parameters(request).texts("scope"):
+        if "cluster" in ConnectQuery(request).texts("scope"):
             raise bad_request("levels can be set at one gateway only: scope=worker")
         logger = _logger(request)
         changed = [

@@ -10,7 +10,7 @@ from service.connect.config.validation import keys_body, part_keys_body, validat
 from service.connect.connectors.api import Environment, Plugin
 from service.connect.connectors.catalog import plugin_of, plugins
 from service.connect.converters.choice import CONVERTERS, SIMPLE_HEADERS, ConverterKind
-from service.connect.rest.answers import Parameters, answer, read_as, texts_of
+from service.connect.rest.answers import ConnectQuery, answer, read_as, texts_of
 from service.connect.rest.bodies import ConfigBody
 from service.connect.rest.errors import ConnectError, bad_request
 from service.connect.transforms.choice import TRANSFORMS
@@ -33,7 +33,7 @@ class PluginCalls:
             {"class": each.class_name, "type": each.kind.value, "version": each.version}
             for each in plugins()
         ]
-        if not Parameters(request).flag("connectorsOnly", default=True):
+        if not ConnectQuery(request).flag("connectorsOnly", default=True):
             found += _parts()
         return answer(found)
 

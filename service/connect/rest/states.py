@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.connect.rest import views
-from service.connect.rest.answers import Parameters, answer, caller_in, connector_in, done
+from service.connect.rest.answers import ConnectQuery, answer, caller_in, connector_in, done
 from service.connect.rest.errors import ConnectError, no_status, no_task
 from service.connect.rest.store import ConnectorStore
 from service.connect.tasks.items import (
@@ -62,7 +62,7 @@ class StateCalls:
 
     async def restart(self, request: Request) -> Response:
         """Restart a connector and, with includeTasks, its tasks."""
-        query, caller, name = Parameters(request), caller_in(request), connector_in(request)
+        query, caller, name = ConnectQuery(request), caller_in(request), connector_in(request)
         only_failed, with_tasks = query.flag("onlyFailed"), query.flag("includeTasks")
 
         def changed(found: ConnectorItem) -> ConnectorItem:

@@ -11,7 +11,7 @@ from service.connect.connectors.environment import environment_of
 from service.connect.running.loops import loop_of
 from service.connect.running.planning import Plugins
 from service.connect.running.run import Timing
-from service.connect.running.runner import Runner
+from service.connect.running.runner import ConnectRunner
 from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway
@@ -42,10 +42,10 @@ def runner_of(
     timing: Timing | None = None,
     worker: str = "",
     holder: str = "",
-) -> Runner:
+) -> ConnectRunner:
     """Return a runner that knows the plugins of this installation, unless others are given."""
     more = {} if plugins is None else {"plugins": plugins}
-    return Runner(
+    return ConnectRunner(
         parts, loop_of, worker=worker or worker_name(), timing=timing, holder=holder, **more
     )
 
@@ -65,7 +65,7 @@ async def opened(settings: Settings, world: World | None = None) -> AsyncIterato
     coordinator = Coordinator(metadata, gateway.topics, world)
     offsets = Offsets(metadata, gateway.topics, coordinator, world)
     security = None
-    if settings.security == "on":
+    if settings.security != "off":
         # Imported here: without security it is not needed.
         from service.security.assembly import secured
 

@@ -1,5 +1,6 @@
 """The loop that a task of a connector needs: that of a source or of a sink."""
 
+from service.connect.access.registry import ConnectorRegistry
 from service.connect.connectors.api import SinkTask
 from service.connect.running.run import Loop, LoopParts
 from service.connect.tasks.pipeline import Chain, sink_pipeline, source_pipeline
@@ -12,6 +13,7 @@ def loop_of(running: LoopParts) -> Loop:
     """Return the loop of a task. Raises `ConfigFault`."""
     config, policy = running.config, running.policy
     chain: Chain | None = transforms_of(config) if config.get("transforms") else None
+    registry = ConnectorRegistry(running.parts, running.holding.connector)
     task = running.task
     if isinstance(task, SinkTask):
         return SinkLoop(
@@ -20,14 +22,14 @@ def loop_of(running: LoopParts) -> Loop:
             running.holding.number,
             config,
             task,
-            sink_pipeline(config, chain, policy),
+            sink_pipeline(config, chain, policy, registry),
             policy,
             running.commits,
         )
     world = running.parts.gateway.world
     return SourceLoop(
         task,
-        source_pipeline(config, chain, policy),
+        source_pipeline(config, chain, policy, registry),
         policy,
         running.commits,
         world,

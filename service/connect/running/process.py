@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from service.connect.running.assembly import opened, runner_of
-from service.connect.running.runner import Runner
+from service.connect.running.runner import ConnectRunner
 from service.process.logs import configure_logging
 from service.settings import Settings
 from service.world.clock import World
@@ -65,7 +65,7 @@ async def _run(
         await runner.aclose()
 
 
-async def _idle(runner: Runner, world: World) -> None:
+async def _idle(runner: ConnectRunner, world: World) -> None:
     """Return once there have been no connectors for `IDLE_S`."""
     busy_s = world.monotonic_s()
     while world.monotonic_s() - busy_s < IDLE_S:

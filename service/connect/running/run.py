@@ -40,7 +40,7 @@ from service.connect.tasks.items import (
 from service.connect.tasks.offsets import StoredOffsets
 from service.process.references.references import Resolved
 from storage import keys
-from storage.errors import OutcomeUnknown, RiachoError, StoreUnavailable
+from storage.errors import OutcomeUnknown, RiachoError, Unavailable
 from storage.leases import LeaseLost
 from storage.tasks import begin, drop_error
 
@@ -163,7 +163,7 @@ class TaskRun:
                 await self._show_gauges()
             except LeaseLost:
                 continue  # A commit will meet it, too, and say why.
-            except (StoreUnavailable, OutcomeUnknown):
+            except (Unavailable, OutcomeUnknown):
                 if now_s() - lease.renewed_s > lease.lease_s:
                     log.warning("task %s: its lease could not be renewed for too long", self.name)
                     return

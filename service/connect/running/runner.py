@@ -40,7 +40,7 @@ HESITATION_S_MAX: Final = 3.0
 """How much longer a task must be free for each that this process runs, and at most."""
 
 
-class Runner:
+class ConnectRunner:
     def __init__(
         self,
         parts: ConnectParts,

@@ -21,6 +21,7 @@ from service.connect.converters.choice import (
     converter_of,
     header_converter_of,
 )
+from service.connect.converters.registry.access import SchemaAccess
 from service.connect.data.errors import RetriableFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, Header
@@ -33,7 +34,7 @@ from service.connect.tasks.errors import (
     StoppedAt,
 )
 from service.connect.tasks.letters import FromRawLog
-from service.connect.tasks.queues import as_read
+from service.connect.tasks.queues import as_read, is_queue
 
 DEFAULT_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {"schemas.enable": "false"}
@@ -66,7 +67,9 @@ _GivenUp: TypeAlias = tuple[A, _Failed]
 class Converters:
     """The converters of a connector, and their classes by stage. Raises `ConfigFault`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, registry: SchemaAccess | None = None) -> None:
+        """Without a `registry`, converters that need one raise `TaskFault` when they are used."""
+        self._registry = registry
         self.classes: dict[str, str] = {TRANSFORMATION: TRANSFORM_CLASS}
         self.key: Converter = self._converter(config, "key.converter", KEY_CONVERTER)
         self.value: Converter = self._converter(config, "value.converter", VALUE_CONVERTER)
@@ -82,7 +85,8 @@ class Converters:
         if named is None:
             named, settings = DEFAULT_CONVERTER, {**DEFAULT_SETTINGS, **settings}
         self.classes[stage] = _class_name(named)
-        return converter_of(named, settings, is_key=key == "key.converter", key=key)
+        is_key = key == "key.converter"
+        return converter_of(named, settings, is_key=is_key, key=key, registry=self._registry)
 
 
 class SinkPipeline:
@@ -98,7 +102,10 @@ class SinkPipeline:
         Raises `StoppedAt` at the first that fails if none is tolerated, and `RetriableFault` if a
         converter cannot read what it needs, like schemas, within the time for retries.
         """
-        for topic, of in _by_topic([as_read(record) for record in records]).items():
+        by_topic = _by_topic(records)
+        if any(is_queue(topic) for topic in by_topic):
+            by_topic = _by_topic([as_read(record) for record in records])
+        for topic, of in by_topic.items():
             await self._policy.retried(
                 lambda topic=topic, of=of: self._prepare(topic, of)  # type: ignore[misc]
             )
@@ -196,14 +203,18 @@ class SourcePipeline:
             raise _Failed(stage, error) from error
 
 
-def sink_pipeline(config: Config, chain: Chain | None, policy: ErrorPolicy) -> SinkPipeline:
+def sink_pipeline(
+    config: Config, chain: Chain | None, policy: ErrorPolicy, registry: SchemaAccess | None = None
+) -> SinkPipeline:
     """Return what a sink's configuration asks for. Raises `ConfigFault`."""
-    return SinkPipeline(Converters(config), chain, policy)
+    return SinkPipeline(Converters(config, registry), chain, policy)
 
 
-def source_pipeline(config: Config, chain: Chain | None, policy: ErrorPolicy) -> SourcePipeline:
+def source_pipeline(
+    config: Config, chain: Chain | None, policy: ErrorPolicy, registry: SchemaAccess | None = None
+) -> SourcePipeline:
     """Return what a source's configuration asks for. Raises `ConfigFault`."""
-    return SourcePipeline(Converters(config), chain, policy)
+    return SourcePipeline(Converters(config, registry), chain, policy)
 
 
 class _Work:

@@ -26,6 +26,10 @@ def queue_of(connector: str) -> str:
     return QUEUES + connector
 
 
+def is_queue(topic: str) -> bool:
+    return topic.startswith(QUEUES)
+
+
 def queued(record: LogRecord, context: Mapping[str, str]) -> LogRecord:
     """Return the record as it is put into a queue; `context` says where it comes from."""
     more = tuple((name, context[of].encode()) for of, name in _FROM.items() if of in context)

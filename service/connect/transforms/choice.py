@@ -12,13 +12,12 @@
 Names are Java's, ours are the same without their package: `MaskField$Value`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from service.connect.config.keys import Config, Key, KeyType
 from service.connect.config.values import Values, parse
-from service.connect.data.errors import ConfigFault
+from service.connect.data.errors import ConfigFault, ConnectFault
 from service.connect.data.records import ConnectRecord
 from service.connect.transforms.api import Predicate, Transform
 from service.connect.transforms.casting.cast import CAST
@@ -33,6 +32,8 @@ from service.connect.transforms.predicates import PREDICATES
 from service.connect.transforms.routing import ROUTING_TRANSFORMS
 from service.connect.transforms.times.converter import TIMESTAMP_CONVERTER
 from service.connect.transforms.times.router import TIMESTAMP_ROUTER
+
+T = TypeVar("T")
 
 TRANSFORMS: Final[Sequence[TransformKind]] = tuple(
     sorted(
@@ -60,18 +61,7 @@ _PREDICATES: Final[Mapping[str, PredicateKind]] = {
 }
 
 _LIST: Final = Key(name="transforms", type=KeyType.LIST, default=())
-_NEGATE: Final = Key(
-    name="negate",
-    type=KeyType.BOOLEAN,
-    default=False,
-    about="Whether the transform applies to records for which its predicate does not hold.",
-)
-_PREDICATE: Final = Key(
-    name="predicate",
-    type=KeyType.STRING,
-    default=None,
-    about="The predicate that chooses the records of this transform; without one, all are.",
-)
+_NEGATE: Final = Key(name="negate", type=KeyType.BOOLEAN, default=False)
 
 
 def transform_kind(class_name: str) -> TransformKind | None:
@@ -105,31 +95,6 @@ def transforms_of(config: Config) -> Transform:
     return _chain(stages)
 
 
-def chain_keys(config: Config) -> list[Key]:
-    """Return the keys that the transforms and predicates which `config` names have, in full."""
-    found: list[Key] = []
-    for part, kind_of, kinds in (
-        ("transforms", transform_kind, TRANSFORMS),
-        ("predicates", predicate_kind, PREDICATES),
-    ):
-        for alias in _aliases(config, part, {}):
-            group = f"{part.capitalize()}: {alias}"
-            names = tuple(kind.class_name for kind in kinds)
-            of_type = Key(
-                name="type",
-                type=KeyType.CLASS,
-                about="Its class.",
-                choices=(*names, *(name.rpartition(".")[2] for name in names)),
-            )
-            kind = kind_of(config.get(f"{part}.{alias}.type", ""))
-            more = (_PREDICATE, _NEGATE) if part == "transforms" else ()
-            found += [
-                replace(key, name=f"{part}.{alias}.{key.name}", group=group)
-                for key in (of_type, *(kind.keys if kind else ()), *more)
-            ]
-    return found
-
-
 def _aliases(config: Config, part: str, problems: dict[str, str]) -> list[str]:
     aliases: list[str] = parse(_LIST, config.get(part, ""))
     if len(set(aliases)) != len(aliases):
@@ -155,10 +120,23 @@ def _each(
             name[len(prefix) :]: text for name, text in config.items() if name.startswith(prefix)
         }
         try:
-            yield alias, kind.make(Values(kind.keys, settings))
+            yield alias, _named(kind.class_name, kind.make(Values(kind.keys, settings)))
         except ConfigFault as fault:
             problems.update({prefix + name: text for name, text in fault.problems.items()})
             yield alias, None
+
+
+def _named(class_name: str, made: Callable[[ConnectRecord], T]) -> Callable[[ConnectRecord], T]:
+    """Let errors say which transform or predicate has raised them."""
+
+    def named(record: ConnectRecord) -> T:
+        try:
+            return made(record)
+        except ConnectFault as fault:
+            fault.raised_by = fault.raised_by or class_name
+            raise
+
+    return named
 
 
 def _no_kind(part: str, said: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from service.connect.config.keys import Importance, Key, KeyType
 from service.connect.config.values import Values
@@ -57,6 +57,15 @@ def key_and_value(
 def not_empty(_: str, value: object) -> str | None:
     """Check of a key whose text or list must not be empty."""
     return None if value is None or value else "must not be empty"
+
+
+def exactly(*choices: str) -> Callable[[str, Any], str | None]:
+    """Return the check of a key with these values, written so."""
+
+    def check(_: str, value: Any) -> str | None:
+        return None if value in choices else f"must be one of {', '.join(choices)}"
+
+    return check
 
 
 WITH_DEFAULTS: Final = Key(

@@ -21,7 +21,7 @@ from tests.kafka_programs.transforms.cases import CONFIGS, Case, cases_of
 pytestmark = pytest.mark.slow
 
 PROGRAM: Final = str(Path(__file__).parents[1] / "java" / "Transforms.java")
-CASES_EACH: Final = 300
+CASES_EACH: Final = 200
 CONVERTER: Final = JsonConverter(with_defaults=False)
 
 

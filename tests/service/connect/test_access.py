@@ -1,5 +1,7 @@
 """What tasks may do with the log: topics that are created, ACLs, prefixes of tenants."""
 
+from typing import Any
+
 import pytest
 
 from service.connect.access.log_access import ConnectorLog
@@ -18,7 +20,7 @@ ITEM = ConnectorItem("c", {}, "User:etl", 1)
 TENANT = ConnectorItem("acme-c", {}, "User:etl", 1, name_prefix="acme-")
 
 
-async def created(config: dict[str, str], name: str = "orders", **settings: object) -> Process:
+async def created(config: dict[str, str], name: str = "orders", **settings: Any) -> Process:
     process = Deployment().process(**settings)
     await topic_of(process.parts.gateway, ANYONE, name, name, config)
     return process

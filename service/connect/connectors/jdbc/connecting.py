@@ -6,7 +6,8 @@ gives way to others, for the others in a thread of the session. Calls of a sessi
 the other.
 
 A session that holds locks and no longer speaks, like that of a stopped process, is ended by
-PostgreSQL and MariaDB after `IDLE_TRANSACTION_S_MAX`, so that whoever took over the task can go on.
+PostgreSQL and MariaDB after `IDLE_TRANSACTION_S_MAX` if it writes: the task that took over waits
+for its locks no longer.
 """
 
 import asyncio
@@ -108,7 +109,9 @@ class _LoopSession:
         with suppress(Exception):
             async with asyncio.timeout(CLOSE_S_MAX):
                 if self._connection is not None:
-                    # Not `close` alone: that would wait for the rows of an open cursor.
+                    # Not `close`: that would wait for what the server is doing.
+                    raw: Any = await self._connection.get_raw_connection()
+                    raw.driver_connection.terminate()
                     await self._connection.invalidate()
                     await self._connection.close()
 
@@ -131,7 +134,9 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-async def open_session(values: Values, environment: Environment) -> DatabaseSession:
+async def open_session(
+    values: Values, environment: Environment, *, writes: bool = False
+) -> DatabaseSession:
     """Return an open session; raise `TaskFault` if none can be had.
 
     A server that does not answer is tried `connection.attempts` times, `connection.backoff.ms`
@@ -141,7 +146,10 @@ async def open_session(values: Values, environment: Environment) -> DatabaseSess
     attempts = max(1, values["connection.attempts"])
     for left in reversed(range(attempts)):
         try:
-            return await _opened(address, values.raw, environment)
+            session = await _opened(address, values.raw, environment)
+            if writes:
+                await session.run(_limit_idle)
+            return session
         except (RefusedFile, FileNotFoundError, NotADirectoryError) as error:
             raise TaskFault(f"connection.url: {error}") from error
         except Exception as error:
@@ -157,6 +165,18 @@ def address_of(values: Values) -> DatabaseAddress:
         return parse_url(values["connection.url"])
     except ValueError as error:
         raise TaskFault(f"connection.url {error}") from None
+
+
+def _limit_idle(connection: Connection) -> None:
+    dialect: Any = connection.dialect
+    if dialect.name == POSTGRESQL:
+        name, limit = "idle_in_transaction_session_timeout", IDLE_TRANSACTION_S_MAX * 1000
+        connection.exec_driver_sql(f"SET SESSION {name} = {limit}")
+    elif getattr(dialect, "is_mariadb", False):
+        connection.exec_driver_sql(
+            f"SET SESSION idle_transaction_timeout = {IDLE_TRANSACTION_S_MAX}"
+        )
+    connection.commit()
 
 
 async def _opened(
@@ -207,7 +227,6 @@ def _asyncpg_arguments(address: DatabaseAddress) -> Mapping[str, Any]:
         "application_name": "riacho connect",
         "timezone": "UTC",
         "lock_timeout": f"{LOCK_S_MAX}s",
-        "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_S_MAX}s",
     }
     if address.schema:
         settings["search_path"] = address.schema

@@ -59,7 +59,8 @@ class SqlDialect:
         """
         if self.name == SQLITE:
             return TableName(text)
-        parts = ["".join(found) for found in _PARTS.findall(text)]
+        found = _PARTS.findall(text)
+        parts = [a.replace('""', '"') or b.replace("``", "`") or c for a, b, c in found]
         if not parts:
             raise DataFault(f"{text!r} is not the name of a table")
         return TableName(parts[-1], parts[-2] if len(parts) > 1 else None)

@@ -99,13 +99,13 @@ def parse_url(text: str) -> DatabaseAddress:
 
 def _file(after: str, jdbc: bool) -> str:
     name, _, query = after.partition("?")
-    _options(query)
     if not jdbc:
         if not name.startswith("///"):
             raise ValueError("a file of SQLite is written sqlite:///FILE, with three slashes")
         name = unquote(name[3:])
     if not name or name.startswith(":") or name.lower().startswith("file:"):
         raise ValueError("names no file: connectors have no databases in memory, no `file:` URIs")
+    _options(query)
     return name
 
 

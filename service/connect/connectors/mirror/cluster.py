@@ -47,6 +47,7 @@ class SourceCluster:
         self.lost: list[TopicPartition] = []
         """Partitions that do not have the offset that was asked for; they wait for `seek`."""
         self._trouble: KafkaError | None = None
+        self._fault: RetriableFault | TaskFault | None = None
         try:
             settings = {"client.id": f"riacho-{name}", **client_settings(config, files)}
             settings |= {"error_cb": self._note, "logger": log}
@@ -135,23 +136,20 @@ class SourceCluster:
             )
 
     def poll(self, wait_s: float, records_max: int) -> "list[Message]":
-        """Return the next records; wait for the first, and for no other."""
+        """Return the next records; wait for the first, and for no other.
+
+        What goes wrong behind some records is raised by the next call: they would be lost.
+        """
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
         found: list[Message] = []
-        with self._reporting("records cannot be read"):
-            first = self._consumer.poll(wait_s)
-            waiting = [] if first is None else [first]
-            size_bytes = 0
-            while waiting:
-                for message in waiting:
-                    if message.error() is not None:
-                        self._refuse(message)
-                        continue
-                    found.append(message)
-                    size_bytes += len(message.value() or b"") + len(message.key() or b"")
-                room = min(records_max - len(found), CONSUME_AT_ONCE)
-                if room <= 0 or size_bytes >= POLL_BYTES_MAX:
-                    break
-                waiting = self._consumer.consume(room, 0)
+        try:
+            self._gather(found, wait_s, records_max)
+        except (RetriableFault, TaskFault) as fault:
+            if not found:
+                raise
+            self._fault = fault
         trouble, self._trouble = self._trouble, None
         if found:
             self.is_reachable = True
@@ -161,6 +159,25 @@ class SourceCluster:
             if trouble.code() in _hopeless() or trouble.fatal():
                 self._raise(trouble, "the source cluster refuses us")
         return found
+
+    def _gather(self, found: "list[Message]", wait_s: float, records_max: int) -> None:
+        with self._reporting("records cannot be read"):
+            first = self._consumer.poll(wait_s)
+            waiting = [] if first is None else [first]
+            size_bytes = 0
+            while waiting:
+                refused = [each for each in waiting if each.error() is not None]
+                for message in waiting:
+                    if message.error() is not None:
+                        continue
+                    found.append(message)
+                    size_bytes += len(message.value() or b"") + len(message.key() or b"")
+                for message in refused:
+                    self._refuse(message)
+                room = min(records_max - len(found), CONSUME_AT_ONCE)
+                if room <= 0 or size_bytes >= POLL_BYTES_MAX:
+                    break
+                waiting = self._consumer.consume(room, 0)
 
     def span(self, at: TopicPartition) -> tuple[int, int]:
         """Return the first offset that the source has still, and the next that it gives."""

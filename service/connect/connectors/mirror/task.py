@@ -19,6 +19,7 @@ from service.connect.connectors.mirror.selection import chosen, share_of
 from service.connect.data.errors import TaskFault
 from service.connect.data.records import ConnectRecord, FromSource, Header
 from service.connect.data.schema import BYTES, ConnectSchema
+from storage import tasks
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -64,6 +65,7 @@ class MirrorSource:
         self._configs = chosen((".*",), values["config.properties.exclude"])
         self._groups = chosen(values["groups"], values["groups.exclude"])
         self._cluster: SourceCluster | None = None
+        self._polling: asyncio.Task[list[Message]] | None = None
         self._copied: dict[TopicPartition, _Copied] = {}
         self._moved: dict[TopicPartition, None] = {}
         """Partitions whose syncs are older than what was copied, the oldest first."""
@@ -86,13 +88,19 @@ class MirrorSource:
             await self._refresh()
         await self._sync_offsets()
         await self._sync_groups()
-        longest_s = min(wait_s, self._values["consumer.poll.timeout.ms"] / 1000)
-        messages = await asyncio.to_thread(self._source.poll, longest_s, records_max)
-        records = [self._record(message) for message in messages]
-        self._context.metric("source_reachable", float(self._source.is_reachable))
         if self._source.lost:
             await asyncio.to_thread(self._find_again)
-        return records
+        if self._polling is None:
+            longest_s = min(wait_s, self._values["consumer.poll.timeout.ms"] / 1000)
+            poll = asyncio.to_thread(self._source.poll, longest_s, records_max)
+            self._polling = tasks.shared(poll)
+        polled = self._polling
+        # Not cancelled with us: a caller that stops waiting gets these records from its next call.
+        await asyncio.wait([polled])
+        self._polling = None
+        messages = polled.result()
+        self._context.metric("source_reachable", float(self._source.is_reachable))
+        return [self._record(message) for message in messages]
 
     def _find_again(self) -> None:
         """Go on in partitions that do not have the offset that follows."""
@@ -114,6 +122,8 @@ class MirrorSource:
         """Nothing is held for what is copied: the consumer has let go of it."""
 
     async def stop(self) -> None:
+        if self._polling is not None:
+            await asyncio.wait([self._polling])  # Nothing may use the consumer while it closes.
         if self._cluster is not None:
             await asyncio.to_thread(self._cluster.close)
 

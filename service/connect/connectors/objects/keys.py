@@ -25,6 +25,10 @@ ROTATE_MS_MAX: Final = 366 * 86_400_000
 
 IGNORED: Final = {
     "storage.class": "there is one kind of storage; store.url says where",
+    "schema.generator.class": "the schemas of folders are not stored",
+    "retry.backoff.ms": "errors.retry.timeout says how long a call is repeated",
+    "keys.format.class": "keys are not stored",
+    "headers.format.class": "headers are not stored",
     "s3.part.size": "files above 64 MiB are sent in parts of 8 MiB",
     "s3.part.retries": "requests are repeated a few times, then the task is",
     "s3.retry.backoff.ms": "requests are repeated a few times, then the task is",

@@ -90,7 +90,7 @@ class Modes:
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class TypeMeaning:
     """What a type becomes; its schema is not optional."""
 
     schema: ConnectSchema
@@ -144,23 +144,23 @@ def _text(text: str) -> str:
 
 _ZERO_TIME: Final = "1970-01-01T00:00:00Z"
 
-_PLAIN: Final[Mapping[str, Meaning]] = {
-    "bool": Meaning(BOOLEAN, _bool, False),
-    "int2": Meaning(INT16, int, 0),
-    "int4": Meaning(INT32, int, 0),
-    "int8": Meaning(INT64, int, 0),
-    "oid": Meaning(INT64, int, 0),
-    "float4": Meaning(FLOAT32, _float, 0.0),
-    "float8": Meaning(FLOAT64, _float, 0.0),
-    "xml": Meaning(_semantic(STRING, "data.Xml"), _text, "", UNAVAILABLE),
-    "uuid": Meaning(_semantic(STRING, "data.Uuid"), _text, ""),
-    "json": Meaning(_JSON, _text, "", UNAVAILABLE),
-    "jsonb": Meaning(_JSON, _text, "", UNAVAILABLE),
-    "ltree": Meaning(_semantic(STRING, "data.Ltree"), _text, "", UNAVAILABLE),
-    "timetz": Meaning(_semantic(STRING, "time.ZonedTime"), text_values.zoned_time, "00:00:00Z"),
-    "point": Meaning(_POINT, _point, _point("(0,0)")),
+_PLAIN: Final[Mapping[str, TypeMeaning]] = {
+    "bool": TypeMeaning(BOOLEAN, _bool, False),
+    "int2": TypeMeaning(INT16, int, 0),
+    "int4": TypeMeaning(INT32, int, 0),
+    "int8": TypeMeaning(INT64, int, 0),
+    "oid": TypeMeaning(INT64, int, 0),
+    "float4": TypeMeaning(FLOAT32, _float, 0.0),
+    "float8": TypeMeaning(FLOAT64, _float, 0.0),
+    "xml": TypeMeaning(_semantic(STRING, "data.Xml"), _text, "", UNAVAILABLE),
+    "uuid": TypeMeaning(_semantic(STRING, "data.Uuid"), _text, ""),
+    "json": TypeMeaning(_JSON, _text, "", UNAVAILABLE),
+    "jsonb": TypeMeaning(_JSON, _text, "", UNAVAILABLE),
+    "ltree": TypeMeaning(_semantic(STRING, "data.Ltree"), _text, "", UNAVAILABLE),
+    "timetz": TypeMeaning(_semantic(STRING, "time.ZonedTime"), text_values.zoned_time, "00:00:00Z"),
+    "point": TypeMeaning(_POINT, _point, _point("(0,0)")),
     **{
-        name: Meaning(STRING, _text, "", UNAVAILABLE)
+        name: TypeMeaning(STRING, _text, "", UNAVAILABLE)
         for name in (
             *("text", "varchar", "bpchar", "name", "citext", "char"),
             *("inet", "cidr", "macaddr", "macaddr8"),
@@ -170,7 +170,7 @@ _PLAIN: Final[Mapping[str, Meaning]] = {
 }
 
 
-def meaning_of(oid: int, modifier: int, types: Types, modes: Modes) -> Meaning | None:
+def meaning_of(oid: int, modifier: int, types: Types, modes: Modes) -> TypeMeaning | None:
     """Return what values of a type become; None: the type is not known."""
     kind = types.get(oid)
     if kind is None:
@@ -182,7 +182,7 @@ def meaning_of(oid: int, modifier: int, types: Types, modes: Modes) -> Meaning |
         return _array(kind, modifier, types, modes)
     if kind.kind == "e":
         schema = _semantic(STRING, "data.Enum", parameters=(("allowed", ",".join(kind.labels)),))
-        return Meaning(schema, _text, "")
+        return TypeMeaning(schema, _text, "")
     made = _MADE.get(kind.name)
     if made is not None:
         return made(modifier, modes)
@@ -194,13 +194,13 @@ def meaning_of(oid: int, modifier: int, types: Types, modes: Modes) -> Meaning |
     return plain
 
 
-def _unknown(modes: Modes) -> Meaning | None:
+def _unknown(modes: Modes) -> TypeMeaning | None:
     if not modes.includes_unknown:
         return None
-    return Meaning(BYTES, str.encode, b"", modes.unavailable.encode())
+    return TypeMeaning(BYTES, str.encode, b"", modes.unavailable.encode())
 
 
-def _array(kind: PgType, modifier: int, types: Types, modes: Modes) -> Meaning | None:
+def _array(kind: PgType, modifier: int, types: Types, modes: Modes) -> TypeMeaning | None:
     of = meaning_of(kind.element_oid, modifier, types, modes)
     if of is None:
         return None
@@ -219,21 +219,21 @@ def _array(kind: PgType, modifier: int, types: Types, modes: Modes) -> Meaning |
         unavailable: list[Any] = list(modes.unavailable.encode())
     else:
         unavailable = [] if of.unavailable is None else [of.unavailable]
-    return Meaning(schema, parsed, [], unavailable)
+    return TypeMeaning(schema, parsed, [], unavailable)
 
 
-def _numeric(modifier: int, modes: Modes) -> Meaning:
+def _numeric(modifier: int, modes: Modes) -> TypeMeaning:
     if modes.decimals == "string":
-        return Meaning(STRING, _text, "0", modes.unavailable)
+        return TypeMeaning(STRING, _text, "0", modes.unavailable)
     if modes.decimals == "double":
-        return Meaning(FLOAT64, _float, 0.0)
+        return TypeMeaning(FLOAT64, _float, 0.0)
     if modifier < MODIFIER_HEADER:
-        return Meaning(VARIABLE_DECIMAL, _variable_decimal, _variable_decimal("0"))
+        return TypeMeaning(VARIABLE_DECIMAL, _variable_decimal, _variable_decimal("0"))
     precision = (modifier - MODIFIER_HEADER) >> 16 & 0xFFFF
     scale = (modifier - MODIFIER_HEADER) & 0x7FF
     scale = (scale ^ 1024) - 1024  # PostgreSQL 15 and later: it may be negative.
     schema = decimal(scale, parameters=(("connect.decimal.precision", str(precision)),))
-    return Meaning(schema, _scaled(scale), Decimal(0).scaleb(-scale))
+    return TypeMeaning(schema, _scaled(scale), Decimal(0).scaleb(-scale))
 
 
 def _scaled(scale: int) -> Parse:
@@ -254,79 +254,79 @@ def _variable_decimal(text: str) -> dict[str, Any] | None:
     return {"scale": scale, "value": decimal_to_bytes(value, scale)}
 
 
-def _money(_: int, modes: Modes) -> Meaning:
+def _money(_: int, modes: Modes) -> TypeMeaning:
     if modes.decimals == "string":
-        return Meaning(STRING, lambda text: str(text_values.money(text)), "0")
+        return TypeMeaning(STRING, lambda text: str(text_values.money(text)), "0")
     if modes.decimals == "double":
-        return Meaning(FLOAT64, lambda text: float(text_values.money(text)), 0.0)
+        return TypeMeaning(FLOAT64, lambda text: float(text_values.money(text)), 0.0)
     cent = Decimal(1).scaleb(-MONEY_SCALE)
-    return Meaning(
+    return TypeMeaning(
         decimal(MONEY_SCALE),
         lambda text: text_values.money(text).quantize(cent),
         Decimal(0).quantize(cent),
     )
 
 
-def _date(_: int, modes: Modes) -> Meaning:
+def _date(_: int, modes: Modes) -> TypeMeaning:
     if modes.times == "connect":
-        return Meaning(
+        return TypeMeaning(
             DATE_SCHEMA,
             lambda text: date_from_days(text_values.date_days(text)),
             date_from_days(0),
         )
-    return Meaning(_semantic(INT32, "time.Date"), text_values.date_days, 0)
+    return TypeMeaning(_semantic(INT32, "time.Date"), text_values.date_days, 0)
 
 
-def _time(modifier: int, modes: Modes) -> Meaning:
+def _time(modifier: int, modes: Modes) -> TypeMeaning:
     if modes.times == "connect":
-        return Meaning(
+        return TypeMeaning(
             TIME_SCHEMA,
             lambda text: time_from_ms(text_values.time_us(text) // 1000 % 86_400_000),
             time_from_ms(0),
         )
     if modes.times == "adaptive" and 0 <= modifier <= 3:
-        return Meaning(
+        return TypeMeaning(
             _semantic(INT32, "time.Time"), lambda text: text_values.time_us(text) // 1000, 0
         )
-    return Meaning(_semantic(INT64, "time.MicroTime"), text_values.time_us, 0)
+    return TypeMeaning(_semantic(INT64, "time.MicroTime"), text_values.time_us, 0)
 
 
-def _timestamp(modifier: int, modes: Modes) -> Meaning:
+def _timestamp(modifier: int, modes: Modes) -> TypeMeaning:
     if modes.times == "connect":
-        return Meaning(
+        return TypeMeaning(
             TIMESTAMP_SCHEMA,
             lambda text: timestamp_from_ms(text_values.timestamp_us(text) // 1000),
             timestamp_from_ms(0),
         )
     if 0 <= modifier <= 3:
-        return Meaning(
+        return TypeMeaning(
             _semantic(INT64, "time.Timestamp"),
             lambda text: text_values.timestamp_us(text) // 1000,
             0,
         )
-    return Meaning(_semantic(INT64, "time.MicroTimestamp"), text_values.timestamp_us, 0)
+    return TypeMeaning(_semantic(INT64, "time.MicroTimestamp"), text_values.timestamp_us, 0)
 
 
-def _timestamptz(modifier: int, _: Modes) -> Meaning:
+def _timestamptz(modifier: int, _: Modes) -> TypeMeaning:
     digits = 6 if modifier < 0 else modifier
-    return Meaning(
+    return TypeMeaning(
         _semantic(STRING, "time.ZonedTimestamp"),
         lambda text: text_values.zoned_timestamp(text, digits),
         _ZERO_TIME,
     )
 
 
-def _interval(_: int, modes: Modes) -> Meaning:
+def _interval(_: int, modes: Modes) -> TypeMeaning:
     if modes.intervals == "string":
-        return Meaning(_semantic(STRING, "time.Interval"), text_values.iso_interval, "")
-    return Meaning(_semantic(INT64, "time.MicroDuration"), text_values.interval_us, 0)
+        return TypeMeaning(_semantic(STRING, "time.Interval"), text_values.iso_interval, "")
+    return TypeMeaning(_semantic(INT64, "time.MicroDuration"), text_values.interval_us, 0)
 
 
-def _bytea(_: int, modes: Modes) -> Meaning:
+def _bytea(_: int, modes: Modes) -> TypeMeaning:
     encode = _BINARY.get(modes.binary)
     if encode is None:
-        return Meaning(BYTES, text_values.bytea, b"", modes.unavailable.encode())
-    return Meaning(
+        return TypeMeaning(BYTES, text_values.bytea, b"", modes.unavailable.encode())
+    return TypeMeaning(
         STRING,
         lambda text: encode(text_values.bytea(text)),
         "",
@@ -349,30 +349,30 @@ _BINARY: Final[Mapping[str, Callable[[bytes], str]]] = {
 }
 
 
-def _bit(modifier: int, _: Modes) -> Meaning:
+def _bit(modifier: int, _: Modes) -> TypeMeaning:
     if modifier == 1:
-        return Meaning(BOOLEAN, lambda text: text == "1", False)
+        return TypeMeaning(BOOLEAN, lambda text: text == "1", False)
     return _varbit(modifier, _)
 
 
-def _varbit(modifier: int, _: Modes) -> Meaning:
+def _varbit(modifier: int, _: Modes) -> TypeMeaning:
     length = str(BITS_MAX if modifier < 0 else modifier)
     schema = _semantic(BYTES, "data.Bits", parameters=(("length", length),))
-    return Meaning(schema, text_values.bits, b"")
+    return TypeMeaning(schema, text_values.bits, b"")
 
 
-def _hstore(_: int, modes: Modes) -> Meaning:
+def _hstore(_: int, modes: Modes) -> TypeMeaning:
     if modes.hstore == "map":
-        return Meaning(
+        return TypeMeaning(
             map_of(STRING, STRING.optional()),
             text_values.hstore,
             {},
             {modes.unavailable: modes.unavailable},
         )
-    return Meaning(_JSON, _hstore_json, "", modes.unavailable)
+    return TypeMeaning(_JSON, _hstore_json, "", modes.unavailable)
 
 
-_MADE: Final[Mapping[str, Callable[[int, Modes], Meaning]]] = {
+_MADE: Final[Mapping[str, Callable[[int, Modes], TypeMeaning]]] = {
     "numeric": _numeric,
     "money": _money,
     "date": _date,

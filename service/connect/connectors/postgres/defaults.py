@@ -7,7 +7,7 @@ field, and is left out of an optional one.
 import re
 from typing import Any, Final
 
-from service.connect.connectors.postgres.columns import Meaning
+from service.connect.connectors.postgres.columns import TypeMeaning
 from service.connect.data.schema import UNSET, Type
 
 _QUOTED: Final = re.compile(r"'((?:[^']|'')*)'(?:::[\w .()\"]+)?", re.DOTALL)
@@ -19,7 +19,7 @@ _ZONED_ZERO: Final = "1970-01-01T00:00:00.000000Z"
 _NO_DEFAULTS: Final = frozenset({"io.debezium.data.Enum", "io.debezium.data.Bits"})
 
 
-def default_of(expression: str | None, meaning: Meaning, *, is_required: bool) -> Any:
+def default_of(expression: str | None, meaning: TypeMeaning, *, is_required: bool) -> Any:
     """Return the default of a column with this expression, or `UNSET`."""
     schema = meaning.schema
     if expression is None or schema.type in _WITHOUT or schema.name in _NO_DEFAULTS:

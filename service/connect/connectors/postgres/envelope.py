@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from service.connect.connectors.postgres.columns import Meaning, Types, meaning_of
+from service.connect.connectors.postgres.columns import TypeMeaning, Types, meaning_of
 from service.connect.connectors.postgres.defaults import default_of
 from service.connect.connectors.postgres.pgoutput import UNCHANGED, RelationMessage, Row
 from service.connect.connectors.postgres.settings import PostgresSettings
@@ -90,7 +90,7 @@ class _Field:
     position: int
     """In the rows of the log."""
     name: str
-    meaning: Meaning
+    meaning: TypeMeaning
     is_required: bool
     missing: Any
 

@@ -91,6 +91,11 @@ def _flag(name: str, about: str, default: bool, check: Check | None = None) -> K
     return Key(name=name, type=KeyType.BOOLEAN, about=about, default=default, check=check)
 
 
+def _adjustment(name: str, about: str) -> Key:
+    why = "names are those of the database; a transform may change them"
+    return _text(name, about, "none", check=_only("none", why))
+
+
 _CONNECTION: Final = (
     Key(
         name="database.hostname",
@@ -120,7 +125,8 @@ _CONNECTION: Final = (
     ),
     _choice(
         "database.sslmode",
-        "Whether the connection is encrypted and the server's certificate checked, as in libpq.",
+        "Whether the connection is encrypted, and the certificate checked: by the authorities that "
+        "the machine trusts.",
         "prefer",
         *("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
     ),
@@ -154,6 +160,11 @@ _SLOT: Final = (
         "How a missing publication is created: of all tables, of those that are included, or not.",
         "all_tables",
         *("all_tables", "filtered", "disabled"),
+    ),
+    _flag(
+        "publish.via.partition.root",
+        "Whether a publication that is created gives changes of partitions as their table's.",
+        False,
     ),
     _number(
         "slot.lag.max.bytes",
@@ -237,6 +248,8 @@ _VALUES: Final = (
         *("bytes", "base64", "base64-url-safe", "hex"),
     ),
     _choice("hstore.handling.mode", "What hstore becomes.", "json", "json", "map"),
+    _adjustment("schema.name.adjustment.mode", "Names of schemas: as they are."),
+    _adjustment("field.name.adjustment.mode", "Names of fields: as they are."),
     _flag(
         "include.unknown.datatypes",
         "Whether columns of unknown types are included, their text as bytes.",
@@ -252,12 +265,15 @@ _VALUES: Final = (
 KEYS: Final[Sequence[Key]] = (*_CONNECTION, *_SLOT, *_TABLES, *_SNAPSHOT, *_VALUES)
 
 _ONE_THREAD: Final = "one connection reads all tables"
+_RESTARTS: Final = "the task restarts itself"
 _NO_SIGNALS: Final = "incremental snapshots and signals are not supported"
 _NO_QUEUE: Final = "records are not queued: the next are read when these are in the log"
 
 IGNORED: Final[Mapping[str, str]] = {
     "database.server.name": "older Debezium: topic.prefix says it",
     "database.tcpKeepAlive": "always on",
+    "errors.max.retries": _RESTARTS,
+    "event.processing.failure.handling.mode": "errors.tolerance says it",
     "heartbeat.action.query": "the slot moves on without writes to the database",
     "incremental.snapshot.chunk.size": _NO_SIGNALS,
     "max.queue.size": _NO_QUEUE,
@@ -266,8 +282,9 @@ IGNORED: Final[Mapping[str, str]] = {
     "schema.refresh.mode": "a table is looked up whenever the server describes it",
     "signal.data.collection": _NO_SIGNALS,
     "signal.enabled.channels": _NO_SIGNALS,
-    "slot.max.retries": "the task restarts itself",
-    "slot.retry.delay.ms": "the task restarts itself",
+    "retriable.restart.connector.wait.ms": _RESTARTS,
+    "slot.max.retries": _RESTARTS,
+    "slot.retry.delay.ms": _RESTARTS,
     "snapshot.fetch.size": "rows are streamed, and held in memory by their size",
     "snapshot.max.threads": _ONE_THREAD,
     "snapshot.delay.ms": "a snapshot begins at once",

@@ -1,6 +1,7 @@
 """The server: its connection, its slot and its publication, and its errors as Connect's."""
 
 import logging
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,8 +73,17 @@ def faults(what: str) -> Iterator[None]:
         if state in _BUSY or state[:2] in _PASSING:
             raise RetriableFault(text) from error
         raise TaskFault(f"{text}; {hint}" if hint else text) from error
-    except (TimeoutError, asyncpg.InterfaceError, OSError) as error:
+    except (TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
         raise RetriableFault(f"{what}: {error or type(error).__name__}") from error
+
+
+def _ssl(mode: str) -> "ssl.SSLContext | str":
+    """Return what asyncpg takes; certificates are checked by the authorities of the machine."""
+    if mode not in ("verify-ca", "verify-full"):
+        return mode
+    context = ssl.create_default_context()
+    context.check_hostname = mode == "verify-full"
+    return context
 
 
 async def connect(settings: PostgresSettings) -> "asyncpg.Connection[Any]":
@@ -87,7 +97,7 @@ async def connect(settings: PostgresSettings) -> "asyncpg.Connection[Any]":
             user=settings.user,
             password=settings.password,
             database=settings.database,
-            ssl=settings.sslmode,
+            ssl=_ssl(settings.sslmode),
             timeout=CONNECT_S_MAX,
             server_settings=dict(_SESSION),
             statement_cache_size=0,
@@ -154,9 +164,10 @@ async def ensure_publication(
                 f"CREATE PUBLICATION {_quoted(name)} FOR TABLE …"
             )
         return
+    root = " WITH (publish_via_partition_root = true)" if settings.via_root else ""
     if settings.autocreate == "all_tables":
         if not exists:
-            await _execute(connection, f"CREATE PUBLICATION {_quoted(name)} FOR ALL TABLES")
+            await _execute(connection, f"CREATE PUBLICATION {_quoted(name)} FOR ALL TABLES{root}")
         return
     wanted = [
         (schema, table)
@@ -167,7 +178,7 @@ async def ensure_publication(
         raise TaskFault("publication.autocreate.mode is filtered, and no table is included")
     listed = ", ".join(f"{_quoted(schema)}.{_quoted(table)}" for schema, table in wanted)
     if not exists:
-        await _execute(connection, f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {listed}")
+        await _execute(connection, f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {listed}{root}")
         return
     has = {(each.schema, each.name) for each in await tables.published(connection, name)}
     if has != set(wanted):

@@ -47,6 +47,7 @@ class PostgresSettings:
     slot: str
     publication: str
     autocreate: str
+    via_root: bool
     filters: TableFilters
     modes: Modes
     skipped: frozenset[str]
@@ -59,7 +60,7 @@ class PostgresSettings:
     lag_bytes_max: int
 
     @classmethod
-    def of(cls, config: Config) -> "Settings":
+    def of(cls, config: Config) -> "PostgresSettings":
         values = Values(KEYS, config)
         return cls(
             host=values["database.hostname"],
@@ -72,6 +73,7 @@ class PostgresSettings:
             slot=values["slot.name"],
             publication=values["publication.name"],
             autocreate=values["publication.autocreate.mode"].lower(),
+            via_root=values["publish.via.partition.root"],
             filters=_filters(values),
             modes=_modes(values),
             skipped=frozenset(values["skipped.operations"]) - {"none"},

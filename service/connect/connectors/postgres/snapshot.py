@@ -72,6 +72,7 @@ class SnapshotReader:
         self._lsn = 0
         self._us = 0
         self._can_order = True
+        self._is_broken = False
 
     async def start(self) -> None:
         """Take the snapshot. The slot must be there already."""
@@ -99,11 +100,16 @@ class SnapshotReader:
 
         After an error this snapshot cannot be read on: the task starts again, with another one.
         """
+        if self._is_broken:
+            raise TaskFault("the snapshot was interrupted: a new one goes on behind the position")
+        self._is_broken = True  # Rows that were read are lost if this is cancelled or fails.
         try:
             with server.faults("reading tables"):
-                return await self._rows(records_max)
+                records = await self._rows(records_max)
         except RetriableFault as error:
             raise TaskFault(str(error)) from error
+        self._is_broken = False
+        return records
 
     async def _rows(self, records_max: int) -> list[ConnectRecord]:
         out: list[ConnectRecord] = []
@@ -116,12 +122,13 @@ class SnapshotReader:
         return out
 
     async def stop(self) -> None:
+        if self._connection is not None:
+            # First, so that nothing arrives for a COPY that is given up.
+            self._connection.terminate()
+            self._connection = None
         if self._copy is not None:
             await self._copy.stop()
             self._copy = None
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
 
     async def _next(self) -> _Read | None:
         while True:

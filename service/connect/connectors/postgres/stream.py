@@ -6,7 +6,6 @@ skipped.
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from service.connect.connectors.api import Position, Reporter
@@ -103,15 +102,15 @@ class ChangeStream:
     async def poll(self, flushed: int, records_max: int) -> list[ConnectRecord]:
         """Return the next records, of what had reached the server's disk at `flushed`.
 
-        After an error nothing was returned, and the next poll begins with a new peek.
+        After an error nothing was returned: the next poll peeks again, by a new connection.
         """
-        position = self._position
+        position, drained_lsn = self._position, self.drained_lsn
         try:
             return await self._records_of(flushed, records_max)
         except BaseException:
-            self._position = position
-            with suppress(Exception):
-                await self.stop()
+            # What was made is lost with it, so neither may count as given.
+            self._position, self.drained_lsn = position, drained_lsn
+            self._cursor = None
             raise
 
     async def _records_of(self, flushed: int, records_max: int) -> list[ConnectRecord]:
@@ -136,12 +135,6 @@ class ChangeStream:
                 size = sum(len(row["data"]) for row in rows)
                 self._message_bytes = max(1.0, size / len(rows))
         return out
-
-    async def stop(self) -> None:
-        if self._cursor is not None:
-            self._cursor = None
-            with server.faults("ending a peek"):
-                await self._transaction.rollback()
 
     async def _peek(self, flushed: int) -> None:
         self._transaction = self._connection.transaction()
@@ -191,15 +184,17 @@ class ChangeStream:
         known = self._relations.get(relation.oid)
         if known is not None and known[0] == relation and now_s - known[1] < SHAPE_S_MAX:
             return
+        shape = None
+        if self._settings.filters.has_table(relation.schema, relation.name):
+            if any(not self._makes.knows(each.type_oid) for each in relation.columns):
+                self._makes = TableShapes(self._settings, await tables.types(self._connection))
+            table = await tables.table(
+                self._connection, relation.oid, relation.schema, relation.name
+            )
+            shape = self._makes.of(table, relation, self._optional.get(relation.oid, set()))
+        # Both at once, after all that may be cancelled.
+        self._shapes[relation.oid] = shape
         self._relations[relation.oid] = relation, now_s
-        if not self._settings.filters.has_table(relation.schema, relation.name):
-            self._shapes[relation.oid] = None
-            return
-        if any(not self._makes.knows(each.type_oid) for each in relation.columns):
-            self._makes = TableShapes(self._settings, await tables.types(self._connection))
-        table = await tables.table(self._connection, relation.oid, relation.schema, relation.name)
-        optional = self._optional.get(relation.oid, set())
-        self._shapes[relation.oid] = self._makes.of(table, relation, optional)
 
     def _changed(self, lsn: int, data: bytes, out: list[ConnectRecord]) -> None:
         """Append the records of a change; raises `StaleShape` and `DataFault` with none of them."""

@@ -6,8 +6,8 @@ nothing to do. A task that was replaced may still release what was committed, wh
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from service.connect.connectors.api import TaskContext
@@ -17,7 +17,7 @@ from service.connect.connectors.postgres.position import Covered, Start, StreamP
 from service.connect.connectors.postgres.settings import PostgresSettings
 from service.connect.connectors.postgres.snapshot import SnapshotReader
 from service.connect.connectors.postgres.stream import ChangeStream
-from service.connect.data.errors import TaskFault
+from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 
 log = logging.getLogger(__name__)
@@ -106,13 +106,23 @@ class PostgresTask:
                 return records
         give_up_s = self._world.monotonic_s() + wait_s
         while True:
-            records = await self._changes(limit)
+            with self._or_terminated():
+                records = await self._changes(limit)
             left_s = give_up_s - self._world.monotonic_s()
             if records or left_s <= 0:
                 self._has_uncommitted |= bool(records)
                 return records
             if self._stream is None or not self._stream.is_open:
                 await self._world.sleep(min(left_s, self._settings.poll_interval_s))
+
+    @contextmanager
+    def _or_terminated(self) -> Iterator[None]:
+        """Give up the connection after an error: what was cancelled on it may still go on."""
+        try:
+            yield
+        except BaseException:
+            self._connection.terminate()
+            raise
 
     async def _end_snapshot(self, snapshot: SnapshotReader) -> None:
         self._snapshot = None
@@ -132,6 +142,7 @@ class PostgresTask:
             await self._world.sleep(UNCOMMITTED_WAIT_S)
             return []
         if self._connection.is_closed():
+            self._connection.terminate()
             self._connection = await server.connect(self._settings)
             await stream.start(self._connection, self._confirmed)
         state = await self._state(stream)
@@ -181,7 +192,10 @@ class PostgresTask:
     async def committed(self) -> None:
         self._has_uncommitted = False
         self._has_committed = True
-        if self._stream is not None and not self._stream.is_open:
+        if self._stream is None or self._stream.is_open or self._connection.is_closed():
+            return
+        with suppress(RetriableFault), self._or_terminated():
+            # If it fails now, a later poll does it.
             await self._release(self._stream)
 
     async def _release(self, stream: ChangeStream) -> None:

@@ -26,11 +26,26 @@ from storage.schemas.source import SchemaType
 if TYPE_CHECKING:
     from service.http.bodies.schema_fetch import FoundSchema
 
+PARTS_MAX: Final = 10_000
+"""Of a schema of Connect. A few types that name each other twice would make billions."""
+
 Read = Callable[[bytes], tuple[ConnectSchema | None, Any]]
 """Takes what follows the id."""
 
 Write = Callable[[Any], bytes]
 """Takes a value of Connect, and returns what follows the id."""
+
+
+class PartsLeft:
+    """How many parts a schema may still get."""
+
+    def __init__(self) -> None:
+        self._left = PARTS_MAX
+
+    def take(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise DataFault(f"it becomes a schema of more than {PARTS_MAX} parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +151,11 @@ class RegistryConverter:
     def _reader(self, found: "FoundSchema") -> Read:
         if found.type is not self._mapping.kind:
             raise DataFault(f"it is of type {found.type}, and not {self._mapping.kind}")
-        return self._mapping.reader(found)
+        try:
+            return self._mapping.reader(found)
+        except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+            # Attributes such as `connect.parameters` are not checked when they are registered.
+            raise DataFault(f"it has no schema of Connect: {error}") from error
 
     async def _prepared(self, topic: str, schema: ConnectSchema) -> _Prepared:
         written = self._mapping.written(schema, is_exact=not self._uses_latest)

@@ -24,7 +24,12 @@ from service.connect.data.schema import (
     Type,
     default_of,
 )
-from service.connect.transforms.kinds import WITH_DEFAULTS, TransformKind, key_and_value
+from service.connect.transforms.kinds import (
+    WITH_DEFAULTS,
+    TransformKind,
+    exactly,
+    key_and_value,
+)
 from service.connect.transforms.sides import (
     BySchema,
     Side,
@@ -221,15 +226,6 @@ def _pattern(values: Values) -> DatePattern | None:
         return DatePattern(text)
     except ValueError as error:
         raise ConfigFault({"format": f"{text!r} {error}"}) from None
-
-
-def exactly(*choices: str) -> Callable[[str, Any], str | None]:
-    """Return the check of a key with these values, written so."""
-
-    def check(_: str, value: Any) -> str | None:
-        return None if value in choices else f"must be one of {', '.join(choices)}"
-
-    return check
 
 
 TIMESTAMP_CONVERTER: Final[Sequence[TransformKind]] = key_and_value(

@@ -9,7 +9,7 @@ from service.connect.config.keys import Config, Importance, Key, KeyType
 from service.connect.config.secrets import shown
 from service.connect.config.validation import (
     CONFIG_CHARS_MAX,
-    Validation,
+    ConfigValidation,
     check_size,
     keys_body,
     validate,
@@ -50,7 +50,7 @@ GOOD = {
 }
 
 
-def checked(plugin: Plugin = SINK, /, **changes: str | None) -> Validation:
+def checked(plugin: Plugin = SINK, /, **changes: str | None) -> ConfigValidation:
     given = {**GOOD, **{key.replace("__", "."): text for key, text in changes.items()}}
     config: Config = {key: text for key, text in given.items() if text is not None}
     if plugin.kind is PluginKind.SOURCE:
@@ -96,6 +96,13 @@ def test_a_good_configuration_has_no_errors() -> None:
         ({"connection__url": "jdbc:postgresql://u:hunter2@db/x"}, "has a password in it"),
         ({"connection__url": "jdbc:postgresql://db/x?user=u&password=hunter2"}, "has a password"),
         ({"producer__override__sasl__jaas__config": "hunter2"}, "${env:NAME}"),
+        (
+            {
+                "value__converter": "io.confluent.connect.avro.AvroConverter",
+                "value__converter__basic__auth__user__info": "ana:hunter2",
+            },
+            "${env:NAME}",
+        ),
         ({"consumer__override__group__id": "g"}, "the group of a sink is connect-<name>"),
         ({"topics": "a b"}, "cannot name a topic"),
         ({"topics": None, "topics__regex": "("}, "no pattern of RE2"),

@@ -18,6 +18,7 @@ from service.connect.tasks.pipeline import (
     sink_pipeline,
     source_pipeline,
 )
+from service.connect.transforms.choice import transforms_of
 from tests.service.connect.tasks.clocks import SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +116,17 @@ async def test_transforms_change_drop_and_fail() -> None:
     ]
     assert {each["__connect.errors.stage"] for each in letters} == {b"TRANSFORMATION"}
     assert {each["__connect.errors.topic"] for each in letters} == {b"t"}
+
+
+async def test_a_dead_letter_names_the_transform_that_failed() -> None:
+    config = {"transforms": "x", "transforms.x.type": "Cast$Value", "transforms.x.spec": "n:int8"}
+    policy = policy_of(ALL)
+
+    await sink_pipeline({}, transforms_of(config), policy).from_log([log_record(0, b'{"n":"?"}')])
+
+    [letter] = policy.drain()
+    name = dict(letter.headers)["__connect.errors.class.name"]
+    assert name == b"org.apache.kafka.connect.transforms.Cast$Value"
 
 
 async def test_a_source_drops_and_keeps_the_places_of_the_others() -> None:

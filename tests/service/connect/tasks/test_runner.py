@@ -297,3 +297,24 @@ async def test_a_runner_takes_over_at_once_what_a_dead_one_of_its_name_held() ->
         await all_of(following, numbered(10))
     await dead.bury()
     assert await following.values() == numbered(10)
+
+
+@pytest.mark.parametrize("tolerance", ["none", "all"])
+async def test_a_task_stops_at_a_bad_record_or_goes_on(tolerance: str) -> None:
+    deployment = Deployment()
+    deployment.table.rows = [1, 2, "bad", 4]
+    await deployment.create(
+        value_converter="org.apache.kafka.connect.converters.LongConverter",
+        errors_tolerance=tolerance,
+    )
+    good = [1, 2] if tolerance == "none" else [1, 2, 4]
+    async with running(deployment.process()) as process:
+
+        async def has_ended() -> bool:
+            return any(task.health.failures > 1 or task.errors for task in await deployment.tasks())
+
+        await until(has_ended)
+        assert await process.values() == [chr(0) * 7 + chr(number) for number in good]
+        [task] = await deployment.tasks()
+        assert task.errors == (tolerance == "all")
+        assert ("Tolerance exceeded" in task.health.trace) == (tolerance == "none")

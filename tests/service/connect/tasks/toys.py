@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from service.connect.access.parts import ConnectParts
 from service.connect.config.keys import Config
@@ -13,7 +14,7 @@ from service.connect.data.errors import TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 from service.connect.running.assembly import runner_of
 from service.connect.running.run import Timing
-from service.connect.running.runner import Runner
+from service.connect.running.runner import ConnectRunner
 from service.connect.tasks.items import (
     ConnectorItem,
     TaskItem,
@@ -60,7 +61,7 @@ ALL = Budget(records_max=10**6, bytes_max=10**9)
 class Table:
     """What the toy reads: task n reads every n-th row."""
 
-    rows: list[str] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
     """Numbers of tasks, in the order in which they were started."""
     stopped: int = 0
@@ -173,7 +174,7 @@ class Deployment:
         self.objects = TestObjects()
 
     def process(
-        self, worker: str = "w", *, timing: Timing = QUICK, holder: str = "", **given: object
+        self, worker: str = "w", *, timing: Timing = QUICK, holder: str = "", **given: Any
     ) -> "Process":
         world = real_world()
         settings = Settings.model_validate({"linger_max_ms": 100, "audit": "off", **given})
@@ -255,7 +256,7 @@ class Deployment:
 @dataclass
 class Process:
     parts: ConnectParts
-    runner: Runner
+    runner: ConnectRunner
     table: Stoppable
     is_dead: bool = False
 

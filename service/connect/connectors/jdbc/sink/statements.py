@@ -104,10 +104,9 @@ class RowStatement:
         if self.dialect.name == MYSQL:
             changes = ", ".join(f"{each} = VALUES({each})" for each in (others or keys))
             return f" ON DUPLICATE KEY UPDATE {changes}"
-        on = f" ON CONFLICT ({', '.join(keys)}) DO"
-        if not others:
-            return f"{on} NOTHING"
-        return f"{on} UPDATE SET {', '.join(f'{each} = excluded.{each}' for each in others)}"
+        changes = ", ".join(f"{each} = excluded.{each}" for each in others)
+        then = " ".join(("UPDATE SET", changes)) if others else "NOTHING"
+        return f" ON CONFLICT ({', '.join(keys)}) DO {then}"
 
     def _update(self) -> str:
         keys, others = self._split()

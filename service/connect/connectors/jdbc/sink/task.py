@@ -151,7 +151,8 @@ class JdbcSinkTask:
         """Run what speaks with the database; errors become faults, and a retry is counted."""
         try:
             if self._session is None:
-                self._session = await open_session(self._values, self._context.environment)
+                environment = self._context.environment
+                self._session = await open_session(self._values, environment, writes=True)
             return await self._session.run(work)
         except ConnectFault:
             raise

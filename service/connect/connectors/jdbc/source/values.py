@@ -112,6 +112,7 @@ def instant_of(value: Any, zone: tzinfo) -> datetime:
     """Return the point in time that a driver gave: text or ms since 1970 are from SQLite."""
     # The usual ones first: this is called for each row.
     kind = type(value)
+    point: datetime
     if kind is datetime:
         point = value
     elif kind is str:

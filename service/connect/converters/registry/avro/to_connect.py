@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from service.connect.converters.registry.avro import names
+from service.connect.converters.registry.converter import PartsLeft
 from service.connect.data.errors import DataFault
 from service.connect.data.logical import from_stored
 from service.connect.data.schema import (
@@ -71,10 +72,12 @@ def connect_of(tree: AvroType) -> Readable:
 class _Reading:
     def __init__(self) -> None:
         self._around: list[AvroNamed] = []
+        self._left = PartsLeft()
 
     def of(
         self, tree: AvroType, *, optional: bool = False, field: AvroField | None = None
     ) -> Readable:
+        self._left.take()
         if isinstance(tree, AvroUnion):
             return self._union(tree)
         match tree:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from service.connect.converters.json.reading import Reader, reader_of
+from service.connect.converters.registry.converter import PartsLeft
 from service.connect.converters.registry.json_schema import names
 from service.connect.converters.registry.json_schema.from_connect import is_object
 from service.connect.data.errors import DataFault
@@ -33,7 +34,9 @@ _NUMBERS: Final[Mapping[str, Type]] = {
 _FITS: Final[Mapping[Type, Callable[[Any], bool]]] = {
     **dict.fromkeys(
         (Type.INT8, Type.INT16, Type.INT32, Type.INT64),
-        lambda said: type(said) is int or (type(said) is Decimal and said == int(said)),
+        lambda said: (
+            type(said) is int or (type(said) is Decimal and said == said.to_integral_value())
+        ),
     ),
     **dict.fromkeys((Type.FLOAT32, Type.FLOAT64), lambda said: type(said) in (int, Decimal)),
     Type.BOOLEAN: lambda said: type(said) is bool,
@@ -57,8 +60,10 @@ class _Reading:
         self._documents = documents
         self._optional_unless_required = optional_unless_required
         self._around: list[Any] = []
+        self._left = PartsLeft()
 
     def of(self, place: SchemaPlace, *, optional: bool = False) -> ConnectSchema:
+        self._left.take()
         said = place.schema
         if not isinstance(said, dict) or any(said is each for each in self._around):
             raise DataFault("a schema that allows anything, or contains itself, has no type")

@@ -14,6 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescrip
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from service.connect.converters.registry.converter import PartsLeft
 from service.connect.converters.registry.protobuf import names
 from service.connect.data.errors import DataFault
 from service.connect.data.logical import decimal_from_bytes, time_from_ms, timestamp_from_ms
@@ -78,6 +79,7 @@ class _Reading:
     def __init__(self, optional_for_nullables: bool) -> None:
         self._optional_for_nullables = optional_for_nullables
         self._around: list[str] = []
+        self._left = PartsLeft()
 
     def message(self, descriptor: Descriptor) -> ReadableMessage:
         if descriptor.full_name in self._around:
@@ -129,6 +131,7 @@ class _Reading:
 
     def _typed(self, field: FieldDescriptor) -> ReadableMessage:
         """Return the type of one value of a field; of a map's field, of the whole map."""
+        self._left.take()
         if field.type == FieldDescriptor.TYPE_ENUM:
             return _enum(field)
         if field.type != FieldDescriptor.TYPE_MESSAGE:

@@ -305,3 +305,31 @@ async def test_types_of_mariadb(mariadb: Server) -> None:
     # The same through a query, whose types the protocol says.
     [row] = await rows(on, "SELECT * FROM t", **{"db.timezone": "Asia/Tokyo"})
     assert row == tuple(trial.values[0].values())
+
+
+async def test_a_source_goes_on_where_its_connection_was_lost(server: Server) -> None:
+    on = server.fresh()
+    server.run_in(
+        on,
+        "CREATE TABLE orders (id BIGINT PRIMARY KEY, of VARCHAR(100));"
+        "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE"
+        " i < 900) SELECT i, '100% of it' FROM n;",
+    )
+    config = {
+        "mode": "incrementing",
+        "incrementing.column.name": "number",
+        "query": "SELECT id AS number, of FROM orders WHERE of LIKE '100%'",
+        "batch.max.rows": "100",
+    }
+    trial = source(on, config)
+    lost: list[int] = []
+
+    def done() -> bool:
+        if not lost and trial.records:
+            lost.append(len(trial.records))
+            server.disconnect(on)
+        return len(trial.records) >= 900
+
+    await trial.run(until=done, records_max=100)
+    assert lost == [100]
+    assert [value["number"] for value in trial.values] == list(range(1, 901))

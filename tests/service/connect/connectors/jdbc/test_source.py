@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.connect.connectors.jdbc.plugins import JDBC_SOURCE
-from service.connect.data.errors import TaskFault
+from service.connect.data.errors import ConfigFault, TaskFault
 from tests.service.connect.connectors.harness import SourceCrash, SourceTrial, environment
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +123,64 @@ async def test_new_tables_are_found_and_shared_by_tasks(
     await trial.run(until=lambda: len(trial.records) == 2, task=0)
     await trial.run(until=lambda: len(trial.records) == 3, task=1)
     assert {record.topic for record in trial.records} == {f"db-{name}" for name in names[:3]}
+
+
+async def test_a_table_that_is_made_later_is_read_by_a_running_task(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    fill(database, 3)
+    config = {"mode": "incrementing", "table.poll.interval.ms": "0"}
+    trial = source(tmp_path, config)
+
+    def made_and_read() -> bool:
+        if len(trial.records) == 3:
+            database.execute("CREATE TABLE IF NOT EXISTS later (id INTEGER PRIMARY KEY)")
+            database.execute("INSERT OR IGNORE INTO later VALUES (1)")
+        return len(trial.records) == 4
+
+    await trial.run(until=made_and_read)
+    assert trial.records[3].topic == "db-later"
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"mode": "timestamp"}, "timestamp.column.name"),
+        ({"mode": "bulk", "table.whitelist": "a", "table.blacklist": "b"}, "table.blacklist"),
+        ({"mode": "bulk", "table.exclude.list": "a"}, "table.exclude.list"),
+        ({"mode": "bulk", "query": "SELECT 1", "table.whitelist": "a"}, "query"),
+        ({"mode": "incrementing", "query": "SELECT 1"}, "incrementing.column.name"),
+        ({"mode": "always"}, "mode"),
+        ({"mode": "bulk", "db.timezone": "Mars/Olympus"}, "db.timezone"),
+        ({"mode": "bulk", "connection.url": "jdbc:sqlite:../x.db"}, "connection.url"),
+    ],
+)
+async def test_contradictions_are_refused(
+    tmp_path: Path, config: Mapping[str, str], key: str
+) -> None:
+    with pytest.raises(ConfigFault) as refused:
+        source(tmp_path, config).check()
+    assert key in refused.value.problems
+
+
+async def test_tables_are_chosen_by_lists_and_patterns(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    for name in ("a1", "a2", "b,1"):
+        database.execute(f'CREATE TABLE "{name}" (id INTEGER PRIMARY KEY)')
+        database.execute(f'INSERT INTO "{name}" VALUES (1)')
+    database.execute("CREATE VIEW v AS SELECT id FROM a1")
+    for config, expected in (
+        ({"table.whitelist": "a1"}, {"a1"}),
+        ({"table.blacklist": "a1"}, {"a2", "b,1"}),
+        ({"table.include.list": "a.", "table.exclude.list": ".2"}, {"a1"}),
+        ({"table.types": "view"}, {"v"}),
+    ):
+        trial = source(tmp_path, {"mode": "bulk", "topic.prefix": "", **config})
+        await trial.run(
+            until=lambda trial=trial, expected=expected: len(trial.records) >= len(expected)
+        )  # type: ignore[misc]
+        assert {record.topic for record in trial.records} == expected
 
 
 async def test_a_query_is_read_like_a_table(database: sqlite3.Connection, tmp_path: Path) -> None:

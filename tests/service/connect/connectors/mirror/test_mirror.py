@@ -1,9 +1,11 @@
 """The mirror, of our own Kafka door in another process, and of Kafka where it is installed."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -12,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.peers.kafka_server import start_kafka
 from benchmarks.peers.peer import CACHED
-from service.connect.connectors.api import TopicPartition
+from service.connect.connectors.api import SourceTask, TopicPartition
 from service.connect.connectors.catalog import plugin_of
 from service.connect.connectors.mirror.selection import PartitionShare
 from service.connect.data.errors import ConfigFault, TaskFault
@@ -217,7 +219,29 @@ async def test_a_partition_that_lost_records_is_not_copied_twice(source: Source)
     assert trial.records == []
 
 
-async def test_an_unknown_cluster_is_named() -> None:
+async def test_a_poll_that_is_cancelled_loses_nothing(source: Source) -> None:
+    source.make("cancelled", 1)
+    values = [b"%d" % n for n in range(300)]
+    source.send("cancelled", values, 0)
+    trial = mirror(source, "cancelled")
+    task = cast(SourceTask, trial.plugin.make(await trial.context()))
+    await task.start()
+    found: list[object] = []
+    for n in range(10_000):
+        poll = asyncio.create_task(task.poll(0.1, 7))
+        if n % 2:
+            await asyncio.sleep(0)
+            poll.cancel()
+        with suppress(asyncio.CancelledError):
+            found += [record.value for record in await poll]
+        if len(found) >= len(values):
+            break
+    await task.stop()
+
+    assert found == values
+
+
+def test_converters_that_change_bytes_are_refused() -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     plugin = plugin_of("MirrorSource")
     assert plugin is not None

@@ -408,6 +408,32 @@ def test_refused_configurations_are_named(
     assert list(refused.value.problems) == [named]
 
 
+def test_a_configuration_of_confluent_is_accepted(tmp_path: Path) -> None:
+    trial = sink(tmp_path)
+    trial.config = {
+        "name": "s3-sink",
+        "connector.class": "io.confluent.connect.s3.S3SinkConnector",
+        "tasks.max": "1",
+        "topics": "s3_topic",
+        "s3.region": "us-west-2",
+        "s3.bucket.name": "bucket",
+        "s3.part.size": "5242880",
+        "flush.size": "3",
+        "storage.class": "io.confluent.connect.s3.storage.S3Storage",
+        "format.class": "io.confluent.connect.s3.format.avro.AvroFormat",
+        "schema.generator.class": "io.confluent.connect.storage.hive.schema.SchemaGenerator",
+        "partitioner.class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
+        "partition.duration.ms": "3600000",
+        "path.format": "YYYY-MM-dd",
+        "locale": "US",
+        "timezone": "UTC",
+        "timestamp.extractor": "Record",
+        "schema.compatibility": "NONE",
+    }
+
+    trial.check()
+
+
 async def test_a_link_does_not_lead_out(tmp_path: Path) -> None:
     files = tmp_path / "files"
     (files / "out").mkdir(parents=True)

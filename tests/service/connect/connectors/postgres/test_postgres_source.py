@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
 
+from service.connect.connectors.api import SourceTask
 from service.connect.connectors.postgres import stream
-from service.connect.data.errors import ConfigFault, TaskFault
+from service.connect.data.errors import ConfigFault, RetriableFault, TaskFault
+from service.connect.data.records import ConnectRecord
 from tests.service.connect.connectors.harness import SourceCrash, SourceTrial
 from tests.service.connect.connectors.postgres.writer import (
     Writer,
@@ -156,6 +158,42 @@ async def test_a_large_transaction_goes_on_where_it_was_interrupted(database: Da
     assert len(trial.records) == 20_000
     assert [each.key["id"] for each in trial.records[:5000]] == list(range(1, 5001))
     assert replayed(trial.records) == await _rows(database)
+
+
+async def test_polls_that_are_cancelled_or_lose_their_connection_lose_no_change(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "PEEK_CHANGES_MAX", 300)
+    await _execute(database, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    trial = trial_of(database, snapshot_mode="no_data")
+    await trial.run(until=lambda: trial.polls > 0)
+    for n in range(20):
+        rows = f"generate_series({n * 100}, {n * 100 + 99})"
+        await _execute(database, f"INSERT INTO t SELECT n, n FROM {rows} n")
+    task = cast(SourceTask, trial.plugin.make(await trial.context()))
+    await task.start()
+    records: list[ConnectRecord] = []
+    ends = 0
+    while len(records) < 2000:
+        poll = asyncio.create_task(task.poll(1.0, 70))
+        ends += 1
+        if ends % 3:
+            # At another point each time, of the few that a poll has.
+            for _ in range(ends % 11):
+                await asyncio.sleep(0)
+                await asyncio.wait([poll], timeout=0.001)
+            poll.cancel()
+        if ends == 10:
+            await _execute(
+                database,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'riacho-connect' AND datname = current_database()",
+            )
+        with contextlib.suppress(asyncio.CancelledError, RetriableFault):
+            records += await poll
+            await task.committed()
+    await task.stop()
+    assert [record.key["id"] for record in records] == list(range(2000))
 
 
 async def test_messages_are_fetched_by_their_size(

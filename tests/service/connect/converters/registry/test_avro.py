@@ -249,6 +249,22 @@ async def test_nothing_is_registered_unasked(access: RegistryAccess) -> None:
     assert await stored(made, schema, {"a": "x"})
 
 
+async def test_hostile_schemas_are_refused(access: RegistryAccess) -> None:
+    inner: Any = "int"
+    for level in range(30):
+        twice = [{"name": "a", "type": inner}, {"name": "b", "type": f"r{level - 1}"}]
+        fields = twice if level else twice[:1]
+        inner = {"type": "record", "name": f"r{level}", "fields": fields}
+    scale = {"connect.parameters": {"scale": "x"}}
+    wrong: Any = {"type": "bytes", "logicalType": "decimal", "precision": 4, **scale}
+    for number, said in enumerate((inner, wrong, {"type": "int", "connect.parameters": {"a": 1}})):
+        found = await access.registered(
+            f"s{number}", SchemaType.AVRO, json.dumps(said), normalize=False
+        )
+        with pytest.raises(DataFault, match=f"schema {found.schema_id}"):
+            await read(converter(AVRO, access), b"\x00" + found.schema_id.to_bytes(4, "big") + b"0")
+
+
 async def test_without_a_registry_nothing_is_converted() -> None:
     made = converter(AVRO, None)
     with pytest.raises(TaskFault, match="no schema registry"):
