@@ -320,6 +320,9 @@ class SchemaReader:
         found = await self._rule(subject, head, "compatibility_group")
         return None if found is None else str(found)
 
+    async def validates_fields(self, subject: SubjectName, head: SubjectHead | None) -> bool:
+        return bool(await self._rule(subject, head, "validate_fields"))
+
     async def meant(self, subject: SubjectName) -> SubjectName:
         """Return the subject that is read: if this one is an alias, the one that it names."""
         head = await self.head(subject)

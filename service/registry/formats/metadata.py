@@ -51,6 +51,14 @@ def properties(metadata: bytes) -> dict[str, str]:
     return {name: text for name, text in found.items() if isinstance(text, str)}
 
 
+def without_property(metadata: bytes, name: str) -> bytes:
+    """Return the metadata of a schema without a property."""
+    whole = _object(metadata)
+    kept = {each: text for each, text in whole["properties"].items() if each != name}
+    whole = _filled({**whole, "properties": kept})
+    return msgspec.json.encode(whole, order="deterministic") if whole else b""
+
+
 def changed_rules(rule_set: bytes, merged: bytes, removed: Sequence[str]) -> bytes:
     """Return rules with others merged into them, and without those that are named."""
     whole = _rule_set(_object(rule_set), _object(merged))

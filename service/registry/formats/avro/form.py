@@ -31,6 +31,17 @@ class AvroSchema:
     def serialized(self) -> str:
         return self.canonical
 
+    def resolved(self) -> str:
+        try:
+            return print_avro(self._tree, ())
+        except RecursionError:
+            raise InvalidSchema("with what it refers to, the schema nests too deep") from None
+
+    @property
+    def field_names(self) -> frozenset[str]:
+        fields = self._tree.fields if isinstance(self._tree, AvroNamed) else ()
+        return frozenset(each.name for each in fields)
+
     def unreadable(self, writer: Self) -> list[Incompatibility]:
         return unreadable(self._tree, writer._tree)
 
