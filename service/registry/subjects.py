@@ -31,7 +31,7 @@ from service.registry.formats.avro.tags import tags_of, with_tags
 from service.registry.formats.metadata import changed_rules, properties, why_not_rule_set
 from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
-from service.registry.reading import Schema, SchemaReader
+from service.registry.reading import IN_THREAD_BYTES, Schema, SchemaReader
 from service.registry.registering import LATEST, NewSchema, Registered, Registrar
 from service.security.acls import Operation, ResourceType
 from storage import keys
@@ -400,7 +400,7 @@ async def formatted(reader: SchemaReader, schema: Schema, form: str) -> str:
     parsed = await reader.parsed(schema)
     write = parsed.serialized if form == "serialized" else parsed.resolved
     try:
-        return await reader.convert(len(schema.text), write)
+        return await reader.convert(IN_THREAD_BYTES, write)
     except InvalidSchema as error:
         raise invalid_schema(str(error)) from None
 

@@ -62,6 +62,46 @@ async def test_references_too_deep_to_be_inside(registry: Registry) -> None:
     assert await registry.code("GET /subjects/s20/versions/1", format="resolved") == 42201
 
 
+async def test_a_schema_and_what_it_refers_to_have_a_size(registry: Registry) -> None:
+    fields = [{"name": f"f{number}", "type": "int"} for number in range(20_000)]
+    references = []
+    for name in ("A", "B"):
+        await registry.register(
+            name, json.dumps({"type": "record", "name": name, "fields": fields})
+        )
+        references.append({"name": name, "subject": name, "version": 1})
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "A"}]}
+    body = {"schema": json.dumps(schema), "references": references}
+    answer = await registry.ask("POST /subjects/s/versions", body)
+    assert (answer.status_code, answer.json()["error_code"]) == (422, 42201)
+    assert "together" in answer.json()["message"]
+    await registry.done("POST /subjects/s/versions", {**body, "references": references[:1]})
+
+
+async def test_defaults_of_references_are_looked_at_once(registry: Registry) -> None:
+    """Each reference takes nearly as many steps as a schema may."""
+    for number in range(8):
+        await registry.register(f"s{number}", multiplying(f"R{number}"))
+    references = [{"name": f"R{n}", "subject": f"s{n}", "version": 1} for n in range(8)]
+    fields = [{"name": f"f{n}", "type": f"R{n}"} for n in range(8)]
+    schema = json.dumps({"type": "record", "name": "All", "fields": fields})
+    made = await registry.register("all", schema, references=references)
+    assert await registry.done(f"GET /schemas/ids/{made['id']}/schema", format="resolved")
+
+
+def multiplying(name: str) -> str:
+    """Return a small schema whose default has very many values."""
+    kinds: list[dict[str, Any]] = [
+        {"type": "record", "name": f"{name}_0", "fields": [{"name": "i", "type": "int"}]}
+    ]
+    kinds[0]["fields"][0]["default"] = 0
+    for level in range(1, 6):
+        fields = [{"name": f"a{n}", "type": f"{name}_{level - 1}", "default": {}} for n in range(8)]
+        kinds.append({"type": "record", "name": f"{name}_{level}", "fields": fields})
+    fields = [{"name": f"x{level}", "type": kind} for level, kind in enumerate(kinds)]
+    return json.dumps({"type": "record", "name": name, "fields": fields})
+
+
 async def test_parts_that_have_a_tag(registry: Registry) -> None:
     await registry.register("user", json.dumps(USER))
     made = await registry.register("order", json.dumps(ORDER), references=REFERENCES)
