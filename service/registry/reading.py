@@ -39,9 +39,6 @@ PARSED_TEXT_MAX: Final = 64 * 1024
 REFERENCED_MAX: Final = 500
 """Maximum number of schemas that one refers to, over all that it refers to."""
 
-REFERENCED_TEXT_MAX: Final = 1024 * 1024
-"""Maximum number of characters of their texts together: all of them are read to understand the one."""
-
 IN_THREAD_BYTES: Final = 1024 * 1024
 """Said of schemas whose parser waits for another process: it must not wait on the event loop."""
 
@@ -274,11 +271,6 @@ class SchemaReader:
             if len(named) >= REFERENCED_MAX:
                 raise invalid_schema(f"it refers to more than {REFERENCED_MAX} schemas")
             named[reference.name] = Named(reference.name, schema.text)
-            if sum(len(each.text) for each in named.values()) > REFERENCED_TEXT_MAX:
-                raise invalid_schema(
-                    f"the schemas that it refers to have more than {REFERENCED_TEXT_MAX} bytes"
-                    " together, the limit"
-                )
         return SchemaReference(reference.name, reference.subject, found[0])
 
     async def parse(self, kind: SchemaType, text: str, named: Sequence[Named]) -> Parsed:

@@ -76,6 +76,9 @@ from storage.stores.metadata import Check, Op, Put, Versioned
 REFERENCES_MAX: Final = 40
 """Each takes two writes, and a transaction has at most 100. The rest takes ten at most."""
 
+WITH_REFERENCES_MAX: Final = TEXT_BYTES_MAX
+"""Maximum number of characters of a schema and all that it refers to: they are read together."""
+
 VERSIONS_MAX: Final = 10_000
 """Maximum number of versions of a subject: they are in one item."""
 
@@ -221,6 +224,12 @@ class Registrar:
         if len(new.references) > REFERENCES_MAX:
             raise invalid_schema(f"it has more than {REFERENCES_MAX} references, the limit")
         references, named = await self._reader.resolved(subject.context, new.references)
+        referenced = sum(len(each.text) for each in named)
+        if referenced and len(new.text) + referenced > WITH_REFERENCES_MAX:
+            raise invalid_schema(
+                "with all that it refers to, the schema has more than"
+                f" {WITH_REFERENCES_MAX} characters, the limit"
+            )
         parsed = await self._reader.parse(new.type, new.text, named)
         settings = await self._reader.settings(subject, head)
         normalize = normalize or settings.normalize

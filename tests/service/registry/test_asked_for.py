@@ -74,7 +74,7 @@ async def test_a_schema_and_what_it_refers_to_have_a_size(registry: Registry) ->
     body = {"schema": json.dumps(schema), "references": references}
     answer = await registry.ask("POST /subjects/s/versions", body)
     assert (answer.status_code, answer.json()["error_code"]) == (422, 42201)
-    assert "together" in answer.json()["message"]
+    assert "with all that it refers to" in answer.json()["message"]
     await registry.done("POST /subjects/s/versions", {**body, "references": references[:1]})
 
 
