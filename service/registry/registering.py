@@ -39,6 +39,8 @@ from service.registry.formats.compatibility import (
 from service.registry.formats.form import Parsed
 from service.registry.formats.metadata import (
     Additions,
+    normal_metadata,
+    normal_rule_set,
     property_of,
     why_not_metadata,
     why_not_rule_set,
@@ -214,13 +216,13 @@ class Registrar:
 
     async def prepare(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Prepared:
         """Return the schema as it would be stored, or raise what is wrong with it."""
-        head = await self._reader.head(subject)
-        inherited = await self._inherited(new, head, await self._reader.mode(subject, head))
-        new = inherited.given_to(new)
-        if len(new.text.encode(errors="replace")) > TEXT_BYTES_MAX:
-            raise too_large(f"the schema has more than {TEXT_BYTES_MAX} bytes, the limit")
         if len(new.metadata) + len(new.rule_set) > METADATA_BYTES_MAX:
             raise too_large(f"metadata and rules have more than {METADATA_BYTES_MAX} bytes")
+        head = await self._reader.head(subject)
+        inherited = await self._inherited(new, head, await self._reader.mode(subject, head))
+        new = _normal(inherited.given_to(new))
+        if len(new.text.encode(errors="replace")) > TEXT_BYTES_MAX:
+            raise too_large(f"the schema has more than {TEXT_BYTES_MAX} bytes, the limit")
         if len(new.references) > REFERENCES_MAX:
             raise invalid_schema(f"it has more than {REFERENCES_MAX} references, the limit")
         references, named = await self._reader.resolved(subject.context, new.references)
@@ -568,18 +570,24 @@ def _digest(parts: list[object]) -> str:
 
 
 def _with_additions(new: NewSchema, additions: Additions) -> NewSchema:
-    """Return the schema with what its subject adds, or raise what does not let it."""
+    """Return the schema with what its subject adds."""
     if additions == Additions():
         return new
+    return dataclasses.replace(
+        new,
+        metadata=normal_metadata(additions.metadata(new.metadata)),
+        rule_set=normal_rule_set(additions.rule_set(new.rule_set)),
+    )
+
+
+def _normal(new: NewSchema) -> NewSchema:
+    """Return the schema with metadata and rules in their one form, or raise what is wrong."""
     if why := why_not_metadata(new.metadata):
         raise invalid_schema(f"its metadata: {why}")
     if why := why_not_rule_set(new.rule_set):
         raise invalid_rule_set(why)
-    return dataclasses.replace(
-        new,
-        metadata=additions.metadata(new.metadata),
-        rule_set=additions.rule_set(new.rule_set),
-    )
+    metadata, rule_set = normal_metadata(new.metadata), normal_rule_set(new.rule_set)
+    return dataclasses.replace(new, metadata=metadata, rule_set=rule_set)
 
 
 def _stored(prepared: Prepared, now_ms: int, parts: Sequence[bytes] = (b"",)) -> StoredSchema:

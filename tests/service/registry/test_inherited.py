@@ -32,11 +32,64 @@ async def test_a_producer_that_knows_no_rules_does_not_lose_them(registry: Regis
     assert await registry.register("s", LONG, metadata=OWNER) == second
     # Who wants none says so.
     fourth = await registry.register("s", LONG, metadata={}, ruleSet={})
-    assert (fourth["version"], fourth["metadata"], fourth["ruleSet"]) == (4, {}, {})
+    assert (fourth["version"], fourth.keys()) == (4, {"id", "guid", "version"})
     # Nothing goes from one subject to another, or comes with what is imported.
     assert "ruleSet" not in await registry.register("t", LONG)
     await registry.done("PUT /mode/s", {"mode": "IMPORT"}, force="true")
     assert "ruleSet" not in await registry.register("s", INT, id=70, version=7)
+
+
+async def test_ids_do_not_depend_on_how_a_client_writes_metadata_and_rules(
+    registry: Registry,
+) -> None:
+    metadata: list[dict[str, Any]] = [
+        {"properties": {"a": "1", "b": "2"}, "sensitive": ["x", "y"], "tags": {"p": ["1", "2"]}},
+        {
+            "tags": {"p": ["2", "1"]},
+            "sensitive": ["y", "x", "x"],
+            "properties": {"b": "2", "a": "1"},
+        },
+    ]
+    first, second = [await registry.register("s", INT, metadata=each) for each in metadata]
+    assert first == second
+    assert first["metadata"] == metadata[0]
+    plain = await registry.register("t", INT)
+    for nothing in ({}, {"tags": {}, "properties": None, "sensitive": []}):
+        assert (await registry.register("t", INT, metadata=nothing)) == plain
+
+    full = {**rule("a"), "doc": None, "tags": [], "params": {}, "disabled": False, "onFailure": ""}
+    some = [
+        {"domainRules": [rule("a")]},
+        {"domainRules": [full], "migrationRules": [], "encodingRules": None},
+        {"domainRules": [dict(reversed(rule("a").items()))]},
+    ]
+    made = [await registry.register("r", INT, ruleSet=each) for each in some]
+    assert made == [made[0]] * 3
+    assert made[0]["ruleSet"] == some[0]
+    short = await registry.register("q", INT, ruleSet={"domainRules": [{"name": "a"}]})
+    whole = {"name": "a", "kind": "TRANSFORM", "mode": "WRITEREAD"}
+    assert short["ruleSet"] == {"domainRules": [whole]}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("metadata", {"properties": 5}, 42201),
+        ("metadata", {"properties": {"a": 1}}, 42201),
+        ("metadata", {"sensitive": "x"}, 42201),
+        ("metadata", {"tags": {"a": ["b", 1]}}, 42201),
+        ("ruleSet", {"domainRules": 5}, 42210),
+        ("ruleSet", {"domainRules": [{"kind": "CONDITION"}]}, 42210),
+        ("ruleSet", {"domainRules": [{"name": "a", "kind": "OTHER"}]}, 42210),
+        ("ruleSet", {"domainRules": [{"name": "a", "mode": ["READ"]}]}, 42210),
+        ("ruleSet", {"domainRules": [{"name": "a", "tags": "b"}]}, 42210),
+        ("ruleSet", {"domainRules": [{"name": "a"}], "migrationRules": [{"name": "a"}]}, 42210),
+    ],
+)
+async def test_what_no_client_could_read_is_refused(
+    registry: Registry, field: str, value: Any, code: int
+) -> None:
+    assert await registry.code(REGISTER, {"schema": INT, field: value}) == code
 
 
 async def test_what_is_there_as_it_is_sent_is_found_as_such(registry: Registry) -> None:
