@@ -32,7 +32,7 @@ async def test_a_producer_that_knows_no_rules_does_not_lose_them(registry: Regis
     assert await registry.register("s", LONG, metadata=OWNER) == second
     # Who wants none says so.
     fourth = await registry.register("s", LONG, metadata={}, ruleSet={})
-    assert (fourth["version"], fourth.keys()) == (4, {"id", "guid", "version"})
+    assert (fourth["version"], set(fourth)) == (4, {"id", "guid", "version"})
     # Nothing goes from one subject to another, or comes with what is imported.
     assert "ruleSet" not in await registry.register("t", LONG)
     await registry.done("PUT /mode/s", {"mode": "IMPORT"}, force="true")
@@ -54,10 +54,18 @@ async def test_ids_do_not_depend_on_how_a_client_writes_metadata_and_rules(
     assert first == second
     assert first["metadata"] == metadata[0]
     plain = await registry.register("t", INT)
-    for nothing in ({}, {"tags": {}, "properties": None, "sensitive": []}):
+    nothings: list[dict[str, Any]] = [{}, {"tags": {}, "properties": None, "sensitive": []}]
+    for nothing in nothings:
         assert (await registry.register("t", INT, metadata=nothing)) == plain
 
-    full = {**rule("a"), "doc": None, "tags": [], "params": {}, "disabled": False, "onFailure": ""}
+    full: dict[str, Any] = {
+        **rule("a"),
+        "doc": None,
+        "tags": [],
+        "params": {},
+        "disabled": False,
+        "onFailure": "",
+    }
     some = [
         {"domainRules": [rule("a")]},
         {"domainRules": [full], "migrationRules": [], "encodingRules": None},
