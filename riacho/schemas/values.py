@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from riacho.errors import new_error
-from  import InvalidSchemaText
+from storage.errors import InvalidSchemaText
 
 SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 
