@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescriptor
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -239,7 +240,9 @@ def _decimal(field: FieldDescriptor) -> ReadableMessage:
 
 def _meta(field: FieldDescriptor) -> dict[str, str]:
     """Return the parameters of the option `confluent.field_meta`."""
-    unknown: Any = UnknownFieldSet(field.GetOptions())
+    # Read as a message that knows no fields: what this process has imported may know the option.
+    options = Empty.FromString(field.GetOptions().SerializeToString())
+    unknown: Any = UnknownFieldSet(options)
     for option in unknown:
         if option.field_number == names.META_NUMBER:
             message: Any = field.containing_type

@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+# The client has the option in which types are kept, so this process knows it: it is none of the
+# unknown fields of what a file says.
+import confluent_kafka.schema_registry.protobuf  # noqa: F401
 import pytest
 
 from service.connect.converters.registry.access import RegistryAccess
