@@ -40,7 +40,7 @@ from storage.zones.zones import Zones
 from tests.storage.helpers.faults import FaultyMetadata, TestObjects
 from tests.storage.helpers.worlds import new_metadata
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 ALL = Budget(records_max=10**6, bytes_max=10**9)
 
 
@@ -190,7 +190,7 @@ class Rig:
             self.metadata,
             keys.connect_task(self.connector.name, number),
             holder=f"w{self.runs}",
-            lease_s=30.0,
+            lease_s=600.0,
             monotonic_s=world.monotonic_s,
             now_ms=world.now_ms,
         )

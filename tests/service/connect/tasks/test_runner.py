@@ -12,7 +12,7 @@ from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.tasks.items import FAILED, PAUSED, RUNNING, STARTED, STOPPED, ConnectorItem
 from storage import keys, leases
 from storage.stores.opening import open_metadata
-from tests.service.connect.tasks.toys import QUICK, Deployment, Process, running, until
+from tests.service.connect.tasks.toys import FLEETING, QUICK, Deployment, Process, running, until
 from tests.storage.helpers.faults import random_faults
 
 pytestmark = pytest.mark.anyio
@@ -203,7 +203,7 @@ async def test_two_processes_share_tasks_and_the_other_takes_over_when_one_dies(
     deployment.table.rows = numbered(40)
     deployment.table.at_once = 1
     await deployment.create(tasks_max="4")
-    first, second = deployment.process("first"), deployment.process("second")
+    first, second = (deployment.process(name, timing=FLEETING) for name in ("first", "second"))
     async with running(second):
         async with running(first):
             await until(lambda: first.runner.run_count + second.runner.run_count == 4)
@@ -230,7 +230,7 @@ async def test_a_process_that_stands_still_past_its_lease_writes_nothing(seed: i
     deployment.table.at_once = 3
     deployment.table.rows = numbered(20)
     await deployment.create()
-    stopped = deployment.process("stopped")
+    stopped = deployment.process("stopped", timing=FLEETING)
     async with running(stopped):
 
         async def has_begun() -> bool:
@@ -240,7 +240,7 @@ async def test_a_process_that_stands_still_past_its_lease_writes_nothing(seed: i
         resume = deployment.stop(stopped)
         # It polls these, and is about to commit them all the time.
         deployment.table.rows += numbered(280, 20)
-        async with running(deployment.process("next")) as following:
+        async with running(deployment.process("next", timing=FLEETING)) as following:
             await all_of(following, numbered(300))
             item = await deployment.metadata.inner.get(keys.lease(keys.connect_task("c", 0)))
             assert item is not None

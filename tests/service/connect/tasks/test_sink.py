@@ -13,7 +13,7 @@ from service.connect.tasks.partitions import owned_partitions, owner_of
 from service.connect.tasks.reading import SinkReader
 from service.log.delete_records import delete_records
 from storage.formats.partitions import PartitionNumber
-from tests.service.connect.tasks.sinks import FillingSink, Rig, Target
+from tests.service.connect.tasks.sinks import PATIENCE_S, FillingSink, Rig, Target
 
 pytestmark = pytest.mark.anyio
 
@@ -285,7 +285,7 @@ async def test_an_offset_outside_the_log_begins_at_its_earliest_record(offset: i
         await reader.begin({place: offset})
 
         records: list[LogRecord] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(records) < 6:
                 records += await reader.poll(4, 1.0, lambda: False)
 
@@ -303,7 +303,7 @@ async def test_a_busy_partition_does_not_starve_the_others() -> None:
         await reader.begin({TopicPartition("t", 0): 0, TopicPartition("t", 1): 0})
 
         seen: list[int | None] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while 1 not in seen:
                 seen += [r.partition for r in await reader.poll(500, 1.0, lambda: False)]
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from service.connect.access.parts import ConnectParts
@@ -43,17 +43,22 @@ from tests.storage.helpers.faults import FaultyMetadata, TestObjects
 from tests.storage.helpers.worlds import new_metadata
 
 TOY = "test.Toy"
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
+"""Ten times what was seen on a busy machine, and more."""
+
 QUICK = Timing(
     tick_s=0.02,
     idle_tick_s=0.02,
     look_s=0.05,
-    lease_s=1.0,
-    stop_s_max=5.0,
+    lease_s=300.0,
+    stop_s_max=100.0,
     gauges_s=0.1,
     restart_s_min=0.05,
     restart_s_max=0.2,
 )
+FLEETING = replace(QUICK, lease_s=3.0)
+"""For tests in which a lease expires."""
+
 ALL = Budget(records_max=10**6, bytes_max=10**9)
 
 
