@@ -24,6 +24,11 @@ def kind_of(connector: ConnectorItem) -> str:
     return "unknown" if plugin is None else plugin.kind.value
 
 
+def holds_positions(connector: ConnectorItem) -> bool:
+    plugin = plugin_of(connector.config.get("connector.class", ""))
+    return plugin is not None and plugin.holds_positions
+
+
 def config_of(connector: ConnectorItem) -> dict[str, str]:
     return shown_config(plugin_of(connector.config.get("connector.class", "")), connector.config)
 

@@ -27,9 +27,11 @@ from service.connect.tasks.queues import queue_of
 from service.log.gateway import FetchResult, Gateway, Position, Wait, Watch
 from service.process.limits.outgoing import RequestShares
 from service.security.acls import Operation
+from service.security.caller import Caller
 from storage.errors import (
     OffsetOutOfRange,
     OutcomeUnknown,
+    QuotaExceeded,
     RiachoError,
     Unavailable,
     UnknownTopicOrPartition,
@@ -46,6 +48,9 @@ DECODED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Keys, values and headers of one partition that are read ahead; one record may have more."""
 
 FETCHES_AT_ONCE: Final = 8
+
+QUOTA_PAUSE_S_MAX: Final = 1.0
+"""So often a sink that is beyond its quota looks whether it may go on."""
 
 LOOK_AGAIN_S: Final = 10.0
 """So often partitions that did not move are read, too: their topics may have been deleted."""
@@ -212,7 +217,8 @@ class SinkReader:
             self._looked_s = now_s
             for known in self._places.values():
                 known.watch = None
-        left = FETCH_BYTES_MAX
+        allowed = caller.quotas.fetch_bytes_max(caller)
+        left = FETCH_BYTES_MAX if allowed is None else min(FETCH_BYTES_MAX, allowed)
         waiting = [place for place in self._turns if self._may_have_more(place)]
         with RequestShares(self._gateway.outgoing) as shares:
             for start in range(0, len(waiting), FETCHES_AT_ONCE):
@@ -220,12 +226,24 @@ class SinkReader:
                 budget = min(PARTITION_BYTES_MAX, left)
                 read = await self._wave(wave, budget, shares)
                 left -= sum(read)
+                await self._admit(caller, sum(read))
                 for place, size_bytes in zip(wave, read, strict=True):
                     if size_bytes and place in self._places:
                         self._turns.remove(place)
                         self._turns.append(place)
                 if left <= 0:
                     return
+
+    async def _admit(self, caller: Caller, size_bytes: int) -> None:
+        """Charge what was read to the quota of the connector's principal.
+
+        Beyond it the sink waits: what was read is given then, and nothing more is read.
+        """
+        while True:
+            try:
+                return await caller.quotas.admit_fetch(caller, size_bytes)
+            except QuotaExceeded as error:
+                await self._gateway.world.sleep(min(QUOTA_PAUSE_S_MAX, error.throttle_ms / 1000))
 
     async def _wave(
         self, places: Sequence[TopicPartition], bytes_max: int, shares: RequestShares

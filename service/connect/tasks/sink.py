@@ -3,7 +3,8 @@
 Offsets are committed after a flush that followed the puts, into the group `connect-<name>`, with
 the dead letters of the records before them in the same transaction. So whatever dies, what was put
 and not committed is put again: at least once. A target that holds the offsets itself says where to
-go on, and the group's offsets only show how far it is: exactly once.
+go on, and the group's offsets only show how far it is: exactly once. It is told those that somebody
+has changed by hand, before it reads on.
 
 Partitions belong to tasks by their names (`partitions.py`): there are no members in the group, and
 nothing is rebalanced.
@@ -15,13 +16,19 @@ from typing import Final, TypeVar
 from service.connect.access.parts import ConnectParts
 from service.connect.access.rights import caller_of
 from service.connect.config.keys import Config
-from service.connect.connectors.api import FillingSinkTask, SinkTask, TopicPartition
+from service.connect.connectors.api import (
+    FillingSinkTask,
+    HoldingSinkTask,
+    SinkTask,
+    TopicPartition,
+)
 from service.connect.data.errors import RetriableFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord
 from service.connect.tasks.api import TaskCommits, TooWide
 from service.connect.tasks.errors import ErrorPolicy, StoppedAt
-from service.connect.tasks.items import ConnectorItem, group_of
+from service.connect.tasks.items import ConnectorItem, canonical, group_of, sink_partition
+from service.connect.tasks.offsets import StoredOffsets
 from service.connect.tasks.partitions import owned_partitions
 from service.connect.tasks.pipeline import SinkPipeline
 from service.connect.tasks.reading import SinkReader, fault_of
@@ -52,6 +59,9 @@ EMPTY_PUT_S: Final = 1.0
 """How often a task that fills files is asked whether one is finished."""
 
 RECORDS_MAX: Final = 500
+
+TOLD_AT_ONCE: Final = 50
+"""Changed offsets of one transaction that notes that the target knows them."""
 
 
 class SinkLoop:
@@ -175,11 +185,37 @@ class SinkLoop:
         ordered = sorted(owned, key=lambda place: (place.topic, place.partition))
         held = await self._task.positions(ordered)
         new = [place for place in ordered if place not in known]
+        if isinstance(self._task, HoldingSinkTask) and await self._tell_changed(self._task, new):
+            held = await self._task.positions(ordered)
         stored = await self._group_offsets(new)
         self._committed |= stored
         await self._reader.begin({place: held.get(place, stored.get(place)) for place in new})
         self._owned = owned & self._reader.positions.keys()
         self._has_begun = True
+
+    async def _tell_changed(self, task: HoldingSinkTask, places: Sequence[TopicPartition]) -> bool:
+        """Tell the target the offsets that were changed by hand; return whether there were any."""
+        found = StoredOffsets(self._parts.gateway.metadata, self._connector.name)
+        partitions = [sink_partition(place.topic, place.partition) for place in places]
+        try:
+            stored = await found.read(partitions) if partitions else []
+        except RiachoError as error:
+            raise fault_of(error) from error
+        changed = [place for place, offset in zip(places, stored, strict=True) if offset]
+        if not changed:
+            return False
+        offsets = {
+            place: offset["kafka_offset"]
+            for place, offset in zip(places, stored, strict=True)
+            if offset
+        }
+        await task.set_positions(offsets)
+        # Dying here, the target is told the same again: nothing was put since.
+        for start in range(0, len(changed), TOLD_AT_ONCE):
+            some = changed[start : start + TOLD_AT_ONCE]
+            told = {canonical(sink_partition(each.topic, each.partition)): None for each in some}
+            await self._commits.commit(positions=told)
+        return True
 
     async def _group_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         prefix, group = self._connector.name_prefix, group_of(self._connector)

@@ -97,6 +97,7 @@ JDBC_SOURCE: Final = Plugin(
 
 JDBC_SINK: Final = Plugin(
     kind=PluginKind.SINK,
+    holds_positions=True,
     class_name="JdbcSinkConnector",
     aliases=(
         "io.confluent.connect.jdbc.JdbcSinkConnector",

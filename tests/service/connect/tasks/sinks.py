@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from service.connect.access.log_access import ConnectorLog
 from service.connect.access.parts import ConnectParts
 from service.connect.connectors.api import SinkTask, TopicPartition
@@ -16,10 +18,16 @@ from service.connect.tasks.errors import ErrorPolicy
 from service.connect.tasks.holding import Holding
 from service.connect.tasks.items import (
     ConnectorItem,
+    OffsetItem,
     TaskItem,
+    canonical,
+    decode_connector,
     decode_task,
+    digest_of,
     encode_connector,
+    encode_offset,
     encode_task,
+    sink_partition,
 )
 from service.connect.tasks.pipeline import sink_pipeline
 from service.connect.tasks.sink import SinkLoop
@@ -59,6 +67,10 @@ class Target:
     """Why the sink gives up on a value."""
     after_flush: Callable[[], None] = lambda: None
     flushes: int = 0
+    put: int = 0
+    told: int = 0
+    """How often it was told other offsets than it held."""
+    after_told: Callable[[], None] = lambda: None
 
 
 class ListSink:
@@ -87,6 +99,7 @@ class ListSink:
             error = self._target.reported(record.value)
             if error is None:
                 self._kept.append(record)
+                self._target.put += 1
             else:
                 await self._policy.report_put(record, error)  # type: ignore[arg-type]
 
@@ -104,6 +117,18 @@ class ListSink:
 
     async def stop(self) -> None:
         pass
+
+
+class HoldingSink(ListSink):
+    """Its target holds the offsets, and is told others."""
+
+    async def set_positions(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        for place, offset in positions.items():
+            self._target.held.pop(place, None)
+            if offset is not None:
+                self._target.held[place] = offset
+        self._target.told += 1
+        self._target.after_told()
 
 
 class FillingSink(ListSink):
@@ -226,6 +251,22 @@ class Rig:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await holding.lease.release()
+
+    async def change(self, **new: Any) -> None:
+        """Change the connector, as a call does; runs that have begun do not know."""
+        key = keys.connector(self.connector.name)
+        stored = await self.metadata.get(key)
+        assert stored is not None
+        item = msgspec.structs.replace(decode_connector(stored.value), **new)
+        await self.metadata.transact([Put(key, encode_connector(item), stored.version)])
+
+    async def set_by_hand(self, place: TopicPartition, offset: int | None) -> None:
+        partition = canonical(sink_partition(place.topic, place.partition))
+        item = OffsetItem(self.connector.name, partition, canonical({"kafka_offset": offset}), 1)
+        key = keys.connect_offset(self.connector.name, digest_of(partition))
+        stored = await self.metadata.get(key)
+        version = None if stored is None else stored.version
+        await self.metadata.transact([Put(key, encode_offset(item), version)])
 
     async def committed(self, group: str = "connect-c") -> dict[str, int]:
         found = await self.offsets.read(group)

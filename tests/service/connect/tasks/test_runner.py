@@ -318,3 +318,22 @@ async def test_a_task_stops_at_a_bad_record_or_goes_on(tolerance: str) -> None:
         [task] = await deployment.tasks()
         assert task.errors == (tolerance == "all")
         assert ("Tolerance exceeded" in task.health.trace) == (tolerance == "none")
+
+
+@pytest.mark.parametrize("target", [PAUSED, STOPPED])
+async def test_what_was_polled_before_a_pause_is_written_and_not_polled_again(target: str) -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(10)
+    gate = deployment.table.gate = asyncio.Event()
+    await deployment.create()
+    async with running(deployment.process()) as process:
+        await until(lambda: deployment.table.polls)
+        await deployment.change(targeted(target))
+        gate.set()
+        await until(lambda: process.runner.run_count == 0)
+        assert await process.values() == numbered(10)
+        [task] = await deployment.tasks()
+        assert task.records == 10
+        await deployment.change(targeted(STARTED))
+        deployment.table.rows += numbered(10, 10)
+        await all_of(process, numbered(20))

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from service.connect.connectors.api import TopicPartition
 from service.connect.data.errors import DataFault, RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
+from service.connect.tasks.api import RunOver
+from service.connect.tasks.items import DELETED, PAUSED, STOPPED
 from service.connect.tasks.partitions import owned_partitions, owner_of
 from service.connect.tasks.reading import SinkReader
 from service.log.delete_records import delete_records
 from storage.formats.partitions import PartitionNumber
-from tests.service.connect.tasks.sinks import PATIENCE_S, FillingSink, Rig, Target
+from tests.service.connect.tasks.sinks import PATIENCE_S, FillingSink, HoldingSink, Rig, Target
 
 pytestmark = pytest.mark.anyio
 
@@ -321,3 +324,76 @@ async def test_what_was_given_last_can_be_given_again() -> None:
 
         again = await reader.poll(10, 1.0, lambda: False)
         assert [record.offset for record in again] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("target_state", [PAUSED, STOPPED])
+async def test_a_run_that_ends_for_a_pause_commits_what_it_has_put(target_state: str) -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(20))
+        target = Target()
+
+        async def done() -> bool:
+            if target.put == 20:
+                await rig.change(target=target_state)
+            return target.put == 20
+
+        await rig.run(target, done, flush_s=1000)
+        assert target.values == list(range(20))
+        assert await rig.committed() == {"t-0": 20}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target": DELETED},
+        {"generation": 2},
+        {"created_ms": 2},
+        {"target": STOPPED, "offsets_epoch": 1},
+        {"target": PAUSED, "planned": 0},
+    ],
+    ids=str,
+)
+async def test_a_run_commits_nothing_after_other_changes(change: dict[str, Any]) -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(20))
+        target = Target()
+
+        async def done() -> bool:
+            if target.put == 20:
+                await rig.change(**change)
+            return target.put == 20
+
+        with pytest.raises(RunOver):
+            await rig.run(target, done, flush_s=1000)
+        assert await rig.committed() == {}
+
+
+async def test_a_paused_connector_begins_no_run() -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(1))
+        await rig.change(target=PAUSED)
+        with pytest.raises(RunOver, match="paused"):
+            await rig.run(Target(), lambda: False)
+
+
+async def test_offsets_set_by_hand_win_over_those_that_the_target_holds_once() -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(10))
+        target = Target(holds_offsets=True)
+        await rig.run(target, has(target, 10), make=HoldingSink)
+        await rig.set_by_hand(TopicPartition("t", 0), 7)
+
+        def dies() -> None:
+            raise Killed
+
+        target.after_told = dies
+        with pytest.raises(Killed):
+            await rig.run(target, lambda: False, make=HoldingSink)
+        target.after_told = lambda: None
+        await rig.run(target, has(target, 13), make=HoldingSink)
+        assert target.values == [*range(10), 7, 8, 9]
+        await rig.produce(["10"])
+        await rig.run(target, has(target, 14), make=HoldingSink)
+        assert target.values == [*range(10), 7, 8, 9, 10]
+        assert target.told == 2
+        assert await rig.committed() == {"t-0": 11}
