@@ -27,11 +27,9 @@ from service.connect.tasks.queues import queue_of
 from service.log.gateway import FetchResult, Gateway, Position, Wait, Watch
 from service.process.limits.outgoing import RequestShares
 from service.security.acls import Operation
-from service.security.caller import Caller
 from storage.errors import (
     OffsetOutOfRange,
     OutcomeUnknown,
-    QuotaExceeded,
     RiachoError,
     Unavailable,
     UnknownTopicOrPartition,
@@ -48,9 +46,6 @@ DECODED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Keys, values and headers of one partition that are read ahead; one record may have more."""
 
 FETCHES_AT_ONCE: Final = 8
-
-QUOTA_PAUSE_S_MAX: Final = 1.0
-"""So often a sink that is beyond its quota looks whether it may go on."""
 
 LOOK_AGAIN_S: Final = 10.0
 """So often partitions that did not move are read, too: their topics may have been deleted."""
@@ -118,6 +113,8 @@ class SinkReader:
         """Who is read next: each fetch begins with another partition."""
         self._ahead: deque[_Ahead] = deque()
         self._looked_s = 0.0
+        self._owed_bytes = 0
+        """What was read and not charged to the quota of the connector's principal yet."""
         self.positions: dict[TopicPartition, int] = {}
         """The offset behind what was given of each partition."""
 
@@ -217,6 +214,9 @@ class SinkReader:
             self._looked_s = now_s
             for known in self._places.values():
                 known.watch = None
+        # Beyond its quota this raises, and the sink waits before it reads more.
+        await caller.quotas.admit_fetch(caller, self._owed_bytes)
+        self._owed_bytes = 0
         allowed = caller.quotas.fetch_bytes_max(caller)
         left = FETCH_BYTES_MAX if allowed is None else min(FETCH_BYTES_MAX, allowed)
         waiting = [place for place in self._turns if self._may_have_more(place)]
@@ -226,24 +226,13 @@ class SinkReader:
                 budget = min(PARTITION_BYTES_MAX, left)
                 read = await self._wave(wave, budget, shares)
                 left -= sum(read)
-                await self._admit(caller, sum(read))
+                self._owed_bytes += sum(read)
                 for place, size_bytes in zip(wave, read, strict=True):
                     if size_bytes and place in self._places:
                         self._turns.remove(place)
                         self._turns.append(place)
                 if left <= 0:
                     return
-
-    async def _admit(self, caller: Caller, size_bytes: int) -> None:
-        """Charge what was read to the quota of the connector's principal.
-
-        Beyond it the sink waits: what was read is given then, and nothing more is read.
-        """
-        while True:
-            try:
-                return await caller.quotas.admit_fetch(caller, size_bytes)
-            except QuotaExceeded as error:
-                await self._gateway.world.sleep(min(QUOTA_PAUSE_S_MAX, error.throttle_ms / 1000))
 
     async def _wave(
         self, places: Sequence[TopicPartition], bytes_max: int, shares: RequestShares

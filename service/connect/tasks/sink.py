@@ -110,8 +110,12 @@ class SinkLoop:
         """
         self._policy.is_over = lambda: self.is_stopping
         self._flushed_s = self._world.monotonic_s()
-        while not self._is_over(until_s):
-            await self._once(until_s)
+        try:
+            while not self._is_over(until_s):
+                await self._once(until_s)
+        except RetriableFault:
+            if not self.is_stopping:
+                raise
         await self._flush()
 
     def _is_over(self, until_s: float | None) -> bool:
@@ -245,6 +249,9 @@ class SinkLoop:
             await self._put([each for each in stopped.before if isinstance(each, ConnectRecord)])
             self._put_count += count
             await self._flush()
+            raise
+        except RetriableFault:
+            self._reader.rewind(batch)
             raise
         records = [each for each in converted if each is not None]
         try:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -35,6 +35,9 @@ from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway, Position, Wait
 from service.process.references.references import SecretReferences
+from service.security.assembly import secured
+from service.security.quotas.buckets import Quotas
+from service.security.quotas.limits import QuotaEntity, QuotaLimits, QuotaTable
 from service.settings import Settings
 from service.world.clock import real_world
 from storage import keys
@@ -183,6 +186,15 @@ class Rig:
             name_prefix=prefix,
         )
         self.runs = 0
+
+    def limit(self, rate: float) -> None:
+        """Let the connector's principal read so many bytes a second."""
+        settings = Settings.model_validate({"super_users": "User:ANONYMOUS", "security": "on"})
+        self.gateway.settings = settings
+        security = secured(settings, self.metadata, self.gateway.world)
+        table = QuotaTable({QuotaEntity("ANONYMOUS", None): QuotaLimits(consumer_byte_rate=rate)})
+        quotas = Quotas(self.metadata, self.gateway.world, lambda: table)
+        self.parts = replace(self.parts, security=replace(security, quotas=quotas))
 
     async def create(self) -> None:
         puts = [Put(keys.connector(self.connector.name), encode_connector(self.connector), None)]

@@ -397,3 +397,38 @@ async def test_offsets_set_by_hand_win_over_those_that_the_target_holds_once() -
         assert target.values == [*range(10), 7, 8, 9, 10]
         assert target.told == 2
         assert await rig.committed() == {"t-0": 11}
+
+
+async def test_what_a_sink_reads_is_charged_to_the_quota_of_its_principal() -> None:
+    async with rig_of() as rig:
+        await rig.produce(["x" * 1000] * 400)
+        rig.limit(20_000)
+        reader = SinkReader(rig.parts, rig.connector)
+        await reader.begin({TopicPartition("t", 0): 0})
+        assert await reader.poll(1000, 0.0, lambda: False)
+
+        async def read_on() -> None:
+            for _ in range(100):
+                await rig.produce(["y" * 5000] * 50)
+                await reader.poll(1000, 0.0, lambda: False)
+
+        with pytest.raises(RetriableFault, match="bytes fetched a second"):
+            await read_on()
+
+
+async def test_a_pause_is_obeyed_while_nothing_may_be_read_and_what_was_put_is_committed() -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(10))
+        rig.limit(1.0)
+        target = Target()
+        tries = 0
+
+        async def done() -> bool:
+            nonlocal tries
+            tries += target.put >= 10
+            await rig.produce(["7"])
+            return tries == 20
+
+        await rig.run(target, done, flush_s=1000)
+        assert len(target.values) < 30
+        assert await rig.committed() == {"t-0": len(target.values)}
