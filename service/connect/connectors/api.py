@@ -204,6 +204,8 @@ class Plugin:
     replan_s: float = 0.0
     """How often the tasks are planned again, since the source may have more to read by now; 0:
     when the configuration changes. What a task does not differ in goes on."""
+    why_not_once: Callable[[Config], str] = lambda _config: ""
+    """Of sources: why not every record is in the log once; empty: each is."""
     promises: str
     """What holds after crashes, in one sentence for documents and answers."""
 

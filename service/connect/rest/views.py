@@ -96,6 +96,8 @@ def task_status(connector: ConnectorItem, number: int, task: TaskItem | None) ->
         more |= {"failures": health.failures, "retried_at_ms": health.due_ms or None}
     if health.trace and health.state != FAILED:
         more["last_trace"] = health.trace
+    if task.waiting:
+        more["waiting"] = task.waiting
     if task.gauges:
         more["gauges"] = task.gauges
     return {

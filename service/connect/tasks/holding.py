@@ -169,7 +169,7 @@ class Holding:
         def begun(task: TaskItem) -> TaskItem:
             restarts = task.health.restarts + (1 if task.health.failures else 0)
             health = self.told(task, state, restarts=restarts)
-            return msgspec.structs.replace(task, health=health, commit=token, gauges={})
+            return msgspec.structs.replace(task, health=health, commit=token, gauges={}, waiting="")
 
         self.task = await self.change(begun)
         self.token = token

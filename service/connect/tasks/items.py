@@ -99,6 +99,8 @@ class TaskItem(msgspec.Struct, array_like=True, frozen=True):
     gauges: dict[str, float] = {}
     restart: int = 0
     """Incremented by who wants the task to be restarted: the run that sees it ends."""
+    waiting: str = ""
+    """Why the task that runs does not go on: what it tries again and again."""
 
 
 class OffsetItem(msgspec.Struct, array_like=True, frozen=True):

@@ -161,12 +161,16 @@ class SinkLoop:
         pause_s = RETRY_S_MIN
         while True:
             try:
-                return await call()
-            except RetriableFault:
+                found = await call()
+            except RetriableFault as error:
                 if self.is_stopping:
                     raise
+                self._commits.waiting = str(error)
                 await self._world.sleep(pause_s * (0.5 + self._world.random() / 2))
                 pause_s = min(RETRY_S_MAX, pause_s * 2)
+            else:
+                self._commits.waiting = ""
+                return found
 
     # Which partitions
 

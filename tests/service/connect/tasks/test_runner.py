@@ -337,3 +337,81 @@ async def test_what_was_polled_before_a_pause_is_written_and_not_polled_again(ta
         await deployment.change(targeted(STARTED))
         deployment.table.rows += numbered(10, 10)
         await all_of(process, numbered(20))
+
+
+async def has_counted(deployment: Deployment, records: int, errors: int) -> None:
+    async def is_so() -> bool:
+        found = await deployment.tasks()
+        return [(task.records, task.errors) for task in found] == [(records, errors)]
+
+    await until(is_so)
+
+
+@pytest.mark.parametrize("dead_topic", ["wide", "narrow"])
+async def test_a_record_that_the_log_refuses_is_a_dead_letter_and_the_rest_goes_on(
+    dead_topic: str,
+) -> None:
+    deployment = Deployment()
+    deployment.table.at_once = 100
+    deployment.table.rows = numbered(60)
+    for n in (0, 17, 59):
+        deployment.table.rows[n] = f"{n} " + "x" * 5000
+    await deployment.create(
+        errors_tolerance="all",
+        errors_deadletterqueue_topic_name="dead",
+        errors_deadletterqueue_context_headers_enable="false",
+    )
+    process = deployment.process()
+    topics = process.parts.gateway.topics
+    await topics.create("t", partitions=1, config={"max.message.bytes": 1000})
+    limit = 1000 if dead_topic == "narrow" else 100_000
+    await topics.create("dead", partitions=1, config={"max.message.bytes": limit})
+    async with running(process):
+        await has_counted(deployment, 57, 3)
+        good = [row for row in numbered(60) if row not in ("row 0", "row 17", "row 59")]
+        assert await process.values() == good
+        if dead_topic == "wide":
+            letters = await process.values("dead")
+            assert [letter.split()[0].strip('"') for letter in letters] == ["0", "17", "59"]
+        else:
+            infos = await process.parts.gateway.partitions("dead")
+            assert infos[0].high_watermark == 3
+        deployment.table.rows += numbered(5, 60)
+        await all_of(process, [*good, *numbered(5, 60)])
+
+
+async def test_a_task_fails_at_a_record_that_the_log_refuses_with_those_before_it_written() -> None:
+    deployment = Deployment()
+    deployment.table.at_once = 100
+    deployment.table.rows = [*numbered(20), "x" * 5000, *numbered(20, 20)]
+    await deployment.create()
+    process = deployment.process()
+    topics = process.parts.gateway.topics
+    await topics.create("t", partitions=1, config={"max.message.bytes": 1000})
+    async with running(process):
+        await state_is(deployment, FAILED)
+        [task] = await deployment.tasks()
+        assert "KAFKA_PRODUCE of the record of" in task.health.trace
+        assert '{"row":20}' in task.health.trace.replace(" ", "").replace("'", '"')
+        assert "MESSAGE_TOO_LARGE" in task.health.trace
+        assert await process.values() == numbered(20)
+
+
+async def test_why_a_source_waits_is_shown_until_it_goes_on() -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(3)
+    deployment.table.faults = [RetriableFault("no hush-hush today")] * 10**5
+    await deployment.create(password="${env:SECRET}")
+    async with running(deployment.process()) as process:
+
+        async def waits() -> bool:
+            return any(task.waiting == "no [hidden] today" for task in await deployment.tasks())
+
+        await until(waits)
+        [task] = await deployment.tasks()
+        assert (task.health.state, task.health.trace) == (RUNNING, "")
+        deployment.table.faults.clear()
+        await all_of(process, numbered(3))
+        await until(lambda: deployment.table.released)
+        [task] = await deployment.tasks()
+        assert task.waiting == ""
