@@ -203,9 +203,8 @@ class OffsetCalls:
 
     async def _reset_group(self, connector: ConnectorItem) -> None:
         prefix = connector.name_prefix
-        places = {
-            (each.topic, each.partition) for each in await self._offsets.read(group_of(connector))
-        }
+        committed = await self._offsets.read(group_of(connector))
+        places: set[tuple[str, int]] = {(each.topic, each.partition) for each in committed}
         if views.holds_positions(connector):
             # The target may hold what was never committed for the group.
             places |= {

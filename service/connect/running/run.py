@@ -66,6 +66,8 @@ class Timing:
     """A run that does not end by then is cut off; what it has not committed is done again."""
     gauges_s: float = 10.0
     """How often gauges are written if nothing is committed."""
+    clean_s: float = 600.0
+    """How often what deleted tasks and topics have left behind is removed; also after deletions."""
     restart_s_min: float = 2.0
     restart_s_max: float = 300.0
     """The first and the longest pause before a failed task is restarted."""

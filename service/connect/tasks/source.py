@@ -52,7 +52,7 @@ log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class CommitBoundary:
     """What one commit has, as `transaction.boundary` says."""
 
     of_each_poll: bool = False
@@ -61,7 +61,7 @@ class Boundary:
     """How long to gather before a commit, unless that is full."""
 
     @classmethod
-    def of(cls, config: Mapping[str, str]) -> "Boundary":
+    def of(cls, config: Mapping[str, str]) -> "CommitBoundary":
         said = config.get("transaction.boundary", "").strip().lower()
         if said != "interval":
             return cls(of_each_poll=said == "poll")
@@ -144,7 +144,7 @@ class SourceLoop:
         given_up: GivenUp,
         commits: TaskCommits,
         world: World,
-        boundary: Boundary = Boundary(),
+        boundary: CommitBoundary = CommitBoundary(),
     ) -> None:
         self._task = task
         self._boundary = boundary

@@ -9,7 +9,7 @@ from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, FromSource
 from service.connect.tasks.errors import ErrorPolicy
-from service.connect.tasks.source import INTERVAL_S, Boundary, SourceLoop
+from service.connect.tasks.source import INTERVAL_S, CommitBoundary, SourceLoop
 from tests.service.connect.tasks.clocks import SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ async def commits_of(config: dict[str, str], seconds: float, fault: str = "") ->
     clock, noted = SteppedClock(), Noted()
     source = Counted(clock, 1000, fault)
     policy = ErrorPolicy("c", 0, config, clock.world)
-    loop = SourceLoop(source, Plain(), policy, noted, clock.world, Boundary.of(config))
+    loop = SourceLoop(source, Plain(), policy, noted, clock.world, CommitBoundary.of(config))
     await loop.run(clock.now_s + seconds)
     assert sum(noted.commits) == source.given
     return noted.commits
@@ -99,7 +99,7 @@ async def test_with_an_interval_a_commit_has_what_came_within_it() -> None:
 
 
 async def test_an_interval_that_is_not_given_is_that_of_kafka() -> None:
-    assert Boundary.of({"transaction.boundary": "interval"}).interval_s == INTERVAL_S == 60
+    assert CommitBoundary.of({"transaction.boundary": "interval"}).interval_s == INTERVAL_S == 60
 
 
 async def test_with_polls_each_is_a_commit() -> None:

@@ -12,6 +12,7 @@ from service.connect.connectors.api import Plugin, PluginKind, TaskContext
 from service.connect.connectors.environment import environment_of
 from service.connect.data.errors import TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
+from service.connect.rest.store import ConnectorStore
 from service.connect.running.assembly import runner_of
 from service.connect.running.run import Timing
 from service.connect.running.runner import ConnectRunner
@@ -231,6 +232,12 @@ class Deployment:
         await self.metadata.inner.transact(
             [Put(keys.connector(name), encode_connector(item), None)]
         )
+
+    async def delete(self, name: str = "c") -> None:
+        """Delete a connector, as the call does: with its tasks."""
+        gateway = self.process("caller").parts.gateway
+        coordinator = Coordinator(self.metadata, gateway.topics, gateway.world)
+        await ConnectorStore(self.metadata, coordinator, gateway.world).delete(name)
 
     async def change(
         self, change: Callable[[ConnectorItem], ConnectorItem], name: str = "c"
