@@ -397,6 +397,20 @@ async def test_a_task_fails_at_a_record_that_the_log_refuses_with_those_before_i
         assert await process.values() == numbered(20)
 
 
+async def test_records_without_a_key_are_dead_letters_of_a_compacted_topic() -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(5)
+    deployment.table.keyless = {3}
+    await deployment.create(errors_tolerance="all", errors_deadletterqueue_topic_name="dead")
+    process = deployment.process()
+    topics = process.parts.gateway.topics
+    await topics.create("t", partitions=1, config={"cleanup.policy": "compact"})
+    async with running(process):
+        await has_counted(deployment, 4, 1)
+        assert await process.values() == ["row 0", "row 1", "row 2", "row 4"]
+        assert await process.values("dead") == ['"row 3"']
+
+
 async def test_why_a_source_waits_is_shown_until_it_goes_on() -> None:
     deployment = Deployment()
     deployment.table.rows = numbered(3)

@@ -76,6 +76,8 @@ class Table:
     at_once: int = 10
     faults: list[Exception] = field(default_factory=list)
     """What the next polls raise."""
+    keyless: set[int] = field(default_factory=set)
+    """Rows whose records have no key."""
     gate: asyncio.Event | None = None
     """Polls wait for it."""
 
@@ -130,7 +132,8 @@ class ToySource:
             topic = self._context.config.get("topic", "t")
             partition = self._next if "spread" in self._context.config else None
             row = table.rows[self._next]
-            made.append(ConnectRecord(topic, partition, str(self._number), row, origin=origin))
+            key = None if self._next in table.keyless else str(self._number)
+            made.append(ConnectRecord(topic, partition, key, row, origin=origin))
             self._next += self._of
         if not made:
             await asyncio.sleep(min(wait_s, 0.02))
