@@ -44,6 +44,7 @@ USERS: Final = "user/"
 SUBJECTS: Final = "subject/"
 SCHEMA_CONTEXTS: Final = "schema-context/"
 CONNECTORS: Final = "connector/"
+CONNECT_TASKS: Final = "connect-task/"
 """The first parts of the keys of items that are listed together."""
 
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -350,7 +351,7 @@ def connector(name: str) -> str:
 
 def connect_tasks_of(connector_name: str) -> str:
     """Return what the keys of all tasks of a connector begin with."""
-    return f"connect-task/{short_part(connector_name)}/"
+    return f"{CONNECT_TASKS}{short_part(connector_name)}/"
 
 
 def connect_task(connector_name: str, number: int) -> str:
@@ -370,6 +371,14 @@ def connect_offset(connector_name: str, digest: str) -> str:
 def redrives_of(topic_id: bytes) -> str:
     """Return what the keys of all that was sent again of a topic begin with."""
     return f"redrive/{topic_id.hex()}/"
+
+
+REDRIVEN: Final = "redriven/"
+
+
+def redriven(topic_id: bytes) -> str:
+    """Return the key that says that letters of a topic were sent again; these can be listed."""
+    return f"{REDRIVEN}{topic_id.hex()}"
 
 
 def redrive(topic_id: bytes, partition: int, destination: str) -> str:

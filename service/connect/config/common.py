@@ -260,7 +260,8 @@ SOURCE_KEYS: Final[Sequence[Key]] = (
         name="exactly.once.support",
         type=KeyType.STRING,
         default="requested",
-        about="Accepted: every source writes each record once, with its position.",
+        about="required: refused unless the source, as it is configured, writes each record once."
+        " Every source writes records in one transaction with its position in either case.",
         group=EXACTLY_ONCE,
         width="SHORT",
         display_name="Exactly once support",
@@ -271,8 +272,9 @@ SOURCE_KEYS: Final[Sequence[Key]] = (
         name="transaction.boundary",
         type=KeyType.STRING,
         default="poll",
-        about="Accepted: a commit has whole polls, and as many as came while the last one was under"
-        " way.",
+        about="poll: one commit for each poll; interval: one for all of"
+        " transaction.boundary.interval.ms, or earlier if there is much. Unset: a commit has whole"
+        " polls, as many as came while the last one was under way.",
         group=EXACTLY_ONCE,
         width="SHORT",
         display_name="Transaction Boundary",
@@ -284,7 +286,7 @@ SOURCE_KEYS: Final[Sequence[Key]] = (
         type=KeyType.LONG,
         default=None,
         importance=Importance.LOW,
-        about="Accepted without effect.",
+        about="How long a commit gathers with transaction.boundary=interval; 60 s if unset.",
         group=EXACTLY_ONCE,
         width="SHORT",
         display_name="Transaction boundary interval",

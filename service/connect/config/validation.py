@@ -76,6 +76,8 @@ def validate(plugin: Plugin, config: Config, environment: Environment) -> Config
         _add(problems, _chain_problems(config))
     if plugin.kind is PluginKind.SINK:
         _add(problems, _sink_problems(config, problems))
+    else:
+        _add(problems, _source_problems(plugin, config))
     _add(problems, _dead_letter_problems(config))
     if not any(problems[key.name] for key in plugin.keys):
         _add(problems, plugin.check(config, environment))
@@ -154,6 +156,20 @@ def _sink_problems(config: Config, problems: Mapping[str, Sequence[str]]) -> dic
         )
     if pattern and (why := _pattern_problem(pattern, dead_letters)):
         found["topics.regex"] = why
+    return found
+
+
+def _source_problems(plugin: Plugin, config: Config) -> dict[str, str]:
+    """Return which promises about transactions are wanted that the source does not give."""
+    found: dict[str, str] = {}
+    if config.get("exactly.once.support", "").strip().lower() == "required":
+        why = plugin.why_not_once(config)
+        if why:
+            found["exactly.once.support"] = f"required cannot be promised: {why}"
+    if config.get("transaction.boundary", "").strip().lower() == "connector":
+        found["transaction.boundary"] = (
+            "The connector does not define transaction boundaries of its own: use poll or interval"
+        )
     return found
 
 

@@ -162,6 +162,22 @@ class FillingSinkTask(SinkTask, Protocol):
         """
 
 
+@runtime_checkable
+class HoldingSinkTask(SinkTask, Protocol):
+    """A sink task whose target holds the offsets, and can be told others.
+
+    Offsets that somebody has changed by hand win over those of the target, once: the runner tells
+    them, then notes in the log that they were told. It may die between the two, and repeats it.
+    """
+
+    async def set_positions(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Make durable that these offsets come next, and hold none where it is None.
+
+        Called after `positions` of the same partitions, and before any put of them. Raises
+        `TaskFault`, and changes nothing, if the target does not hold what `positions` returned.
+        """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
     """A connector that can be configured. `make` imports its libraries, and nothing does before."""
@@ -185,9 +201,13 @@ class Plugin:
     make: Callable[[TaskContext], SourceTask | SinkTask]
     records_max: int = 500
     """Of a sink: how many records it is given at once, unless its configuration says."""
+    holds_positions: bool = False
+    """Whether tasks are `HoldingSinkTask`s: changed offsets are kept for them until they run."""
     replan_s: float = 0.0
     """How often the tasks are planned again, since the source may have more to read by now; 0:
     when the configuration changes. What a task does not differ in goes on."""
+    why_not_once: Callable[[Config], str] = lambda _config: ""
+    """Of sources: why not every record is in the log once; empty: each is."""
     promises: str
     """What holds after crashes, in one sentence for documents and answers."""
 

@@ -41,6 +41,7 @@ from service.transactions.atomic import Atomic
 from service.transactions.guards import GuardedAnswer
 from service.transactions.state import Results
 from storage import keys
+from storage.cas import Keep, Replace, change_item
 from storage.errors import (
     Contended,
     InvalidRequest,
@@ -270,6 +271,8 @@ class Redrive:
             sent = SentLetters(self._order.destination.name)
             if seen is not None:
                 sent = decode_sent(seen.value)
+            elif not self._order.is_dry:
+                await self._list_topic()
             open_letters = [each for each in letters if each.record.offset not in sent]
             try:
                 parcels, refusals = await self._parcels(open_letters)
@@ -284,6 +287,16 @@ class Redrive:
             self._tally.refuse(letter, reason)
         if self._order.rate is not None and not self._order.is_dry:
             await self._world.sleep((self._tally.sent - before) / self._order.rate)
+
+    async def _list_topic(self) -> None:
+        """Note that letters of the topic are sent, so that this is forgotten with the topic."""
+        key = keys.redriven(self._topic_id)
+        item = encode_sent(SentLetters("", [], self._world.now_ms()))
+
+        async def decide(stored: Versioned | None) -> Keep[None] | Replace[None]:
+            return Keep(None) if stored is not None else Replace(item, None)
+
+        await change_item(self._gateway.metadata, key, decide, self._world.patience)
 
     async def _parcels(
         self, letters: Sequence[Letter]

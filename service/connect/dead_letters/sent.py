@@ -2,10 +2,15 @@
 
     redrive/<topic id>/<partition>/<digest of the destination>   RRD1   ranges of offsets
 
+    redriven/<topic id>                                          RRD1   that there are such items
+
 The item changes in the transaction that appends the letters to their destination. So a re-drive
 that is killed and repeated, or runs twice at the same time, sends each letter once to the same
 destination. The ranges need no order of sending: a re-drive with a filter leaves holes that a later
 one fills.
+
+The second kind is written before the first, and lists the topics: items of one that was deleted are
+found by it, and removed (`service/connect/running/left_behind.py`).
 """
 
 from bisect import bisect_right

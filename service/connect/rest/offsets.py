@@ -1,4 +1,7 @@
-"""Calls about how far connectors have read: positions of sources, offsets of sinks."""
+"""Calls about how far connectors have read: positions of sources, offsets of sinks.
+
+Of a sink whose target holds the offsets, a change is kept until a task runs, and tells the target.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,26 +15,30 @@ from service.connect.rest import views
 from service.connect.rest.answers import answer, caller_in, connector_in, read_as
 from service.connect.rest.bodies import ConnectorOffsetBody, ConnectorOffsetsBody
 from service.connect.rest.errors import ConnectError, bad_request, not_stopped
+from service.connect.rest.stopped import EpochGuard, next_epoch, wait_for_end
 from service.connect.rest.store import ConnectorStore
 from service.connect.tasks.items import (
     STOPPED,
     ConnectorItem,
     OffsetItem,
     canonical,
-    decode_connector,
     digest_of,
     encode_offset,
     group_of,
+    sink_partition,
 )
 from service.connect.tasks.offsets import StoredOffsets
+from service.connect.tasks.partitions import places_of
 from service.groups.offsets import Commit, Offsets
 from service.log.gateway import Gateway
 from service.security.acls import Operation, ResourceType
+from service.transactions.atomic import Atomic
+from service.transactions.commit import GroupCommit
 from storage import keys
 from storage.cas import retry
 from storage.errors import GroupNotEmpty, InvalidTopic, UnknownGroup, UnknownTopicOrPartition
 from storage.formats.partitions import PartitionNumber
-from storage.stores.metadata import TRANSACT_OPS_MAX, Check, Delete, Op, Put, Versioned
+from storage.stores.metadata import TRANSACT_OPS_MAX, Delete, Op, Put
 
 OFFSETS_MAX: Final = 10_000
 """Maximum number of offsets in one call."""
@@ -47,6 +54,7 @@ class OffsetCalls:
         self._gateway = gateway
         self._store = store
         self._offsets = offsets
+        self._atomic = Atomic(gateway, offsets)
 
     async def show(self, request: Request) -> Response:
         """Show how far a connector has read."""
@@ -89,7 +97,7 @@ class OffsetCalls:
         """Forget how far a stopped connector has read: it begins anew."""
         connector = await self._stopped(request)
         if views.kind_of(connector) == "sink":
-            await self._store.delete_group(connector)
+            await self._reset_group(connector)
         else:
             found = await StoredOffsets(self._gateway.metadata, connector.name).all()
             await self._write_positions(connector, {canonical(each): None for each, _ in found})
@@ -104,6 +112,7 @@ class OffsetCalls:
         connector = await self._store.read(connector_in(request))
         if connector.target != STOPPED:
             raise not_stopped(caller_in(request).outer_name(connector.name))
+        await wait_for_end(self._gateway.metadata, self._store.world, connector)
         return connector
 
     async def _change_positions(
@@ -124,9 +133,12 @@ class OffsetCalls:
     async def _write_positions(
         self, connector: ConnectorItem, wanted: dict[bytes, bytes | None]
     ) -> None:
-        """Write positions, each transaction only if the connector is still stopped."""
+        """Write positions, each transaction only if the connector is still stopped.
+
+        Each begins an epoch, also if there is nothing to write.
+        """
         places = list(wanted.items())
-        for start in range(0, len(places), TRANSACT_OPS_MAX - 1):
+        for start in range(0, max(1, len(places)), TRANSACT_OPS_MAX - 1):
             some = dict(places[start : start + TRANSACT_OPS_MAX - 1])
             await self._write_some(connector, some)
 
@@ -139,7 +151,7 @@ class OffsetCalls:
 
         async def attempt(_: bool) -> None:
             found = await metadata.get_many([connector_key, *by_key])
-            ops: list[Op] = [_check_stopped(connector, connector_key, found)]
+            ops: list[Op] = [next_epoch(connector, found.get(connector_key))]
             for key, partition in by_key.items():
                 offset, stored = wanted[partition], found.get(key)
                 version = None if stored is None else stored.version
@@ -165,9 +177,22 @@ class OffsetCalls:
             else:
                 offset = _sink_offset(number, each.offset)
                 commits.append(Commit(topic=prefix + topic, partition=partition, offset=offset))
+        told: dict[tuple[str, int], int | None] = dict.fromkeys(gone)
+        told.update({(each.topic, each.partition): each.offset for each in commits})
+        if len(told) < len(given):
+            raise bad_request("a partition is given twice")
         try:
             if commits:
-                await self._offsets.commit(group, commits, None)
+                await self._offsets.planned(group, commits, None)
+            # First what a target is told: it begins an epoch, so what is late undoes nothing.
+            await self._tell(connector, told)
+            if commits:
+                await self._atomic.write(
+                    [],
+                    0,
+                    GroupCommit(group_id=group, commits=commits, committer=None),
+                    EpochGuard(self._gateway.metadata, connector),
+                )
             if gone:
                 with suppress(UnknownGroup):
                     await self._offsets.forget(group, gone)
@@ -176,16 +201,29 @@ class OffsetCalls:
         except GroupNotEmpty as error:
             raise ConnectError(409, str(error)) from None
 
+    async def _reset_group(self, connector: ConnectorItem) -> None:
+        prefix = connector.name_prefix
+        committed = await self._offsets.read(group_of(connector))
+        places: set[tuple[str, int]] = {(each.topic, each.partition) for each in committed}
+        if views.holds_positions(connector):
+            # The target may hold what was never committed for the group.
+            places |= {
+                (prefix + each.topic, each.partition)
+                for each in await places_of(self._gateway, connector)
+            }
+        await self._tell(connector, dict.fromkeys(places))
+        await self._store.delete_group(connector)
 
-def _check_stopped(connector: ConnectorItem, key: str, found: dict[str, Versioned]) -> Check:
-    """Return the check that a connector is as it is; raise 400 if it is not stopped any more."""
-    stored = found.get(key)
-    item = None if stored is None else decode_connector(stored.value)
-    if stored is None or item is None or item.created_ms != connector.created_ms:
-        raise ConnectError(404, f"Connector {connector.name} not found")
-    if item.target != STOPPED:
-        raise not_stopped(connector.name)
-    return Check(key, stored.version)
+    async def _tell(
+        self, connector: ConnectorItem, wanted: dict[tuple[str, int], int | None]
+    ) -> None:
+        """Begin an epoch, and keep for a target that holds the offsets what it is to be told."""
+        prefix, told = connector.name_prefix, dict[bytes, bytes | None]()
+        if views.holds_positions(connector):
+            for (topic, partition), offset in wanted.items():
+                place = sink_partition(topic.removeprefix(prefix), partition)
+                told[canonical(place)] = canonical({"kafka_offset": offset})
+        await self._write_positions(connector, told)
 
 
 def _sink_partition(number: int, given: dict[str, Any] | None) -> tuple[str, PartitionNumber]:

@@ -24,6 +24,11 @@ def kind_of(connector: ConnectorItem) -> str:
     return "unknown" if plugin is None else plugin.kind.value
 
 
+def holds_positions(connector: ConnectorItem) -> bool:
+    plugin = plugin_of(connector.config.get("connector.class", ""))
+    return plugin is not None and plugin.holds_positions
+
+
 def config_of(connector: ConnectorItem) -> dict[str, str]:
     return shown_config(plugin_of(connector.config.get("connector.class", "")), connector.config)
 
@@ -91,6 +96,8 @@ def task_status(connector: ConnectorItem, number: int, task: TaskItem | None) ->
         more |= {"failures": health.failures, "retried_at_ms": health.due_ms or None}
     if health.trace and health.state != FAILED:
         more["last_trace"] = health.trace
+    if task.waiting:
+        more["waiting"] = task.waiting
     if task.gauges:
         more["gauges"] = task.gauges
     return {

@@ -5,7 +5,7 @@ from service.connect.connectors.api import SinkTask
 from service.connect.running.run import Loop, LoopParts
 from service.connect.tasks.pipeline import Chain, sink_pipeline, source_pipeline
 from service.connect.tasks.sink import SinkLoop
-from service.connect.tasks.source import SourceLoop
+from service.connect.tasks.source import CommitBoundary, SourceLoop
 from service.connect.transforms.choice import transforms_of
 
 
@@ -34,4 +34,5 @@ def loop_of(running: LoopParts) -> Loop:
         policy,
         running.commits,
         world,
+        CommitBoundary.of(config),
     )

@@ -47,6 +47,9 @@ from storage.tasks import begin, drop_error
 
 log: Final = logging.getLogger("riacho.connect")
 
+WAITING_CHARS_MAX: Final = 2000
+"""Of the reason why a task does not go on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -64,6 +67,8 @@ class Timing:
     """A run that does not end by then is cut off; what it has not committed is done again."""
     gauges_s: float = 10.0
     """How often gauges are written if nothing is committed."""
+    clean_s: float = 600.0
+    """How often what deleted tasks and topics have left behind is removed; also after deletions."""
     restart_s_min: float = 2.0
     restart_s_max: float = 300.0
     """The first and the longest pause before a failed task is restarted."""
@@ -112,7 +117,7 @@ class TaskRun:
         self._world = parts.gateway.world
         self._resolved = Resolved({}, frozenset())
         self._commits: RunCommits | None = None
-        self._shown: dict[str, float] = {}
+        self._shown: tuple[dict[str, float], str] = {}, ""
         self._shown_s = self._world.monotonic_s()
         self._loop: Loop | None = None
         self._failures = 0
@@ -173,13 +178,15 @@ class TaskRun:
 
     async def _show_gauges(self) -> None:
         commits = self._commits
-        if commits is None or commits.gauges == self._shown:
+        if commits is None or (commits.gauges, commits.waiting) == self._shown:
             return
         if self._world.monotonic_s() - self._shown_s < self._timing.gauges_s:
             return
-        self._shown, self._shown_s = dict(commits.gauges), self._world.monotonic_s()
+        gauges, waiting = dict(commits.gauges), commits.waiting
+        self._shown, self._shown_s = (gauges, waiting), self._world.monotonic_s()
+        said = self._resolved.hide(waiting)[:WAITING_CHARS_MAX]
         await self.holding.change(
-            lambda task: msgspec.structs.replace(task, gauges=dict(self._shown))
+            lambda task: msgspec.structs.replace(task, gauges=gauges, waiting=said)
         )
 
     # The work

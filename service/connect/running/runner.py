@@ -14,6 +14,7 @@ from typing import Final
 
 from service.connect.access.parts import ConnectParts
 from service.connect.connectors.catalog import plugin_of
+from service.connect.running.left_behind import LeftBehind
 from service.connect.running.planning import Planner, Plugins, is_due
 from service.connect.running.run import MakeLoop, TaskRun, Timing
 from service.connect.tasks.holding import Holding
@@ -69,6 +70,9 @@ class ConnectRunner:
         self._leases: dict[str, tuple[Lease, float]] = {}
         """Of tasks that others hold, or that are free, and when they were first seen so."""
         self._looked_s = float("-inf")
+        self._left_behind = LeftBehind(self._metadata, parts.gateway.topics)
+        self._cleaning: asyncio.Task[None] | None = None
+        self._cleaned_s = self._world.monotonic_s()
         self.connector_count = 0
 
     @property
@@ -96,6 +100,9 @@ class ConnectRunner:
         tasks = [*self._planning.values(), *(task for _, task in self._runs.values())]
         for planning in self._planning.values():
             planning.cancel()
+        if self._cleaning is not None:
+            tasks.append(self._cleaning)
+            self._cleaning.cancel()
         if tasks:
             # Runs cut themselves off.
             await asyncio.wait(tasks)
@@ -105,6 +112,8 @@ class ConnectRunner:
     async def tick(self, until_s: float | None = None) -> None:
         """Look once."""
         connectors = await self._connectors()
+        if len(connectors) < self.connector_count:
+            self._cleaned_s = float("-inf")  # One was deleted.
         self.connector_count = len(connectors)
         await self._end_changed(connectors)
         now_ms = self._world.now_ms()
@@ -115,6 +124,28 @@ class ConnectRunner:
         if self._world.monotonic_s() - self._looked_s >= self._timing.look_s:
             self._looked_s = self._world.monotonic_s()
             await self._take_free(list(connectors.values()), until_s)
+        waited_s = self._world.monotonic_s() - self._cleaned_s
+        if (
+            waited_s >= self._timing.clean_s
+            and self._cleaning is None
+            and not self._is_ending(connectors)
+        ):
+            self._cleaned_s = self._world.monotonic_s()
+            self._cleaning = begin(self._clean())
+
+    def _is_ending(self, connectors: dict[str, ConnectorItem]) -> bool:
+        """Whether runs of deleted connectors have not ended yet: they free their leases."""
+        return any(run.holding.connector.name not in connectors for run, _ in self._runs.values())
+
+    async def _clean(self) -> None:
+        try:
+            count = await self._left_behind.remove()
+            if count:
+                log.info("%d items that were left behind are removed", count)
+        except RiachoError as error:
+            log.info("what was left behind could not be removed: %s", error)
+        finally:
+            self._cleaning = None
 
     def _planned(self, name: str, task: "asyncio.Task[None]") -> None:
         self._planning.pop(name, None)

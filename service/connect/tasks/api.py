@@ -24,7 +24,14 @@ class TooWide(TaskFault):
     """Too many lanes and items for one commit; nothing was written. Less at once may pass."""
 
 
+class RecordsRefused(TaskFault):
+    """The log refuses at least one of the records, for what it is; nothing was written."""
+
+
 class TaskCommits(Protocol):
+    waiting: str
+    """Why the task does not go on, as its status shows it; empty: it does."""
+
     async def commit(
         self,
         *,
@@ -41,5 +48,6 @@ class TaskCommits(Protocol):
         of the task. Nothing happens unless the task is leased to us and its connector unchanged.
 
         Raises `LeaseLost`: end the run. `RetriableFault`: nothing was written, repeat it.
-        `TooWide`: nothing was written, commit less at once. `TaskFault`.
+        `TooWide`: nothing was written, commit less at once. `RecordsRefused`: nothing was
+        written, find the record by committing fewer. `TaskFault`.
         """

@@ -19,7 +19,7 @@ from service.connect.access.topics import topic_of
 from service.connect.connectors.api import TopicPartition
 from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
-from service.connect.tasks.api import NO_OFFSETS, NO_POSITIONS, RunOver, TooWide
+from service.connect.tasks.api import NO_OFFSETS, NO_POSITIONS, RecordsRefused, RunOver, TooWide
 from service.connect.tasks.holding import Holding
 from service.connect.tasks.items import (
     RUNNING,
@@ -38,7 +38,14 @@ from service.transactions.commit import GroupCommit
 from service.transactions.guards import GuardedAnswer
 from service.transactions.state import Results
 from storage import keys
-from storage.errors import OutcomeUnknown, RiachoError, TransactionTooLarge, Unavailable
+from storage.errors import (
+    InvalidRecord,
+    OutcomeUnknown,
+    RecordTooLarge,
+    RiachoError,
+    TransactionTooLarge,
+    Unavailable,
+)
 from storage.formats.partitions import PartitionNumber
 from storage.formats.records import Header, record_batch
 from storage.leases import LeaseLost
@@ -82,6 +89,7 @@ class _Done:
             committed_ms=self.now_ms,
             topics=topics,
             gauges=dict(self.gauges),
+            waiting="",
         )
 
 
@@ -145,6 +153,7 @@ class RunCommits:
         self._atomic = Atomic(parts.gateway, parts.offsets)
         self._prefix = holding.connector.name_prefix
         self.gauges: dict[str, float] = {}
+        self.waiting = ""
         self.count = 0
         """RunCommits so far."""
 
@@ -167,6 +176,8 @@ class RunCommits:
             raise RunOver(f"the outcome of a commit is unknown: {error}") from error
         except Unavailable as error:
             raise RetriableFault(f"the log: {error}") from error
+        except (InvalidRecord, RecordTooLarge) as error:
+            raise RecordsRefused(f"the log: {error} ({error.code})") from error
         except RiachoError as error:
             raise TaskFault(f"the log: {error} ({error.code})") from error
         self.count += 1

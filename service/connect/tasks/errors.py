@@ -32,7 +32,10 @@ VALUE_CONVERTER: Final = "VALUE_CONVERTER"
 HEADER_CONVERTER: Final = "HEADER_CONVERTER"
 TASK_PUT: Final = "TASK_PUT"
 TASK_POLL: Final = "TASK_POLL"
+KAFKA_PRODUCE: Final = "KAFKA_PRODUCE"
 """Stages, with Kafka's names."""
+
+SOURCE_TASK_CLASS: Final = "org.apache.kafka.connect.runtime.WorkerSourceTask"
 
 RETRY_DELAY_MIN_S: Final = 0.3
 NOTICE_S: Final = 0.5
@@ -158,6 +161,22 @@ class ErrorPolicy:
         Without a stage, the connector itself gave it up. Raises `StoppedAt` if none is tolerated.
         """
         origin = _origin_of(record)
+        letter = self._given_up(record, error, stage, class_name)
+        self.errors += 1
+        if letter is not None and not _is_before(origin, self.lettered):
+            self._letters.append(_Letter(origin, letter))
+            self._letter_bytes += _size_of(letter)
+
+    def refused(self, record: ConnectRecord, error: Exception) -> LogRecord | None:
+        """Give up on a record of a source that the log refuses; return its dead letter.
+
+        It is not kept: who commits writes it with the position of the record, and counts it.
+        """
+        return self._given_up(record, error, KAFKA_PRODUCE, SOURCE_TASK_CLASS)
+
+    def _given_up(
+        self, record: ConnectRecord | LogRecord, error: Exception, stage: str, class_name: str
+    ) -> LogRecord | None:
         if isinstance(record, LogRecord):
             record = as_read(record)
         failure = FailedAt(
@@ -174,13 +193,9 @@ class ErrorPolicy:
                 f"Tolerance exceeded in error handler: {failure.stage} of {place_of(record)} failed"
                 f" with {java_class_of(error)}: {error}"
             ) from error
-        self.errors += 1
-        if self.dead_letter_topic and not _is_before(origin, self.lettered):
-            letter = dead_letter(
-                self.dead_letter_topic, record, failure, with_context=self._with_context
-            )
-            self._letters.append(_Letter(origin, letter))
-            self._letter_bytes += _size_of(letter)
+        if not self.dead_letter_topic:
+            return None
+        return dead_letter(self.dead_letter_topic, record, failure, with_context=self._with_context)
 
     async def report_put(self, record: ConnectRecord, error: ConnectFault) -> None:
         """Give up on a record for its connector; this is the `Reporter` of a task."""

@@ -1,9 +1,13 @@
 """What a run holds: the lease of its task, and what it was started for.
 
 Every write of a run is a transaction that holds only if the lease is still its own, the item of the
-task is what was read a moment ago, and so is the connector. So a run that was paused, or whose
-connector was paused, changed or deleted, writes nothing. A run begins with such a write: what an
+task is what was read a moment ago, and so is the connector. So a run whose task was taken over, or
+whose connector was changed or deleted, writes nothing. A run begins with such a write: what an
 earlier run has sent, and was never answered, fails from then on.
+
+A pause or a stop ends a run, which still commits what it has put or polled: nothing is repeated on
+resume. Who changes the offsets of a stopped connector increments its `offsets_epoch` first, and
+that ends this permission: a run that is late writes nothing over them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +24,7 @@ from service.connect.tasks.items import (
     decode_task,
     encode_task,
     is_planned,
+    may_finish,
 )
 from service.world.clock import World
 from storage import keys, leases
@@ -96,14 +101,27 @@ class Holding:
             return "deleted"
         if self.task is not None and task.commit != self.token:
             return "another run has committed"
-        return self.ended_by(decode_connector(stored.value), task)
+        connector = decode_connector(stored.value)
+        if self.task is None:
+            return self.ended_by(connector, task)
+        return self._forbidden_by(connector, task)
 
     def ended_by(self, connector: ConnectorItem, task: TaskItem) -> str:
-        """Return what of these items ends the run; empty: nothing does."""
+        """Return what of these items ends the run; empty: nothing does.
+
+        After some of it the run may still commit what it has: `over` knows.
+        """
+        if not is_planned(connector):
+            return f"the connector is {connector.target.lower()}, or planned again"
+        return self._forbidden_by(connector, task)
+
+    def _forbidden_by(self, connector: ConnectorItem, task: TaskItem) -> str:
         mine = self.connector
         if (connector.created_ms, connector.generation) != (mine.created_ms, mine.generation):
             return "its configuration has changed"
-        if not is_planned(connector):
+        if connector.offsets_epoch != mine.offsets_epoch:
+            return "its offsets were changed"
+        if not may_finish(connector):
             return f"the connector is {connector.target.lower()}, or planned again"
         began = self.task
         if began is not None and task.restart != began.restart:
@@ -151,7 +169,7 @@ class Holding:
         def begun(task: TaskItem) -> TaskItem:
             restarts = task.health.restarts + (1 if task.health.failures else 0)
             health = self.told(task, state, restarts=restarts)
-            return msgspec.structs.replace(task, health=health, commit=token, gauges={})
+            return msgspec.structs.replace(task, health=health, commit=token, gauges={}, waiting="")
 
         self.task = await self.change(begun)
         self.token = token

@@ -4,9 +4,13 @@
     connect-task/<connector>/<n>     RCT1   what is particular to a task, and how it fares
     connect-offset/<connector>/<d>   RCP1   how far a partition of a source was read
 
-An item of a connector changes when its configuration or its target state does, and when its tasks
-are planned. Everything that a task writes is conditional on its version: so what a task does after
-such a change has no effect. A task's own item is written with each of its commits.
+An item of a connector changes when its configuration, its target state or its offsets do, and when
+its tasks are planned. Everything that a task writes is conditional on its version, so a task sees
+such a change before its next commit: `holding.py` says which of them end it at once. A task's own
+item is written with each of its commits.
+
+Of a sink whose target holds the offsets, an offset item is what somebody has set by hand, and what
+the target is to be told: `{"kafka_topic": …, "kafka_partition": …}` and `{"kafka_offset": …}`.
 """
 
 import hashlib
@@ -71,6 +75,8 @@ class ConnectorItem(msgspec.Struct, array_like=True, frozen=True):
     planned_ms: int = 0
     name_prefix: str = ""
     """Of a tenant: what its topics and its group begin with, unseen by the configuration."""
+    offsets_epoch: int = 0
+    """Incremented when its offsets are changed by hand: runs from before write nothing more."""
 
 
 class TaskItem(msgspec.Struct, array_like=True, frozen=True):
@@ -93,6 +99,8 @@ class TaskItem(msgspec.Struct, array_like=True, frozen=True):
     gauges: dict[str, float] = {}
     restart: int = 0
     """Incremented by who wants the task to be restarted: the run that sees it ends."""
+    waiting: str = ""
+    """Why the task that runs does not go on: what it tries again and again."""
 
 
 class OffsetItem(msgspec.Struct, array_like=True, frozen=True):
@@ -119,6 +127,13 @@ def is_planned(connector: ConnectorItem) -> bool:
     return connector.target == STARTED and connector.planned == connector.generation
 
 
+def may_finish(connector: ConnectorItem) -> bool:
+    """Whether tasks that run may commit what they have: also while they are paused or stopped."""
+    return (
+        connector.target in (STARTED, PAUSED, STOPPED) and connector.planned == connector.generation
+    )
+
+
 def afresh(health: RunHealth) -> RunHealth:
     """Return the health of a connector that its user starts again: what has failed is due now."""
     return RunHealth() if health.failures or health.state == FAILED else health
@@ -128,6 +143,11 @@ def group_of(connector: ConnectorItem) -> str:
     """Return the group of a sink, as it is stored."""
     prefix = connector.name_prefix
     return f"{prefix}connect-{connector.name.removeprefix(prefix)}"
+
+
+def sink_partition(topic: str, partition: int) -> dict[str, Any]:
+    """Return a partition as Kafka's calls name those of sinks."""
+    return {"kafka_topic": topic, "kafka_partition": partition}
 
 
 def task_config(connector: ConnectorItem, task: TaskItem) -> dict[str, str]:

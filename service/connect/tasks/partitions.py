@@ -17,6 +17,7 @@ from service.connect.connectors.api import TopicPartition
 from service.connect.tasks.items import ConnectorItem
 from service.connect.tasks.queues import queue_of
 from service.groups.patterns import check_pattern, matching
+from service.log.gateway import Gateway
 from service.security.acls import Operation, ResourceType
 from storage.errors import InvalidTopic, UnknownTopicOrPartition
 from storage.topics.topics import Topic
@@ -46,6 +47,27 @@ async def owned_partitions(
         for partition in topic.partitions
     ]
     return [place for place in places if owner_of(place, connector.task_count) == number]
+
+
+async def places_of(gateway: Gateway, connector: ConnectorItem) -> list[TopicPartition]:
+    """Return every partition that there is now and the sink may have read."""
+    config, prefix = connector.config, connector.name_prefix
+    names = {name.strip() for name in config.get("topics", "").split(",")} - {""}
+    names.add(queue_of(connector.name.removeprefix(prefix)))
+    found = [
+        (topic.name.removeprefix(prefix), topic)
+        for topic in await gateway.topics.all()
+        if topic.name.startswith(prefix)
+    ]
+    if pattern := config.get("topics.regex", ""):
+        check_pattern(pattern)
+        names.update(matching(pattern, [name for name, _ in found]))
+    return [
+        TopicPartition(name, partition)
+        for name, topic in found
+        if name in names
+        for partition in topic.partitions
+    ]
 
 
 async def _topics(parts: ConnectParts, connector: ConnectorItem, config: Config) -> list[Topic]:

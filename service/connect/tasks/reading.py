@@ -113,6 +113,8 @@ class SinkReader:
         """Who is read next: each fetch begins with another partition."""
         self._ahead: deque[_Ahead] = deque()
         self._looked_s = 0.0
+        self._owed_bytes = 0
+        """What was read and not charged to the quota of the connector's principal yet."""
         self.positions: dict[TopicPartition, int] = {}
         """The offset behind what was given of each partition."""
 
@@ -218,7 +220,11 @@ class SinkReader:
             self._looked_s = now_s
             for known in self._places.values():
                 known.watch = None
-        left = FETCH_BYTES_MAX
+        # Beyond its quota this raises, and the sink waits before it reads more.
+        await caller.quotas.admit_fetch(caller, self._owed_bytes)
+        self._owed_bytes = 0
+        allowed = caller.quotas.fetch_bytes_max(caller)
+        left = FETCH_BYTES_MAX if allowed is None else min(FETCH_BYTES_MAX, allowed)
         waiting = [place for place in self._turns if self._may_have_more(place)]
         with RequestShares(self._gateway.outgoing) as shares:
             for start in range(0, len(waiting), FETCHES_AT_ONCE):
@@ -226,6 +232,7 @@ class SinkReader:
                 budget = min(PARTITION_BYTES_MAX, left)
                 read = await self._wave(wave, budget, shares)
                 left -= sum(read)
+                self._owed_bytes += sum(read)
                 for place, size_bytes in zip(wave, read, strict=True):
                     if size_bytes and place in self._places:
                         self._turns.remove(place)

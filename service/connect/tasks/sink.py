@@ -3,10 +3,11 @@
 Offsets are committed after a flush that followed the puts, into the group `connect-<name>`, with
 the dead letters of the records before them in the same transaction. So whatever dies, what was put
 and not committed is put again: at least once. A target that holds the offsets itself says where to
-go on, and the group's offsets only show how far it is: exactly once. Where they differ, a run died
-between flush and commit, or the last records before a commit were given up. Dead letters go by the
-group's offsets: what is before them has its letters, and what is behind them is converted again,
-though not put, so that it gets them.
+go on, and the group's offsets only show how far it is: exactly once. It is told those that somebody
+has changed by hand, before it reads on. Where they differ, a run died between flush and commit, or
+the last records before a commit were given up. Dead letters go by the group's offsets: what is
+before them has its letters, and what is behind them is converted again, though not put, so that it
+gets them.
 
 Partitions belong to tasks by their names (`partitions.py`): there are no members in the group, and
 nothing is rebalanced.
@@ -18,13 +19,19 @@ from typing import Final, TypeVar
 from service.connect.access.parts import ConnectParts
 from service.connect.access.rights import caller_of
 from service.connect.config.keys import Config
-from service.connect.connectors.api import FillingSinkTask, SinkTask, TopicPartition
+from service.connect.connectors.api import (
+    FillingSinkTask,
+    HoldingSinkTask,
+    SinkTask,
+    TopicPartition,
+)
 from service.connect.data.errors import RetriableFault
 from service.connect.data.log_records import LogRecord
 from service.connect.data.records import ConnectRecord, FromLog
 from service.connect.tasks.api import TaskCommits, TooWide
 from service.connect.tasks.errors import ErrorPolicy, StoppedAt
-from service.connect.tasks.items import ConnectorItem, group_of
+from service.connect.tasks.items import ConnectorItem, canonical, group_of, sink_partition
+from service.connect.tasks.offsets import StoredOffsets
 from service.connect.tasks.partitions import owned_partitions
 from service.connect.tasks.pipeline import SinkPipeline
 from service.connect.tasks.reading import SinkReader, fault_of
@@ -53,6 +60,9 @@ RETRY_S_MAX: Final = 10.0
 
 EMPTY_PUT_S: Final = 1.0
 """How often a task that fills files is asked whether one is finished."""
+
+TOLD_AT_ONCE: Final = 50
+"""Changed offsets of one transaction that notes that the target knows them."""
 
 
 class SinkLoop:
@@ -109,8 +119,12 @@ class SinkLoop:
         """
         self._policy.is_over = lambda: self.is_stopping
         self._flushed_s = self._world.monotonic_s()
-        while not self._is_over(until_s):
-            await self._once(until_s)
+        try:
+            while not self._is_over(until_s):
+                await self._once(until_s)
+        except RetriableFault:
+            if not self.is_stopping:
+                raise
         await self._flush()
 
     def _is_over(self, until_s: float | None) -> bool:
@@ -158,12 +172,16 @@ class SinkLoop:
         pause_s = RETRY_S_MIN
         while True:
             try:
-                return await call()
-            except RetriableFault:
+                found = await call()
+            except RetriableFault as error:
                 if self.is_stopping:
                     raise
+                self._commits.waiting = str(error)
                 await self._world.sleep(pause_s * (0.5 + self._world.random() / 2))
                 pause_s = min(RETRY_S_MAX, pause_s * 2)
+            else:
+                self._commits.waiting = ""
+                return found
 
     # Which partitions
 
@@ -186,6 +204,8 @@ class SinkLoop:
         ordered = sorted(owned, key=lambda place: (place.topic, place.partition))
         held = await self._task.positions(ordered)
         new = [place for place in ordered if place not in known]
+        if isinstance(self._task, HoldingSinkTask) and await self._tell_changed(self._task, new):
+            held = await self._task.positions(ordered)
         stored = await self._group_offsets(new)
         self._committed |= stored
         self._held = {p: o for p, o in self._held.items() if p in owned}
@@ -198,6 +218,30 @@ class SinkLoop:
         if self._policy.dead_letter_topic and any(place not in stored for place in new):
             # Dead letters go by what is committed: from here on, whatever the target holds later.
             await self._flush()
+
+    async def _tell_changed(self, task: HoldingSinkTask, places: Sequence[TopicPartition]) -> bool:
+        """Tell the target the offsets that were changed by hand; return whether there were any."""
+        found = StoredOffsets(self._parts.gateway.metadata, self._connector.name)
+        partitions = [sink_partition(place.topic, place.partition) for place in places]
+        try:
+            stored = await found.read(partitions) if partitions else []
+        except RiachoError as error:
+            raise fault_of(error) from error
+        changed = [place for place, offset in zip(places, stored, strict=True) if offset]
+        if not changed:
+            return False
+        offsets = {
+            place: offset["kafka_offset"]
+            for place, offset in zip(places, stored, strict=True)
+            if offset
+        }
+        await task.set_positions(offsets)
+        # Dying here, the target is told the same again: nothing was put since.
+        for start in range(0, len(changed), TOLD_AT_ONCE):
+            some = changed[start : start + TOLD_AT_ONCE]
+            told = {canonical(sink_partition(each.topic, each.partition)): None for each in some}
+            await self._commits.commit(positions=told)
+        return True
 
     async def _group_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         prefix, group = self._connector.name_prefix, group_of(self._connector)
@@ -228,6 +272,9 @@ class SinkLoop:
             await self._put([each for each in before if not self._is_held(each)])
             self._put_count += count
             await self._flush()
+            raise
+        except RetriableFault:
+            self._reader.rewind(batch)
             raise
         records = [each for each in converted if each is not None and not self._is_held(each)]
         try:

@@ -84,15 +84,32 @@ class LineFile:
         """Append and make durable, with the next offset of each partition that this holds."""
         with self._locked() as folder:
             ledger = self._settled(folder)
-            mine = ledger.writers.get(self._writer)
-            if mine is None or mine.owner != self._owner:
-                raise TaskFault(f"another task of {self._writer} has taken over {self._name}")
+            mine = self._mine(ledger)
             held = {(topic, n): offset for topic, n, offset in mine.next}
             held.update({(at.topic, at.partition): offset for at, offset in after.items()})
             rows = [(topic, n, offset) for (topic, n), offset in sorted(held.items())]
             ledger.pending = _Pending(self._writer, len(data), zlib.crc32(data), rows)
             self._store(folder, ledger)
             self._extend(folder, data)
+
+    def alter(self, wanted: Mapping[TopicPartition, int | None]) -> None:
+        """Change the next offset of these partitions; None: hold none."""
+        with self._locked() as folder:
+            ledger = self._settled(folder)
+            mine = self._mine(ledger)
+            held = {(topic, n): offset for topic, n, offset in mine.next}
+            for at, offset in wanted.items():
+                held.pop((at.topic, at.partition), None)
+                if offset is not None:
+                    held[at.topic, at.partition] = offset
+            mine.next = [(topic, n, offset) for (topic, n), offset in sorted(held.items())]
+            self._store(folder, ledger)
+
+    def _mine(self, ledger: _Ledger) -> _Writer:
+        mine = ledger.writers.get(self._writer)
+        if mine is None or mine.owner != self._owner:
+            raise TaskFault(f"another task of {self._writer} has taken over {self._name}")
+        return mine
 
     def close(self) -> None:
         """Take in what is pending, so that somebody may move the file away."""

@@ -96,6 +96,7 @@ PLUGINS: Final = (
     ),
     Plugin(
         kind=PluginKind.SINK,
+        holds_positions=True,
         class_name="FileStreamSink",
         aliases=("org.apache.kafka.connect.file.FileStreamSinkConnector",),
         version=VERSION,

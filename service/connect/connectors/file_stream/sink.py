@@ -38,6 +38,13 @@ class FileSink:
     async def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {each: self._next[each] for each in partitions if each in self._next}
 
+    async def set_positions(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        await self._call(lambda: self._lines.alter(positions))
+        for at, offset in positions.items():
+            self._next.pop(at, None)
+            if offset is not None:
+                self._next[at] = offset
+
     async def put(self, records: Sequence[ConnectRecord]) -> None:
         lines: list[bytes] = []
         after: dict[TopicPartition, int] = {}

@@ -74,6 +74,15 @@ def _make_sink(context: TaskContext) -> SinkTask:
     return JdbcSinkTask(context)
 
 
+def _why_not_once(config: Config) -> str:
+    mode = config.get("mode", "").strip().lower()
+    return {
+        "bulk": "mode=bulk reads every row again each time",
+        "timestamp": "with mode=timestamp rows of one moment may be read again after a crash,"
+        " except of tables whose primary key is one whole number; use timestamp+incrementing",
+    }.get(mode, "")
+
+
 JDBC_SOURCE: Final = Plugin(
     kind=PluginKind.SOURCE,
     class_name="JdbcSourceConnector",
@@ -89,6 +98,7 @@ JDBC_SOURCE: Final = Plugin(
     check=_check_source,
     tasks=_source_tasks,
     make=_make_source,
+    why_not_once=_why_not_once,
     promises="Modes incrementing and timestamp+incrementing, and timestamp for tables with a"
     " primary key of one whole number: each row version that is read is in the log once. Other"
     " tables in mode timestamp: at least once inside a group of equal timestamps. Bulk: the table"
@@ -97,6 +107,7 @@ JDBC_SOURCE: Final = Plugin(
 
 JDBC_SINK: Final = Plugin(
     kind=PluginKind.SINK,
+    holds_positions=True,
     class_name="JdbcSinkConnector",
     aliases=(
         "io.confluent.connect.jdbc.JdbcSinkConnector",

@@ -15,6 +15,7 @@ from service.connect.config.validation import (
     validate,
 )
 from service.connect.connectors.api import Environment, Plugin, PluginKind, same_tasks
+from service.connect.connectors.jdbc.plugins import JDBC_SOURCE
 from service.world.clock import real_world
 
 MASK = "org.apache.kafka.connect.transforms.MaskField$Value"
@@ -228,3 +229,26 @@ def test_a_configuration_has_a_limit() -> None:
     assert check_size(GOOD) is None
     assert "characters" in str(check_size({"a": "x" * CONFIG_CHARS_MAX}))
     assert "keys" in str(check_size({str(n): "" for n in range(2000)}))
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "why"),
+    [
+        ("transaction__boundary", "connector", "does not define transaction boundaries"),
+        ("transaction__boundary", "interval", ""),
+        ("exactly__once__support", "required", "required cannot be promised: shelves fall"),
+        ("exactly__once__support", "requested", ""),
+    ],
+)
+def test_what_a_source_cannot_promise_is_refused(key: str, given: str, why: str) -> None:
+    weak = replace(SOURCE, why_not_once=lambda _: "shelves fall")
+    errors = checked(weak, **{key: given}).errors
+    assert bool(errors) == bool(why)
+    assert why in "".join(errors)
+    assert not checked(SOURCE, exactly__once__support="required").errors
+
+
+@pytest.mark.parametrize("mode", ["bulk", "timestamp", "incrementing", "timestamp+incrementing"])
+def test_the_jdbc_source_promises_once_where_it_holds(mode: str) -> None:
+    why = JDBC_SOURCE.why_not_once({"mode": mode})
+    assert bool(why) == (mode in ("bulk", "timestamp"))

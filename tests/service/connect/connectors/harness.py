@@ -26,6 +26,7 @@ from service.connect.config.values import Values
 from service.connect.connectors.api import (
     Environment,
     FillingSinkTask,
+    HoldingSinkTask,
     Plugin,
     PluginKind,
     Position,
@@ -279,6 +280,8 @@ class SinkTrial(_Trial):
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     """The offsets of the group `connect-<name>`."""
     puts: int = 0
+    told: dict[TopicPartition, int | None] = field(default_factory=dict)
+    """What somebody has set by hand, which the next run tells the target."""
 
     def give(
         self,
@@ -344,8 +347,13 @@ class SinkTrial(_Trial):
         puts_per_flush: int,
     ) -> bool:
         held = await sink.positions(owned)
+        if self.told:
+            assert isinstance(sink, HoldingSinkTask)
+            await sink.set_positions(self.told)
+            held = await sink.positions(owned)
         if dies.at(SinkCrash.AFTER_POSITIONS):
             return True
+        self.told = {}
         at = {each: held.get(each, self.committed.get(each, 0)) for each in owned}
         unflushed = 0
         while True:

@@ -180,3 +180,16 @@ async def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     without.give("t", 0, "a")
     with pytest.raises(TaskFault, match="RIACHO_CONNECT_FILES"):
         await without.run()
+
+
+async def test_offsets_set_by_hand_win_over_those_of_the_file_once(tmp_path: Path) -> None:
+    trial = trial_of(tmp_path)
+    trial.give("t", 0, *"abcd")
+    trial.give("u", 0, *"wx")
+    await trial.run()
+    trial.told = {T0: 2, TopicPartition("u", 0): None}
+    trial.committed = {T0: 2}
+    await trial.run(crash=SinkCrash.AFTER_POSITIONS)
+    await trial.run()
+    await trial.run()
+    assert sorted(lines(tmp_path)) == sorted([*"abcdcd", *"wxwx"])

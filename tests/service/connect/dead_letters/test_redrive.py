@@ -231,11 +231,12 @@ async def test_straight_to_the_sink_and_to_nobody_else() -> None:
         assert target.held[TopicPartition(queue_of("c"), 0)] == 7
 
 
+@pytest.mark.parametrize("before", [0, 1], ids=["the first write", "the letters"])
 @pytest.mark.parametrize("fault", ["reply lost", "request lost", "late"])
-async def test_an_unanswered_write_sends_none_twice(fault: str) -> None:
+async def test_an_unanswered_write_sends_none_twice(fault: str, before: int) -> None:
     async with seven_bad() as (dlq, _):
         await dlq.rig.gateway.topics.read("t")
-        dlq.rig.metadata.faults = [fault]  # type: ignore[list-item]
+        dlq.rig.metadata.faults = ["none"] * before + [fault]  # type: ignore[list-item, assignment]
 
         found = await dlq.redrive()
         again = await dlq.redrive()

@@ -26,8 +26,11 @@ from service.connect.tasks.items import (
     encode_offset,
     encode_task,
 )
+from service.connect.tasks.offsets import StoredOffsets
 from storage import keys
 from storage.errors import StoreUnavailable
+from storage.leases import LeaseItem
+from storage.leases import encode as encode_lease
 from storage.stores.memory import MemoryMetadata
 from storage.stores.metadata import MetadataStore, Op, Put
 from storage.stores.sqlite.table import SqliteMetadata
@@ -409,3 +412,54 @@ async def test_a_tenant_sees_its_own_connectors_without_its_prefix(
     assert await connect.done("GET /connectors") == ["other", "tenant.c"]
     await connect.done("PATCH /connectors/tenant.c/config", {"topic": "u"})
     assert (await connect.item("tenant.c")).name_prefix == "tenant."
+
+
+async def test_offsets_are_not_changed_while_a_task_runs(
+    secured: Secured, connect: Connect
+) -> None:
+    await connect.create()
+    await connect.plan(RunHealth(state=RUNNING))
+    await connect.done("PUT /connectors/c/stop", status=204)
+    key = keys.lease(keys.connect_task("c", 0))
+    inner, beats, version = secured.table.get_many, 0, None
+
+    async def beating(wanted: Any) -> Any:
+        nonlocal beats, version
+        if key in wanted:
+            beats += 1
+            put = Put(key, encode_lease(LeaseItem("w", 1, beats)), version)
+            version = (await connect.table.transact([put]))[key]
+        return await inner(wanted)
+
+    secured.table.get_many = beating  # type: ignore[method-assign]
+    body = {"offsets": [{"partition": {"filename": "in.txt"}, "offset": {"position": 3}}]}
+    for call, sent in (("PATCH", body), ("DELETE", None)):
+        told = await connect.refused(400, f"{call} /connectors/c/offsets", sent)
+        assert told.startswith("Connectors must be in the STOPPED state before their offsets")
+    secured.table.get_many = inner  # type: ignore[method-assign]
+    assert (await connect.item()).offsets_epoch == 0
+    # Whoever held it is dead: it has not renewed the lease for all the time that was waited.
+    await connect.done("PATCH /connectors/c/offsets", body)
+    assert (await connect.item()).offsets_epoch == 1
+    assert await connect.done("GET /connectors/c/offsets") == body
+    await connect.done("DELETE /connectors/c/offsets")
+    assert (await connect.item()).offsets_epoch == 2
+
+
+async def test_a_target_that_holds_offsets_is_to_be_told_what_was_changed(connect: Connect) -> None:
+    await connect.done("POST /v1/topics", {"name": "t", "partitions": 2}, 201)
+    await connect.create("s", SINK, initial_state="STOPPED")
+    place = {"partition": {"kafka_topic": "t", "kafka_partition": 1}, "offset": {"kafka_offset": 5}}
+    await connect.done("PATCH /connectors/s/offsets", {"offsets": [place]})
+
+    async def told() -> dict[Any, Any]:
+        found = await StoredOffsets(connect.table, "s").all()
+        return {partition["kafka_partition"]: at["kafka_offset"] for partition, at in found}
+
+    assert await told() == {1: 5}
+    epoch = (await connect.item("s")).offsets_epoch
+    absent = {**place, "partition": {"kafka_topic": "nope", "kafka_partition": 1}}
+    await connect.refused(400, "PATCH /connectors/s/offsets", {"offsets": [absent]})
+    assert (await connect.item("s")).offsets_epoch == epoch > 0
+    await connect.done("DELETE /connectors/s/offsets")
+    assert await told() == {0: None, 1: None}

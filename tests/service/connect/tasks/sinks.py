@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from service.connect.access.log_access import ConnectorLog
 from service.connect.access.parts import ConnectParts
@@ -16,10 +18,16 @@ from service.connect.tasks.errors import ErrorPolicy
 from service.connect.tasks.holding import Holding
 from service.connect.tasks.items import (
     ConnectorItem,
+    OffsetItem,
     TaskItem,
+    canonical,
+    decode_connector,
     decode_task,
+    digest_of,
     encode_connector,
+    encode_offset,
     encode_task,
+    sink_partition,
 )
 from service.connect.tasks.pipeline import sink_pipeline
 from service.connect.tasks.sink import SinkLoop
@@ -27,6 +35,9 @@ from service.groups.coordinator import Coordinator
 from service.groups.offsets import Offsets
 from service.log.gateway import Gateway, Position, Wait
 from service.process.references.references import SecretReferences
+from service.security.assembly import secured
+from service.security.quotas.buckets import Quotas
+from service.security.quotas.limits import QuotaEntity, QuotaLimits, QuotaTable
 from service.settings import Settings
 from service.world.clock import real_world
 from storage import keys
@@ -40,7 +51,7 @@ from storage.zones.zones import Zones
 from tests.storage.helpers.faults import FaultyMetadata, TestObjects
 from tests.storage.helpers.worlds import new_metadata
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 ALL = Budget(records_max=10**6, bytes_max=10**9)
 
 
@@ -59,6 +70,10 @@ class Target:
     """Why the sink gives up on a value."""
     after_flush: Callable[[], None] = lambda: None
     flushes: int = 0
+    put: int = 0
+    told: int = 0
+    """How often it was told other offsets than it held."""
+    after_told: Callable[[], None] = lambda: None
 
 
 class ListSink:
@@ -87,6 +102,7 @@ class ListSink:
             error = self._target.reported(record.value)
             if error is None:
                 self._kept.append(record)
+                self._target.put += 1
             else:
                 await self._policy.report_put(record, error)  # type: ignore[arg-type]
 
@@ -104,6 +120,18 @@ class ListSink:
 
     async def stop(self) -> None:
         pass
+
+
+class HoldingSink(ListSink):
+    """Its target holds the offsets, and is told others."""
+
+    async def set_positions(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        for place, offset in positions.items():
+            self._target.held.pop(place, None)
+            if offset is not None:
+                self._target.held[place] = offset
+        self._target.told += 1
+        self._target.after_told()
 
 
 class FillingSink(ListSink):
@@ -159,6 +187,15 @@ class Rig:
         )
         self.runs = 0
 
+    def limit(self, rate: float) -> None:
+        """Let the connector's principal read so many bytes a second."""
+        settings = Settings.model_validate({"super_users": "User:ANONYMOUS", "security": "on"})
+        self.gateway.settings = settings
+        security = secured(settings, self.metadata, self.gateway.world)
+        table = QuotaTable({QuotaEntity("ANONYMOUS", None): QuotaLimits(consumer_byte_rate=rate)})
+        quotas = Quotas(self.metadata, self.gateway.world, lambda: table)
+        self.parts = replace(self.parts, security=replace(security, quotas=quotas))
+
     async def create(self) -> None:
         puts = [Put(keys.connector(self.connector.name), encode_connector(self.connector), None)]
         for number in range(self.connector.task_count):
@@ -190,7 +227,7 @@ class Rig:
             self.metadata,
             keys.connect_task(self.connector.name, number),
             holder=f"w{self.runs}",
-            lease_s=30.0,
+            lease_s=600.0,
             monotonic_s=world.monotonic_s,
             now_ms=world.now_ms,
         )
@@ -227,6 +264,22 @@ class Rig:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await holding.lease.release()
+
+    async def change(self, **new: Any) -> None:
+        """Change the connector, as a call does; runs that have begun do not know."""
+        key = keys.connector(self.connector.name)
+        stored = await self.metadata.get(key)
+        assert stored is not None
+        item = msgspec.structs.replace(decode_connector(stored.value), **new)
+        await self.metadata.transact([Put(key, encode_connector(item), stored.version)])
+
+    async def set_by_hand(self, place: TopicPartition, offset: int | None) -> None:
+        partition = canonical(sink_partition(place.topic, place.partition))
+        item = OffsetItem(self.connector.name, partition, canonical({"kafka_offset": offset}), 1)
+        key = keys.connect_offset(self.connector.name, digest_of(partition))
+        stored = await self.metadata.get(key)
+        version = None if stored is None else stored.version
+        await self.metadata.transact([Put(key, encode_offset(item), version)])
 
     async def committed(self, group: str = "connect-c") -> dict[str, int]:
         found = await self.offsets.read(group)

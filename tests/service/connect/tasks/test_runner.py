@@ -12,7 +12,7 @@ from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.tasks.items import FAILED, PAUSED, RUNNING, STARTED, STOPPED, ConnectorItem
 from storage import keys, leases
 from storage.stores.opening import open_metadata
-from tests.service.connect.tasks.toys import QUICK, Deployment, Process, running, until
+from tests.service.connect.tasks.toys import FLEETING, QUICK, Deployment, Process, running, until
 from tests.storage.helpers.faults import random_faults
 
 pytestmark = pytest.mark.anyio
@@ -203,7 +203,7 @@ async def test_two_processes_share_tasks_and_the_other_takes_over_when_one_dies(
     deployment.table.rows = numbered(40)
     deployment.table.at_once = 1
     await deployment.create(tasks_max="4")
-    first, second = deployment.process("first"), deployment.process("second")
+    first, second = (deployment.process(name, timing=FLEETING) for name in ("first", "second"))
     async with running(second):
         async with running(first):
             await until(lambda: first.runner.run_count + second.runner.run_count == 4)
@@ -230,7 +230,7 @@ async def test_a_process_that_stands_still_past_its_lease_writes_nothing(seed: i
     deployment.table.at_once = 3
     deployment.table.rows = numbered(20)
     await deployment.create()
-    stopped = deployment.process("stopped")
+    stopped = deployment.process("stopped", timing=FLEETING)
     async with running(stopped):
 
         async def has_begun() -> bool:
@@ -240,7 +240,7 @@ async def test_a_process_that_stands_still_past_its_lease_writes_nothing(seed: i
         resume = deployment.stop(stopped)
         # It polls these, and is about to commit them all the time.
         deployment.table.rows += numbered(280, 20)
-        async with running(deployment.process("next")) as following:
+        async with running(deployment.process("next", timing=FLEETING)) as following:
             await all_of(following, numbered(300))
             item = await deployment.metadata.inner.get(keys.lease(keys.connect_task("c", 0)))
             assert item is not None
@@ -335,3 +335,114 @@ async def test_a_task_stops_at_a_bad_record_or_goes_on(tolerance: str) -> None:
         [task] = await deployment.tasks()
         assert task.errors == (tolerance == "all")
         assert ("Tolerance exceeded" in task.health.trace) == (tolerance == "none")
+
+
+@pytest.mark.parametrize("target", [PAUSED, STOPPED])
+async def test_what_was_polled_before_a_pause_is_written_and_not_polled_again(target: str) -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(10)
+    gate = deployment.table.gate = asyncio.Event()
+    await deployment.create()
+    async with running(deployment.process()) as process:
+        await until(lambda: deployment.table.polls)
+        await deployment.change(targeted(target))
+        gate.set()
+        await until(lambda: process.runner.run_count == 0)
+        assert await process.values() == numbered(10)
+        [task] = await deployment.tasks()
+        assert task.records == 10
+        await deployment.change(targeted(STARTED))
+        deployment.table.rows += numbered(10, 10)
+        await all_of(process, numbered(20))
+
+
+async def has_counted(deployment: Deployment, records: int, errors: int) -> None:
+    async def is_so() -> bool:
+        found = await deployment.tasks()
+        return [(task.records, task.errors) for task in found] == [(records, errors)]
+
+    await until(is_so)
+
+
+@pytest.mark.parametrize("dead_topic", ["wide", "narrow"])
+async def test_a_record_that_the_log_refuses_is_a_dead_letter_and_the_rest_goes_on(
+    dead_topic: str,
+) -> None:
+    deployment = Deployment()
+    deployment.table.at_once = 100
+    deployment.table.rows = numbered(60)
+    for n in (0, 17, 59):
+        deployment.table.rows[n] = f"{n} " + "x" * 5000
+    await deployment.create(
+        errors_tolerance="all",
+        errors_deadletterqueue_topic_name="dead",
+        errors_deadletterqueue_context_headers_enable="false",
+    )
+    process = deployment.process()
+    topics = process.parts.gateway.topics
+    await topics.create("t", partitions=1, config={"max.message.bytes": 1000})
+    limit = 1000 if dead_topic == "narrow" else 100_000
+    await topics.create("dead", partitions=1, config={"max.message.bytes": limit})
+    async with running(process):
+        await has_counted(deployment, 57, 3)
+        good = [row for row in numbered(60) if row not in ("row 0", "row 17", "row 59")]
+        assert await process.values() == good
+        if dead_topic == "wide":
+            letters = await process.values("dead")
+            assert [letter.split()[0].strip('"') for letter in letters] == ["0", "17", "59"]
+        else:
+            infos = await process.parts.gateway.partitions("dead")
+            assert infos[0].high_watermark == 3
+        deployment.table.rows += numbered(5, 60)
+        await all_of(process, [*good, *numbered(5, 60)])
+
+
+async def test_a_task_fails_at_a_record_that_the_log_refuses_with_those_before_it_written() -> None:
+    deployment = Deployment()
+    deployment.table.at_once = 100
+    deployment.table.rows = [*numbered(20), "x" * 5000, *numbered(20, 20)]
+    await deployment.create()
+    process = deployment.process()
+    topics = process.parts.gateway.topics
+    await topics.create("t", partitions=1, config={"max.message.bytes": 1000})
+    async with running(process):
+        await state_is(deployment, FAILED)
+        [task] = await deployment.tasks()
+        assert "KAFKA_PRODUCE of the record of" in task.health.trace
+        assert '{"row":20}' in task.health.trace.replace(" ", "").replace("'", '"')
+        assert "MESSAGE_TOO_LARGE" in task.health.trace
+        assert await process.values() == numbered(20)
+
+
+async def test_records_without_a_key_are_dead_letters_of_a_compacted_topic() -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(5)
+    deployment.table.keyless = {3}
+    await deployment.create(errors_tolerance="all", errors_deadletterqueue_topic_name="dead")
+    process = deployment.process()
+    topics = process.parts.gateway.topics
+    await topics.create("t", partitions=1, config={"cleanup.policy": "compact"})
+    async with running(process):
+        await has_counted(deployment, 4, 1)
+        assert await process.values() == ["row 0", "row 1", "row 2", "row 4"]
+        assert await process.values("dead") == ['"row 3"']
+
+
+async def test_why_a_source_waits_is_shown_until_it_goes_on() -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(3)
+    deployment.table.faults = [RetriableFault("no hush-hush today")] * 10**5
+    await deployment.create(password="${env:SECRET}")
+    async with running(deployment.process()) as process:
+
+        async def waits() -> bool:
+            return any(task.waiting == "no [hidden] today" for task in await deployment.tasks())
+
+        await until(waits)
+        [task] = await deployment.tasks()
+        assert (task.health.state, task.health.trace) == (RUNNING, "")
+        deployment.table.faults.clear()
+        await all_of(process, numbered(3))
+        await until(lambda: deployment.table.released)
+        [task] = await deployment.tasks()
+        assert task.waiting == ""

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from service.connect.connectors.api import TopicPartition
 from service.connect.data.errors import DataFault, RetriableFault, TaskFault
 from service.connect.data.log_records import LogRecord
+from service.connect.tasks.api import RunOver
+from service.connect.tasks.items import DELETED, PAUSED, STOPPED
 from service.connect.tasks.partitions import owned_partitions, owner_of
 from service.connect.tasks.reading import SinkReader
 from service.log.delete_records import delete_records
 from storage.formats.partitions import PartitionNumber
-from tests.service.connect.tasks.sinks import FillingSink, Rig, Target
+from tests.service.connect.tasks.sinks import PATIENCE_S, FillingSink, HoldingSink, Rig, Target
 
 pytestmark = pytest.mark.anyio
 
@@ -285,7 +288,7 @@ async def test_an_offset_outside_the_log_begins_at_its_earliest_record(offset: i
         await reader.begin({place: offset})
 
         records: list[LogRecord] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(records) < 6:
                 records += await reader.poll(4, 1.0, lambda: False)
 
@@ -303,7 +306,7 @@ async def test_a_busy_partition_does_not_starve_the_others() -> None:
         await reader.begin({TopicPartition("t", 0): 0, TopicPartition("t", 1): 0})
 
         seen: list[int | None] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while 1 not in seen:
                 seen += [r.partition for r in await reader.poll(500, 1.0, lambda: False)]
 
@@ -409,3 +412,111 @@ async def test_a_partition_that_is_begun_again_is_read_once() -> None:
         assert more == []
         reader.forget([place])
         assert await reader.poll(100, 0.1, lambda: False) == []
+
+
+@pytest.mark.parametrize("target_state", [PAUSED, STOPPED])
+async def test_a_run_that_ends_for_a_pause_commits_what_it_has_put(target_state: str) -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(20))
+        target = Target()
+
+        async def done() -> bool:
+            if target.put == 20:
+                await rig.change(target=target_state)
+            return target.put == 20
+
+        await rig.run(target, done, flush_s=1000)
+        assert target.values == list(range(20))
+        assert await rig.committed() == {"t-0": 20}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target": DELETED},
+        {"generation": 2},
+        {"created_ms": 2},
+        {"target": STOPPED, "offsets_epoch": 1},
+        {"target": PAUSED, "planned": 0},
+    ],
+    ids=str,
+)
+async def test_a_run_commits_nothing_after_other_changes(change: dict[str, Any]) -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(20))
+        target = Target()
+
+        async def done() -> bool:
+            if target.put == 20:
+                await rig.change(**change)
+            return target.put == 20
+
+        with pytest.raises(RunOver):
+            await rig.run(target, done, flush_s=1000)
+        assert await rig.committed() == {}
+
+
+async def test_a_paused_connector_begins_no_run() -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(1))
+        await rig.change(target=PAUSED)
+        with pytest.raises(RunOver, match="paused"):
+            await rig.run(Target(), lambda: False)
+
+
+async def test_offsets_set_by_hand_win_over_those_that_the_target_holds_once() -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(10))
+        target = Target(holds_offsets=True)
+        await rig.run(target, has(target, 10), make=HoldingSink)
+        await rig.set_by_hand(TopicPartition("t", 0), 7)
+
+        def dies() -> None:
+            raise Killed
+
+        target.after_told = dies
+        with pytest.raises(Killed):
+            await rig.run(target, lambda: False, make=HoldingSink)
+        target.after_told = lambda: None
+        await rig.run(target, has(target, 13), make=HoldingSink)
+        assert target.values == [*range(10), 7, 8, 9]
+        await rig.produce(["10"])
+        await rig.run(target, has(target, 14), make=HoldingSink)
+        assert target.values == [*range(10), 7, 8, 9, 10]
+        assert target.told == 2
+        assert await rig.committed() == {"t-0": 11}
+
+
+async def test_what_a_sink_reads_is_charged_to_the_quota_of_its_principal() -> None:
+    async with rig_of() as rig:
+        await rig.produce(["x" * 1000] * 400)
+        rig.limit(20_000)
+        reader = SinkReader(rig.parts, rig.connector)
+        await reader.begin({TopicPartition("t", 0): 0})
+        assert await reader.poll(1000, 0.0, lambda: False)
+
+        async def read_on() -> None:
+            for _ in range(100):
+                await rig.produce(["y" * 5000] * 50)
+                await reader.poll(1000, 0.0, lambda: False)
+
+        with pytest.raises(RetriableFault, match="bytes fetched a second"):
+            await read_on()
+
+
+async def test_a_pause_is_obeyed_while_nothing_may_be_read_and_what_was_put_is_committed() -> None:
+    async with rig_of() as rig:
+        await rig.produce(numbers(10))
+        rig.limit(1.0)
+        target = Target()
+        tries = 0
+
+        async def done() -> bool:
+            nonlocal tries
+            tries += target.put >= 10
+            await rig.produce(["7"])
+            return tries == 20
+
+        await rig.run(target, done, flush_s=1000)
+        assert len(target.values) < 30
+        assert await rig.committed() == {"t-0": len(target.values)}

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from service.connect.access.parts import ConnectParts
@@ -12,6 +12,7 @@ from service.connect.connectors.api import Plugin, PluginKind, TaskContext
 from service.connect.connectors.environment import environment_of
 from service.connect.data.errors import TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
+from service.connect.rest.store import ConnectorStore
 from service.connect.running.assembly import runner_of
 from service.connect.running.run import Timing
 from service.connect.running.runner import ConnectRunner
@@ -43,17 +44,22 @@ from tests.storage.helpers.faults import FaultyMetadata, TestObjects
 from tests.storage.helpers.worlds import new_metadata
 
 TOY = "test.Toy"
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
+"""Ten times what was seen on a busy machine, and more."""
+
 QUICK = Timing(
     tick_s=0.02,
     idle_tick_s=0.02,
     look_s=0.05,
-    lease_s=1.0,
-    stop_s_max=5.0,
+    lease_s=300.0,
+    stop_s_max=100.0,
     gauges_s=0.1,
     restart_s_min=0.05,
     restart_s_max=0.2,
 )
+FLEETING = replace(QUICK, lease_s=3.0)
+"""For tests in which a lease expires."""
+
 ALL = Budget(records_max=10**6, bytes_max=10**9)
 
 
@@ -70,6 +76,8 @@ class Table:
     at_once: int = 10
     faults: list[Exception] = field(default_factory=list)
     """What the next polls raise."""
+    keyless: set[int] = field(default_factory=set)
+    """Rows whose records have no key."""
     gate: asyncio.Event | None = None
     """Polls wait for it."""
 
@@ -124,7 +132,8 @@ class ToySource:
             topic = self._context.config.get("topic", "t")
             partition = self._next if "spread" in self._context.config else None
             row = table.rows[self._next]
-            made.append(ConnectRecord(topic, partition, str(self._number), row, origin=origin))
+            key = None if self._next in table.keyless else str(self._number)
+            made.append(ConnectRecord(topic, partition, key, row, origin=origin))
             self._next += self._of
         if not made:
             await asyncio.sleep(min(wait_s, 0.02))
@@ -226,6 +235,12 @@ class Deployment:
         await self.metadata.inner.transact(
             [Put(keys.connector(name), encode_connector(item), None)]
         )
+
+    async def delete(self, name: str = "c") -> None:
+        """Delete a connector, as the call does: with its tasks."""
+        gateway = self.process("caller").parts.gateway
+        coordinator = Coordinator(self.metadata, gateway.topics, gateway.world)
+        await ConnectorStore(self.metadata, coordinator, gateway.world).delete(name)
 
     async def change(
         self, change: Callable[[ConnectorItem], ConnectorItem], name: str = "c"

@@ -98,6 +98,25 @@ class OffsetsTable:
                     " by another task of this connector: it holds the partition now"
                 )
 
+    def alter(
+        self,
+        connection: Connection,
+        known: Mapping[TopicPartition, int],
+        wanted: Mapping[TopicPartition, int | None],
+    ) -> None:
+        """Write or delete next offsets in this transaction; raise `OvertakenSink` as `advance`."""
+        self.advance(connection, known, {at: n for at, n in wanted.items() if n is not None})
+        delete = ("DELETE FROM", self._dialect.table(self._name), "WHERE", _WHERE)
+        statement = self._dialect.finished(f"{' '.join(delete)} AND next_offset = {VALUE}")
+        for at, offset in wanted.items():
+            if offset is not None or at not in known:
+                continue
+            if connection.exec_driver_sql(statement, (*self._key(at), known[at])).rowcount != 1:
+                raise OvertakenSink(
+                    f"partition {at.partition} of {at.topic} was moved from offset {known[at]}"
+                    " by another task of this connector: it holds the partition now"
+                )
+
     def _moved(
         self, connection: Connection, at: TopicPartition, known: int | None, following: int
     ) -> bool:

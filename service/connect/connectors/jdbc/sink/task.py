@@ -73,6 +73,22 @@ class JdbcSinkTask:
         await self._ask(partitions)
         return dict(self._known)
 
+    async def set_positions(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        offsets = self._offsets
+        if offsets is None:
+            return
+
+        def alter(connection: Connection) -> None:
+            connection.execution_options(riacho_writes=True)
+            with connection.begin():
+                offsets.alter(connection, self._known, positions)
+
+        await self._run(alter)
+        for at, offset in positions.items():
+            self._known.pop(at, None)
+            if offset is not None:
+                self._known[at] = offset
+
     async def put(self, records: Sequence[ConnectRecord]) -> None:
         places = {TopicPartition(*place) for place in map(_partition, records)}
         await self._ask(places - self._asked)

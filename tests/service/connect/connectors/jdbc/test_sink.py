@@ -249,3 +249,19 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     trial.give("orders", 0, *orders(0, 1), schema=ORDER)
     with pytest.raises(TaskFault, match="not a database"):
         await trial.run()
+
+
+async def test_offsets_set_by_hand_win_over_those_of_the_database_once(tmp_path: Path) -> None:
+    trial = sink(tmp_path, {})
+    trial.give("orders", 0, *orders(0, 10), schema=ORDER)
+    trial.give("orders", 1, *orders(10, 20), schema=ORDER)
+    await trial.run()
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    trial.told, trial.committed = {first: 7, second: None}, {first: 7, second: 5}
+    await trial.run(crash=SinkCrash.AFTER_POSITIONS)
+    await trial.run()
+    await trial.run()
+    again = [n for n in range(20) if 7 <= n < 10 or n >= 15]
+    assert rows(tmp_path, "SELECT id FROM orders ORDER BY id, rowid") == [
+        (n,) for n in sorted([*range(20), *again])
+    ]
