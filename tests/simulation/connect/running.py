@@ -10,7 +10,7 @@ from service.connect.data.errors import RetriableFault, TaskFault
 from service.connect.running.assembly import parts_of
 from service.connect.running.loops import loop_of
 from service.connect.running.run import Loop, LoopParts, Timing
-from service.connect.running.runner import Runner
+from service.connect.running.runner import ConnectRunner
 from service.connect.tasks.api import TaskCommits
 from service.connect.tasks.holding import Holding
 from service.groups.coordinator import Coordinator
@@ -40,7 +40,7 @@ class Runners:
         self._chance = chance
         self._history = history
         self._runs = count(1)
-        self._started: list[tuple[Host, Runner, str]] = []
+        self._started: list[tuple[Host, ConnectRunner, str]] = []
         self._followed: set[str] = set()
 
     def begin(self, host: Host) -> None:
@@ -49,7 +49,7 @@ class Runners:
         coordinator = Coordinator(gateway.metadata, gateway.topics, gateway.world)
         offsets = Offsets(gateway.metadata, gateway.topics, coordinator, gateway.world)
         holder = self._holder()
-        runner = Runner(
+        runner = ConnectRunner(
             parts_of(gateway, offsets, None),
             self._loop,
             worker=f"w{len(self._started)}",
