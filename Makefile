@@ -22,7 +22,7 @@ help:
 	@echo "make e2e     black-box tests on any local AWS (RIACHO_TEST_AWS=seaweedfs+ministack ...)"
 	@echo "make bench   side-by-side figures     make sim     seeded faults (SEEDS=200, MINUTES=60)"
 	@echo "make proof   full disks, flipped bits, power cuts, crowds, drivers of Spark that die"
-	@echo "             (PART=torture,trials,spark,tidying,kafka,fuzz,properties,sim)"
+	@echo "             (PART=torture,trials,spark,tidying,kafka,connect,fuzz,properties,sim)"
 	@echo "make mutants do the tests notice what is wrong? (ARGS='storage/head/head.py ...')"
 	@echo "make synth   what AWS would run, into cdk.out (SET='zones=a,b,c ...'); make deploy"
 	@echo "make setup   .venv with everything    make clean   remove what was made"
@@ -89,7 +89,7 @@ sim: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(FIRST),--first $(FIRST)) $(ARGS)
 
-# PART=torture,trials,spark,tidying,kafka,fuzz,properties,sim (default: all, some three hours).
+# PART=torture,trials,spark,tidying,kafka,connect,fuzz,properties,sim (default: all, some three hours).
 # MINUTES is for sim.
 proof: $(VENV)/.all
 	$(BIN)/python -m tests.torture --part '$(PART)' --minutes $(or $(MINUTES),30) $(ARGS)

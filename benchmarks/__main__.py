@@ -34,6 +34,7 @@ NAMES = (
     "overload",
     "bombs",
     "security",
+    "connect",
     "connect_cdc",
 )
 

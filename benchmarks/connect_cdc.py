@@ -40,20 +40,29 @@ END $$
 """
 
 
-async def fresh(server: Server) -> Database:
+async def fresh(server: Server, rows: int = ROWS) -> Database:
     """Return a database whose slot has all changes before it, and none was read."""
     database = server.fresh()
+    await create(database)
+    await trial(database).run(until=once())
+    await fill(database, rows)
+    return database
+
+
+async def create(database: Database) -> None:
     connection = await connect(database)
     await connection.execute(
         "CREATE TABLE t (id int PRIMARY KEY, name text, price numeric(12,2), "
         "at timestamptz, filler text)"
     )
     await connection.close()
-    await trial(database).run(until=once())
+
+
+async def fill(database: Database, rows: int) -> None:
+    """Insert rows, and update each once."""
     connection = await connect(database)
-    await connection.execute(_FILL.format(last=ROWS // 100 - 1))
+    await connection.execute(_FILL.format(last=rows // 100 - 1))
     await connection.close()
-    return database
 
 
 def trial(database: Database) -> SourceTrial:

@@ -36,6 +36,7 @@ ROUNDS = 3
 BATCH = 5000
 COLUMNS = "id, name, amount, at"
 SCHEMA = struct([("id", INT64), ("name", STRING), ("amount", FLOAT64), ("at", TIMESTAMP_SCHEMA)])
+COUNT = "SELECT coalesce(max(id) + 1, 0) FROM target"
 CREATE = (
     "CREATE TABLE {} (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(40) NOT NULL,"
     " amount {} NOT NULL, at {} NOT NULL)"
@@ -73,6 +74,10 @@ class Place:
 
     async def write(self, batches: Sequence[Sequence[tuple[Any, ...]]]) -> None: ...
 
+    async def count(self) -> int:
+        """Return how many rows the target has; they are written in order."""
+        return 0
+
     def empty(self) -> None:
         for statement in ("DELETE FROM target", "DELETE FROM riacho_connect_offsets"):
             self.execute(statement)
@@ -90,6 +95,10 @@ class Sqlite(Place):
     def execute(self, sql: str) -> None:
         self._on.execute(sql)
 
+    async def count(self) -> int:
+        [(found,)] = self._on.execute(COUNT)
+        return int(found)
+
     async def read(self) -> None:
         cursor = self._on.execute(f"SELECT {COLUMNS} FROM source ORDER BY id")
         while cursor.fetchmany(1000):
@@ -106,6 +115,7 @@ class Sqlite(Place):
 class Served(Place):
     def __init__(self, server: databases.Server) -> None:
         self._server, self._on = server, server.fresh()
+        self._counting: Any = None
         on = self._on
         self.config = {
             "connection.url": on.jdbc,
@@ -134,6 +144,11 @@ class Postgresql(Served):
                 pass
         await connection.close()
 
+    async def count(self) -> int:
+        if self._counting is None:
+            self._counting = await self._connected()
+        return int(await self._counting.fetchval(COUNT))
+
     async def write(self, batches: Sequence[Sequence[tuple[Any, ...]]]) -> None:
         connection = await self._connected()
         for batch in batches:
@@ -146,6 +161,14 @@ class Postgresql(Served):
 
 class Mariadb(Served):
     name = "MariaDB"
+
+    async def count(self) -> int:
+        if self._counting is None:
+            self._counting = self._connected(autocommit=True)
+        with self._counting.cursor() as cursor:
+            cursor.execute(COUNT)
+            [(found,)] = cursor.fetchall()
+            return int(found)
 
     def _connected(self, **more: Any) -> Any:
         on = self._on

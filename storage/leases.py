@@ -85,6 +85,8 @@ class Lease:
         self._monotonic_s = monotonic_s
         self._now_ms = now_ms
         self._held: tuple[LeaseItem, str] | None = None
+        self._written: int | None = None
+        """The last epoch that was written, answered or not."""
         self.renewed_s = 0.0
         """When the last successful renewal began."""
         self._seen: tuple[str | None, float] | None = None
@@ -124,10 +126,13 @@ class Lease:
         if stored is None:
             return await self._write(self._mine(1), None)
         item = decode(stored.value)
-        if item.holder == self._holder:
+        if item.holder == self._holder and item.epoch == self._written:
             # An earlier unanswered write of ours was applied.
             return await self._write(self._beaten(item), stored.version)
-        if item.holder and not self._stood_still(stored.version, began_s):
+        # One of the same name that this object has not written is of an earlier holder, which is
+        # over: it may be replaced at once, in an epoch of its own.
+        is_free = item.holder in ("", self._holder)
+        if not is_free and not self._stood_still(stored.version, began_s):
             return False
         return await self._write(self._mine(item.epoch + 1), stored.version)
 
@@ -146,7 +151,7 @@ class Lease:
 
     async def _write(self, item: LeaseItem, expected: str | None) -> bool:
         """Put `item`; return False if another process wrote first."""
-        self._held = None
+        self._held, self._written = None, item.epoch
         try:
             versions = await self._metadata.transact([Put(self.key, encode(item), expected)])
         except MetadataConflict as conflict:
@@ -158,11 +163,11 @@ class Lease:
         return True
 
     def _adopt(self, stored: Versioned | None, unanswered: str | None = None) -> bool:
-        """Hold the stored item if it bears our name and no write on it is unanswered."""
+        """Hold the stored item if it is ours and no write on it is unanswered."""
         if stored is None or (unanswered is not None and stored.version == unanswered):
             return False
         item = decode(stored.value)
-        if item.holder != self._holder:
+        if (item.holder, item.epoch) != (self._holder, self._written):
             return False
         self._held = item, stored.version
         return True

@@ -4,6 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from riacho.errors import new_error
+from storage.errors import InvalidSchemaText
+
 SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 
 KINDS: Final[tuple[SchemaKind, ...]] = ("AVRO", "JSON", "PROTOBUF")
@@ -102,14 +105,20 @@ _VIOLATION: Final = re.compile(
     re.DOTALL,
 )
 _OLD_VERSION: Final = re.compile(r"\{oldSchemaVersion: (\d+)\}")
+_INVALID: Final = "Invalid schema"
 _OTHERWISE_KNOWN: Final = ("{oldSchema: ", "{compatibility: ")
 
 
 def check_of(document: dict[str, Any]) -> SchemaCheck:
-    """Return the verdict that an answer with `verbose=true` tells."""
+    """Return the verdict that an answer with `verbose=true` tells.
+
+    Raises `InvalidSchemaText` if there is none: then the registry says why among its messages.
+    """
     violations = []
     version = None
     for message in document.get("messages") or ():
+        if message.startswith(_INVALID):
+            raise new_error(InvalidSchemaText, message, status=422, error_code=42201)
         if (found := _OLD_VERSION.fullmatch(message)) is not None:
             version = int(found[1])
         elif not message.startswith(_OTHERWISE_KNOWN):

@@ -22,6 +22,8 @@ class RegistryError(Exception):
 INCOMPATIBLE: Final = int(HTTPStatus.CONFLICT)
 """Newer servers say 40901; clients look for the older code."""
 
+INVALID_SCHEMA: Final = 42201
+INVALID_MODE: Final = 42204
 FORBIDDEN: Final = 40301
 UNAUTHENTICATED: Final = 40101
 STORE: Final = 50001
@@ -85,7 +87,7 @@ def no_mode(name: str) -> RegistryError:
 
 
 def invalid_schema(why: str) -> RegistryError:
-    return RegistryError(42201, f"Invalid schema: {why}")
+    return RegistryError(INVALID_SCHEMA, f"Invalid schema: {why}")
 
 
 def invalid_version(text: str) -> RegistryError:
@@ -106,7 +108,7 @@ def invalid_level(text: object) -> RegistryError:
 
 def invalid_mode(text: object) -> RegistryError:
     return RegistryError(
-        42204,
+        INVALID_MODE,
         f"Invalid mode {text!r}; modes are READWRITE, READONLY, READONLY_OVERRIDE and IMPORT",
     )
 

@@ -77,6 +77,7 @@ class SubjectRules(msgspec.Struct, array_like=True, frozen=True):
     override_metadata: bytes | None = None
     default_rule_set: bytes | None = None
     override_rule_set: bytes | None = None
+    validate_fields: bool | None = None
 
 
 class SubjectHead(msgspec.Struct, array_like=True, frozen=True):

@@ -278,7 +278,9 @@ class SchemaReader:
         key = (kind, text, tuple(named))
         if (kept := self._parsed.get(key)) is not None:
             return kept
-        size_bytes = len(text) if kind is SchemaType.AVRO else IN_THREAD_BYTES
+        size_bytes = len(text) + sum(len(each.text) for each in named)
+        if kind is not SchemaType.AVRO:
+            size_bytes = IN_THREAD_BYTES
 
         def parsed() -> Parsed:
             return form_of(kind).parse(text, named)
@@ -319,6 +321,9 @@ class SchemaReader:
         """Return the property that versions must share to be compared, if there is one."""
         found = await self._rule(subject, head, "compatibility_group")
         return None if found is None else str(found)
+
+    async def validates_fields(self, subject: SubjectName, head: SubjectHead | None) -> bool:
+        return bool(await self._rule(subject, head, "validate_fields"))
 
     async def meant(self, subject: SubjectName) -> SubjectName:
         """Return the subject that is read: if this one is an alias, the one that it names."""

@@ -30,13 +30,21 @@ from service.registry.errors import (
     other_id,
     too_large,
 )
-from service.registry.formats.compatibility import Level, OldVersion, violations
+from service.registry.formats.compatibility import (
+    Level,
+    OldVersion,
+    misused_fields,
+    violations,
+)
 from service.registry.formats.form import Parsed
 from service.registry.formats.metadata import (
     Additions,
+    normal_metadata,
+    normal_rule_set,
     property_of,
     why_not_metadata,
     why_not_rule_set,
+    without_property,
 )
 from service.registry.items import (
     METADATA_BYTES_MAX,
@@ -70,6 +78,9 @@ from storage.stores.metadata import Check, Op, Put, Versioned
 REFERENCES_MAX: Final = 40
 """Each takes two writes, and a transaction has at most 100. The rest takes ten at most."""
 
+WITH_REFERENCES_MAX: Final = TEXT_BYTES_MAX
+"""Maximum number of characters of a schema and all that it refers to: they are read together."""
+
 VERSIONS_MAX: Final = 10_000
 """Maximum number of versions of a subject: they are in one item."""
 
@@ -79,6 +90,9 @@ COMPARED_MAX: Final = 100
 ID_MAX: Final = 2**31 - 1
 VERSION_MAX: Final = 2**31 - 1
 LATEST: Final = -1
+
+VERSION_PROPERTY: Final = "confluent:version"
+"""In the metadata of schemas that come from Confluent's: the number of their version."""
 
 READ_ONLY: Final = frozenset({"READONLY", "READONLY_OVERRIDE", "FORWARD"})
 
@@ -95,6 +109,37 @@ class NewSchema:
     schema_id: int | None = None
     """Only in mode IMPORT: the id that it has elsewhere."""
     version: int | None = None
+    inherits: bool = True
+    """Whether what it does not say is that of the latest version: text, metadata, rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a new version has from the latest one."""
+
+    metadata: bytes = b""
+    rule_set: bytes = b""
+    latest: Schema | None = None
+    """What it has the text of, if it came without one."""
+    numbered: str | None = None
+    """The text that the metadata counts versions of, if it does."""
+
+    def metadata_of(self, text: str) -> bytes:
+        """Return the metadata for a text: the number of a version belongs to one text only."""
+        if self.numbered in (None, text):
+            return self.metadata
+        return without_property(self.metadata, VERSION_PROPERTY)
+
+    def given_to(self, new: NewSchema) -> NewSchema:
+        """Return a schema with the text, or raise 42201 if there is none."""
+        if new.text:
+            return new
+        if self.latest is None:
+            raise invalid_schema("Empty schema")
+        latest = self.latest
+        return dataclasses.replace(
+            new, type=latest.type, text=latest.text, references=latest.references
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +160,9 @@ class Prepared:
     digest: str
     """Of everything that makes it another schema."""
     plain_digest: str
-    """The same without what the subject adds."""
+    """The same without what the subject adds, and without what is inherited."""
+    inherited: Inherited
+    """From the version that was the latest when this was prepared."""
     settings: SchemaSettings
     """Of the subject, as they were when this was prepared."""
 
@@ -169,15 +216,24 @@ class Registrar:
 
     async def prepare(self, subject: SubjectName, new: NewSchema, normalize: bool) -> Prepared:
         """Return the schema as it would be stored, or raise what is wrong with it."""
-        if len(new.text.encode(errors="replace")) > TEXT_BYTES_MAX:
-            raise too_large(f"the schema has more than {TEXT_BYTES_MAX} bytes, the limit")
         if len(new.metadata) + len(new.rule_set) > METADATA_BYTES_MAX:
             raise too_large(f"metadata and rules have more than {METADATA_BYTES_MAX} bytes")
+        head = await self._reader.head(subject)
+        inherited = await self._inherited(new, head, await self._reader.mode(subject, head))
+        new = _normal(inherited.given_to(new))
+        if len(new.text.encode(errors="replace")) > TEXT_BYTES_MAX:
+            raise too_large(f"the schema has more than {TEXT_BYTES_MAX} bytes, the limit")
         if len(new.references) > REFERENCES_MAX:
             raise invalid_schema(f"it has more than {REFERENCES_MAX} references, the limit")
         references, named = await self._reader.resolved(subject.context, new.references)
+        referenced = sum(len(each.text) for each in named)
+        if referenced and len(new.text) + referenced > WITH_REFERENCES_MAX:
+            raise invalid_schema(
+                "with all that it refers to, the schema has more than"
+                f" {WITH_REFERENCES_MAX} characters, the limit"
+            )
         parsed = await self._reader.parse(new.type, new.text, named)
-        settings = await self._reader.settings(subject, await self._reader.head(subject))
+        settings = await self._reader.settings(subject, head)
         normalize = normalize or settings.normalize
         try:
             text = await self._reader.convert(
@@ -190,10 +246,31 @@ class Registrar:
         told = [[each.name, each.subject, each.version] for each in references]
         parts = [new.type.value, text, told]
         plain = _digest([*parts, new.metadata, new.rule_set])
-        added = _with_additions(new, settings.additions)
+        whole = dataclasses.replace(
+            new,
+            references=references,
+            metadata=new.metadata or inherited.metadata_of(text),
+            rule_set=new.rule_set or inherited.rule_set,
+        )
+        added = _with_additions(whole, settings.additions)
         digest = _digest([*parts, added.metadata, added.rule_set])
-        return Prepared(
-            dataclasses.replace(added, references=references), parsed, text, digest, plain, settings
+        return Prepared(added, parsed, text, digest, plain, inherited, settings)
+
+    async def _inherited(self, new: NewSchema, head: SubjectHead | None, mode: str) -> Inherited:
+        """Return what a schema has from the latest version of its subject."""
+        live = [] if head is None else head.live()
+        if head is None or not live or not new.inherits or mode == "IMPORT":
+            return Inherited()
+        if new.text and new.metadata and new.rule_set:
+            return Inherited()
+        latest = await self._reader.schema(head.context, live[-1].schema_id)
+        return Inherited(
+            b"" if new.metadata else latest.metadata,
+            b"" if new.rule_set else latest.rule_set,
+            None if new.text else latest,
+            None
+            if new.metadata or property_of(latest.metadata, VERSION_PROPERTY) is None
+            else latest.text,
         )
 
     async def ids_of(self, context: str, prepared: Prepared) -> list[int]:
@@ -228,11 +305,12 @@ class Registrar:
         async def once() -> Registered | Again:
             nonlocal prepared
             before = await self._before(subject, prepared)
-            if prepared.settings != before.settings:
+            inherited = await self._inherited(new, before.head, before.mode)
+            if (prepared.settings, prepared.inherited) != (before.settings, inherited):
                 self._forget(subject)
                 prepared = await self.prepare(subject, new, normalize)
                 return Again()
-            found = _known(before)
+            found = _known(before, prepared.settings)
             if found is not None and new.schema_id in (None, found.schema_id):
                 schema = await self._reader.schema(subject.context, found.schema_id)
                 return Registered(found.version, schema)
@@ -307,7 +385,10 @@ class Registrar:
             level = Level.NONE if force else Level(str(before.rule("level") or DEFAULT_LEVEL))
             versions = [] if before.head is None else before.head.live()
             group = before.rule("compatibility_group")
-            why = await self.violations(
+            why = []
+            if not force and before.rule("validate_fields"):
+                why = await self.misused_fields(prepared, subject.context, versions)
+            why += await self.violations(
                 level, prepared, subject.context, versions, None if group is None else str(group)
             )
             if why:
@@ -316,6 +397,20 @@ class Registrar:
                     "Schema being registered is incompatible with an earlier schema for subject"
                     f' "{subject}", details: [{", ".join(why)}]',
                 )
+
+    async def misused_fields(
+        self, prepared: Prepared, context: str, versions: Sequence[SubjectVersion]
+    ) -> list[str]:
+        """Return how the schema breaks the rules of `validateFields`, after the last version."""
+        names = prepared.parsed.field_names
+        if prepared.new.type is SchemaType.JSON:
+            for name in sorted(names):
+                if name.startswith("$$"):
+                    raise invalid_schema(f"no name of a field begins with $$, as {name:.100} does")
+        last = None
+        if versions:
+            last = await self._reader.schema(context, versions[-1].schema_id)
+        return misused_fields(names, prepared.new.metadata, b"" if last is None else last.metadata)
 
     async def violations(
         self,
@@ -456,10 +551,14 @@ def _check_versions(subject: SubjectName, new: NewSchema, head: SubjectHead | No
         raise not_permitted(f"Subject {subject} has no version after {VERSION_MAX}")
 
 
-def _known(before: _Before) -> SubjectVersion | None:
-    """Return the version of the subject that has the schema, with what is added or without."""
+def _known(before: _Before, settings: SchemaSettings) -> SubjectVersion | None:
+    """Return the version of the subject that has the schema, as it came or as it would be stored.
+
+    As it came is the better one, unless the subject says what all new versions have.
+    """
     live = [] if before.head is None else before.head.live()
-    for schema_id in (before.schema_id, before.plain_id):
+    ids = (before.plain_id, before.schema_id)
+    for schema_id in ids if settings.additions == Additions() else reversed(ids):
         found = [each for each in live if each.schema_id == schema_id]
         if found:
             return found[-1]
@@ -471,18 +570,24 @@ def _digest(parts: list[object]) -> str:
 
 
 def _with_additions(new: NewSchema, additions: Additions) -> NewSchema:
-    """Return the schema with what its subject adds, or raise what does not let it."""
+    """Return the schema with what its subject adds."""
     if additions == Additions():
         return new
+    return dataclasses.replace(
+        new,
+        metadata=normal_metadata(additions.metadata(new.metadata)),
+        rule_set=normal_rule_set(additions.rule_set(new.rule_set)),
+    )
+
+
+def _normal(new: NewSchema) -> NewSchema:
+    """Return the schema with metadata and rules in their one form, or raise what is wrong."""
     if why := why_not_metadata(new.metadata):
         raise invalid_schema(f"its metadata: {why}")
     if why := why_not_rule_set(new.rule_set):
         raise invalid_rule_set(why)
-    return dataclasses.replace(
-        new,
-        metadata=additions.metadata(new.metadata),
-        rule_set=additions.rule_set(new.rule_set),
-    )
+    metadata, rule_set = normal_metadata(new.metadata), normal_rule_set(new.rule_set)
+    return dataclasses.replace(new, metadata=metadata, rule_set=rule_set)
 
 
 def _stored(prepared: Prepared, now_ms: int, parts: Sequence[bytes] = (b"",)) -> StoredSchema:

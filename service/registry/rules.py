@@ -1,5 +1,6 @@
 """Calls about compatibility, levels and modes."""
 
+import dataclasses
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from service.registry.answers import (
 from service.registry.bodies import LevelBody, ModeBody
 from service.registry.changing import Changes
 from service.registry.errors import (
+    INVALID_MODE,
+    INVALID_SCHEMA,
     RegistryError,
     invalid_level,
     invalid_mode,
@@ -68,17 +71,32 @@ class RuleCalls:
 
     async def compare(self, request: Request) -> Response:
         """Say whether a schema is compatible with the versions that its level compares it with."""
-        return await self._compare(request, None)
+        return await self._verdict(request, None)
 
     async def compare_with(self, request: Request) -> Response:
         """Say whether a schema is compatible with one version."""
-        return await self._compare(request, parse_version(request.path_params["version"]))
+        return await self._verdict(request, parse_version(request.path_params["version"]))
 
-    async def _compare(self, request: Request, number: int | None) -> Response:
+    async def _verdict(self, request: Request, number: int | None) -> Response:
+        is_verbose = Parameters(request).flag("verbose")
+        told: dict[str, Any] = {}
+        try:
+            why = await self._compare(request, number)
+        except RegistryError as error:
+            if not is_verbose or error.code != INVALID_SCHEMA:
+                raise
+            why = [str(error)]
+        told["is_compatible"] = not why
+        if is_verbose:
+            told["messages"] = why
+        return answer(told)
+
+    async def _compare(self, request: Request, number: int | None) -> list[str]:
+        """Return why a schema is not compatible."""
         query = Parameters(request)
         subject = await meant(request, self._reader)
         body = await read_as(request, self._gateway, BODY)
-        new = new_schema(body, caller_in(request).name_prefix)
+        new = dataclasses.replace(new_schema(body, caller_in(request).name_prefix), inherits=False)
         check_references(request, subject, new)
 
         def chosen(head: SubjectHead | None) -> SubjectVersion | None:
@@ -99,11 +117,11 @@ class RuleCalls:
         level = _level(asked) if asked else await self._reader.level(subject, head)
         versions = [only] if only is not None else [] if head is None else head.live()
         group = await self._reader.compatibility_group(subject, head)
-        why = await self._registrar.violations(level, prepared, subject.context, versions, group)
-        told: dict[str, Any] = {"is_compatible": not why}
-        if query.flag("verbose"):
-            told["messages"] = why
-        return answer(told)
+        why = []
+        if await self._reader.validates_fields(subject, head):
+            why = await self._registrar.misused_fields(prepared, subject.context, versions)
+        context = subject.context
+        return why + await self._registrar.violations(level, prepared, context, versions, group)
 
     async def show_level(self, request: Request) -> Response:
         """Show the level of a subject."""
@@ -130,8 +148,6 @@ class RuleCalls:
 
     async def _set_level(self, request: Request, subject: SubjectName) -> Response:
         body = await read_as(request, self._gateway, _LEVEL)
-        if body.validateFields:
-            raise not_permitted("validateFields is not supported here; leave it out")
         changes = _changes(request, subject, body)
 
         def change(rules: SubjectRules) -> SubjectRules:
@@ -183,6 +199,8 @@ class RuleCalls:
     async def _set_mode(self, request: Request, subject: SubjectName) -> Response:
         body = await read_as(request, self._gateway, _MODE)
         mode = (body.mode or "").upper()
+        if mode == "FORWARD" and subject != EVERYWHERE:
+            raise RegistryError(INVALID_MODE, "Forward mode only supported on global level")
         if mode not in MODES:
             raise invalid_mode((body.mode or "")[:100])
         must_be_empty = mode == "IMPORT" and not Parameters(request).flag("force")
@@ -235,6 +253,8 @@ def _changes(request: Request, subject: SubjectName, body: LevelBody) -> dict[st
     }
     if body.normalize is not UNSET:
         changes["normalize"] = body.normalize
+    if body.validateFields is not UNSET:
+        changes["validate_fields"] = body.validateFields
     if changes.get("level") is not None:
         changes["level"] = str(_level(changes["level"]))
     if changes.get("alias") is not None:
@@ -267,6 +287,8 @@ def _shown(request: Request, level: str, rules: SubjectRules) -> dict[str, Any]:
     found: dict[str, Any] = {"compatibilityLevel": level}
     if rules.normalize is not None:
         found["normalize"] = rules.normalize
+    if rules.validate_fields is not None:
+        found["validateFields"] = rules.validate_fields
     if rules.alias is not None:
         found["alias"] = caller_in(request).outer_name(str(parse_subject(rules.alias)))
     if rules.compatibility_group is not None:

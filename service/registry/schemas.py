@@ -12,10 +12,11 @@ from service.registry.edge.readable import ReadableSchemas
 from service.registry.errors import no_schema_id
 from service.registry.formats.metadata import types_of_rules
 from service.registry.items import SubjectVersion
-from service.registry.names import DEFAULT, SubjectName, context_of
+from service.registry.names import DEFAULT, SubjectName, context_of, parse_subject
 from service.registry.reading import Schema, SchemaReader
-from service.registry.subjects import formatted, has_prefix
+from service.registry.subjects import formatted, has_prefix, tags_in
 from service.security.acls import Operation, ResourceType
+from service.security.caller import Caller
 from storage.schemas.source import SchemaType
 
 
@@ -33,6 +34,8 @@ class SchemaCalls:
         if query.flag("fetchMaxId"):
             last_id = (await self._reader.context(schema.context)).last_id
             body["maxId"] = max(last_id, schema.schema_id)
+        if tags := await tags_in(self._reader, schema, query.texts("findTags")):
+            body["schemaTags"] = tags
         body["schema"] = await formatted(self._reader, schema, query.text("format"))
         return answer(body)
 
@@ -91,11 +94,12 @@ class SchemaCalls:
         query = Parameters(request)
         prefix = query.text("subjectPrefix")
         caller = caller_in(request)
+        aliases = await self._aliases(caller, prefix) if query.flag("aliases") else {}
         found = []
         async for head in self._reader.all_heads():
             full = str(SubjectName(head.context, head.name))
             name = caller.outer_name(full)
-            if not has_prefix(name, prefix):
+            if not has_prefix(name, prefix) and full not in aliases:
                 continue
             if not caller.allows(Operation.READ, ResourceType.SUBJECT, full):
                 continue
@@ -111,8 +115,24 @@ class SchemaCalls:
             numbers = {"version": version.version, "id": schema.schema_id, "guid": schema.guid}
             deleted = {"deleted": True} if version.is_deleted else {}
             body = {"subject": name, **numbers, **shown(schema), **deleted, "schema": schema.text}
+            if names := aliases.get(caller.inner_name(name)):
+                body["aliases"] = names
             bodies.append(body)
         return answer(bodies)
+
+    async def _aliases(self, caller: Caller, prefix: str) -> dict[str, list[str]]:
+        """Return the aliases that a prefix means, by the subjects that they name."""
+        found: dict[str, list[str]] = {}
+        async for head in self._reader.all_heads():
+            full = str(SubjectName(head.context, head.name))
+            name = caller.outer_name(full)
+            if (
+                head.rules.alias is not None
+                and has_prefix(name, prefix)
+                and caller.allows(Operation.READ, ResourceType.SUBJECT, full)
+            ):
+                found.setdefault(str(parse_subject(head.rules.alias)), []).append(name)
+        return found
 
     async def _types_of_rules(self, _: str, context: str, version: SubjectVersion) -> set[str]:
         return types_of_rules((await self._reader.schema(context, version.schema_id)).rule_set)
@@ -159,6 +179,14 @@ class SchemaCalls:
     async def about(self, _: Request) -> Response:
         """Say what answers here: for clients of the registry and of other APIs at this port."""
         return answer({"version": VERSION, "commit": "", "kafka_cluster_id": "riacho"})
+
+    async def take_nothing(self, _: Request) -> Response:
+        """Answer with nothing: clients send something to see that somebody is there."""
+        return answer({})
+
+    async def about_deployment(self, _: Request) -> Response:
+        """Show what is special about this registry: nothing that Confluent has a name for."""
+        return answer({"attributes": []})
 
     async def about_id(self, _: Request) -> Response:
         """Show the id of the registry."""

@@ -27,11 +27,11 @@ from service.registry.errors import (
     no_version,
     not_permitted,
 )
-from service.registry.formats.avro.tags import with_tags
+from service.registry.formats.avro.tags import tags_of, with_tags
 from service.registry.formats.metadata import changed_rules, properties, why_not_rule_set
 from service.registry.items import SchemaReference, SubjectHead, SubjectVersion
 from service.registry.names import ALL_CONTEXTS, SubjectName, parse_subject
-from service.registry.reading import Schema, SchemaReader
+from service.registry.reading import IN_THREAD_BYTES, Schema, SchemaReader
 from service.registry.registering import LATEST, NewSchema, Registered, Registrar
 from service.security.acls import Operation, ResourceType
 from storage import keys
@@ -44,10 +44,13 @@ DELETED_ONLY: Final = ("deletedOnly", "deleted_only")
 """Confluent's client for Python sends the second, which its server ignores."""
 
 
-def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
+def new_schema(body: SchemaBody, prefix: str = "", *, needs_text: bool = True) -> NewSchema:
     """Return what a body describes; subjects of references get the `prefix` of a tenant."""
-    if not body.schema:
-        raise invalid_schema("Empty schema")
+    text = body.schema or ""
+    if not text.strip():
+        if needs_text:
+            raise invalid_schema("Empty schema")
+        text = ""
     try:
         kind = SchemaType(body.schemaType or SchemaType.AVRO)
     except ValueError:
@@ -60,7 +63,7 @@ def new_schema(body: SchemaBody, prefix: str = "") -> NewSchema:
     )
     return NewSchema(
         type=kind,
-        text=body.schema,
+        text=text,
         references=references,
         metadata=_raw(body.metadata),
         rule_set=_raw(body.ruleSet),
@@ -103,7 +106,9 @@ class SubjectCalls:
         query = Parameters(request)
         subject, caller = subject_of(request), caller_in(request)
         body = await read_as(request, self._gateway, BODY)
-        new = new_schema(body, caller.name_prefix)
+        # Only who may read the latest version may register its text again.
+        may_read = caller.allows(Operation.READ, ResourceType.SUBJECT, str(subject))
+        new = new_schema(body, caller.name_prefix, needs_text=not may_read)
         check_references(request, subject, new)
         done = await self._registrar.register(
             subject, new, query.flag("normalize"), force=query.flag("force")
@@ -132,6 +137,7 @@ class SubjectCalls:
             metadata=schema.metadata if body.metadata is None else _raw(body.metadata),
             rule_set=_changed_rules(schema, last, body),
             version=body.newVersion,
+            inherits=False,
         )
         check_references(request, subject, new)
         done = await self._registrar.register(subject, new, normalize=False)
@@ -209,7 +215,11 @@ class SubjectCalls:
         """Show a version of a subject."""
         query = Parameters(request)
         subject, version = await self._version(request, query.flag("deleted"))
-        return answer(await self._version_body(request, subject, version, query.text("format")))
+        body = await self._version_body(request, subject, version, query.text("format"))
+        schema = await self._reader.schema(subject.context, version.schema_id)
+        if tags := await tags_in(self._reader, schema, query.texts("findTags")):
+            body["schemaTags"] = tags
+        return answer(body)
 
     async def show_schema(self, request: Request) -> Response:
         """Show the schema of a version, and nothing else."""
@@ -384,8 +394,26 @@ def _outer(request: Request, schema: Schema) -> dict[str, Any]:
 
 
 async def formatted(reader: SchemaReader, schema: Schema, form: str) -> str:
-    """Return the text of a schema in the form that the caller asks for."""
-    if form != "serialized":
+    """Return the text of a schema in the form that the caller asks for, if its type has that."""
+    if form not in ("serialized", "resolved") or (form == "resolved" and not schema.references):
         return schema.text
     parsed = await reader.parsed(schema)
-    return await reader.convert(len(schema.text), parsed.serialized)
+    write = parsed.serialized if form == "serialized" else parsed.resolved
+    try:
+        return await reader.convert(IN_THREAD_BYTES, write)
+    except InvalidSchema as error:
+        raise invalid_schema(str(error)) from None
+
+
+async def tags_in(
+    reader: SchemaReader, schema: Schema, wanted: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return what of a schema has one of the tags that a caller looks for; `*`: any."""
+    if not wanted or schema.type is not SchemaType.AVRO:
+        return []
+    text = await formatted(reader, schema, "resolved")
+    return [
+        {"schemaEntity": {"entityPath": path, "entityType": kind}, "tags": tags}
+        for path, kind, tags in await reader.convert(len(text), lambda: tags_of(text))
+        if "*" in wanted or not set(wanted).isdisjoint(tags)
+    ]

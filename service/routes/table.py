@@ -802,6 +802,12 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             ANY_CALLER,
         ),
         _schemas(
+            "POST /",
+            lambda to: to.schemas.schemas.take_nothing,
+            "Say that somebody answers here",
+            ANY_CALLER,
+        ),
+        _schemas(
             "GET /subjects",
             lambda to: to.schemas.subjects.list_subjects,
             "List subjects",
@@ -850,7 +856,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.subjects.describe_version,
             "Show a version of a subject",
             on(READ, SUBJECT),
-            query="format deleted",
+            query="format deleted findTags",
         ),
         _schemas(
             "DELETE /subjects/{subject}/versions/{version}",
@@ -885,7 +891,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.schemas.list_all,
             "List schemas with their subjects and versions",
             within(READ, SUBJECT),
-            query="subjectPrefix deleted latestOnly ruleType offset limit",
+            query="subjectPrefix aliases deleted latestOnly ruleType offset limit",
         ),
         _schemas(
             "GET /schemas/types",
@@ -898,7 +904,7 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             lambda to: to.schemas.schemas.show,
             "Show a schema by its id",
             within(READ, SUBJECT),
-            query="subject format fetchMaxId",
+            query="subject format findTags fetchMaxId",
         ),
         _schemas(
             "GET /schemas/ids/{schema}/schema",
@@ -1056,6 +1062,12 @@ BY_TAG: Final[dict[str, tuple[Route, ...]]] = {
             "GET /v1/metadata/version",
             lambda to: to.schemas.schemas.about_version,
             "Show the version of the registry",
+            ANY_CALLER,
+        ),
+        _schemas(
+            "GET /v1/metadata/deployment",
+            lambda to: to.schemas.schemas.about_deployment,
+            "Show what is special about the registry",
             ANY_CALLER,
         ),
     ),

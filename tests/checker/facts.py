@@ -63,6 +63,7 @@ COMPLAINTS: Final = (
     "transactions.errors",
     "doors.errors",
     "schemas.errors",
+    "connect.errors",
 )
 
 

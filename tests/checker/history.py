@@ -7,6 +7,8 @@ checks. The time of a rule grows about linearly with the history.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tests.checker.connect_history import ConnectHistory
+from tests.checker.connect_rules import CONNECT_RULES
 from tests.checker.door_rules import DOOR_RULES, DoorHistory
 from tests.checker.ending_rules import ENDING_RULES
 from tests.checker.exactly_once_rules import EXACTLY_ONCE_RULES
@@ -27,6 +29,7 @@ class History(LogHistory):
     keyed: KeyedHistory = field(default_factory=KeyedHistory)
     doors: DoorHistory = field(default_factory=DoorHistory)
     schemas: SchemaHistory = field(default_factory=SchemaHistory)
+    connect: ConnectHistory = field(default_factory=ConnectHistory)
     damage: list[str] = field(default_factory=list)
     """Problems that a check of all stores found at the end."""
     stuck: list[str] = field(default_factory=list)
@@ -67,6 +70,10 @@ def _of_schemas(rule: Callable[[SchemaHistory], Iterator[str]]) -> Rule:
     return lambda history: rule(history.schemas)
 
 
+def _of_connect(rule: Callable[[ConnectHistory], Iterator[str]]) -> Rule:
+    return lambda history: rule(history.connect)
+
+
 def _of_keyed(rule: Callable[[KeyedHistory], Iterator[str]]) -> Rule:
     return lambda history: rule(history.keyed)
 
@@ -81,6 +88,7 @@ RULES: Mapping[str, Rule] = {
     **{rule.__name__: _of_keyed(rule) for rule in KEYED_RULES},
     **{rule.__name__: _of_doors(rule) for rule in DOOR_RULES},
     **{rule.__name__: _of_schemas(rule) for rule in SCHEMA_RULES},
+    **{rule.__name__: _of_connect(rule) for rule in CONNECT_RULES},
     every_referenced_object_exists.__name__: every_referenced_object_exists,
     after_the_faults_nothing_is_stuck.__name__: after_the_faults_nothing_is_stuck,
 }

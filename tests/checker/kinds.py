@@ -14,6 +14,15 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.connect_history import (
+    ConnectPlace,
+    PositionChange,
+    RunCommit,
+    StateCall,
+    StoredConnector,
+    Taken,
+    TaskChange,
+)
 from tests.checker.door_rules import ReadContent, SentContent
 from tests.checker.facts import COMPLAINTS, FACTS, Complaint, Fact
 from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
@@ -72,6 +81,14 @@ class KeyedRead:
 
     partition: int
     records: list[Record]
+
+
+@dataclass(frozen=True)
+class ConnectRead:
+    """The final state of a partition that connectors write to."""
+
+    place: ConnectPlace
+    records: list[tuple[int, str]]
 
 
 def _always_ok(_: Any) -> Outcome:
@@ -380,6 +397,41 @@ KINDS: Final = (
         parts=("references",),
         times=AT,
     ),
+    Kind(
+        op="commit_run",
+        type=RunCommit,
+        at="connect.commits",
+        client="run",
+        results=("code", "token"),
+        outcome_of=_of_code,
+        implied=_CODES,
+        times=BEGAN_ENDED,
+    ),
+    Kind(
+        op="change_task",
+        type=TaskChange,
+        at="connect.changes",
+        results=("token", "epoch"),
+        times=AT,
+    ),
+    Kind(
+        op="move_position",
+        type=PositionChange,
+        at="connect.positions",
+        results=("number",),
+        times=AT,
+    ),
+    Kind(
+        op="call_connector",
+        type=StateCall,
+        at="connect.calls",
+        client="client",
+        results=("code",),
+        outcome_of=_of_code,
+        implied=_CODES,
+        times=BEGAN_ENDED,
+    ),
+    Kind(op="take", type=Taken, at="connect.taken", client="connector", times=AT),
     Kind(op="log_start", type=LogStart, at="log_starts", results=("offset",)),
     Kind(op="read_back", type=LogRead, at="final", **_RECORDS),
     Kind(
@@ -403,6 +455,13 @@ KINDS: Final = (
         at="schemas.subjects",
         results=("versions", "referrers"),
         parts=("versions",),
+    ),
+    Kind(op="read_back_connect", type=ConnectRead, at="connect.final", **_RECORDS),
+    Kind(
+        op="read_back_connector",
+        type=StoredConnector,
+        at="connect.connectors",
+        results=("target", "counts", "topic", "committed"),
     ),
     Kind(op="read_back_last_id", type=LastId, at="schemas.last_ids", results=("number",)),
     Kind(op="send_content", type=SentContent, at="doors.sent"),

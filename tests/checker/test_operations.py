@@ -11,6 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.connect_history import (
+    PositionChange,
+    RunCommit,
+    StateCall,
+    StoredConnector,
+    Taken,
+    TaskChange,
+)
 from tests.checker.door_rules import ReadContent, SentContent
 from tests.checker.facts import COMPLAINTS, FACTS, paths_of
 from tests.checker.group_rules import Assigned, Committing, Delivered, Read, Seen
@@ -93,6 +101,14 @@ RECORDS: list[Any] = [
     ),
     StoredSchema(".", 1, "int.0>t:1", 1, None, ("s",), (("t", 1),)),
     StoredSubject("s", (Numbered(1, 1, is_deleted=True),), ((1, "t", 1),)),
+    RunCommit("c", 0, 1, 2, 1, 2, 0, "ab"),
+    RunCommit("c", 0, 1, 2, 2, 3, None),
+    TaskChange(1.5, "c", 0, "ab", 2),
+    PositionChange(1.5, "c", 0, 7),
+    StateCall(1, "c", "pause", 1, 2, 0),
+    StateCall(1, "c", "resume", 2, 3, None),
+    Taken("k", "t", 0, 7, "c/0:7", 2),
+    StoredConnector("k", "plain", "PAUSED", (), "t", {0: 8}),
 ]
 
 
@@ -105,6 +121,7 @@ def full_history() -> History:
     history.transactions.source = {0: ["0:0", "0:1"]}
     history.keyed.final = {0: [Record(5, "k", None)]}
     history.schemas.last_ids = {".": 2}
+    history.connect.final = {("t", 0): [(7, "c/0:7")]}
     for number, name in enumerate(FACTS, 1):
         owner, _, last = name.rpartition(".")
         values: dict[str, Any] = {"copies_to": "copies", "is_drained": number % 2 == 0}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checker.connect_rules import CONNECT_RULES
 from tests.checker.door_rules import DOOR_RULES
 from tests.checker.ending_rules import ENDING_RULES
 from tests.checker.exactly_once_rules import EXACTLY_ONCE_RULES
@@ -17,6 +18,7 @@ from tests.checker.log_rules import LOG_RULES
 from tests.checker.operations import entries
 from tests.checker.sample import sample
 from tests.checker.schema_rules import SCHEMA_RULES
+from tests.checker.test_connect_rules import BROKEN as BROKEN_CONNECT
 from tests.checker.test_door_rules import BROKEN as BROKEN_DOORS
 from tests.checker.test_group_rules import BROKEN as BROKEN_GROUPS
 from tests.checker.test_idempotent_rules import BROKEN as BROKEN_COPIES
@@ -41,6 +43,7 @@ BROKEN = [
     *BROKEN_KEYED,
     *BROKEN_DOORS,
     *BROKEN_SCHEMAS,
+    *BROKEN_CONNECT,
     *BROKEN_AS_A_WHOLE,
 ]
 
@@ -54,6 +57,7 @@ FAMILIES = (
     KEYED_RULES,
     DOOR_RULES,
     SCHEMA_RULES,
+    CONNECT_RULES,
 )
 OPERATIONS = 200_000 if FULL else 50_000
 

@@ -18,7 +18,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from tests.checker.operations import dump
-from tests.simulation.cuts import JANITOR_PARTS, KAFKA_PARTS, PARTS, SCHEMA_PARTS, Cut
+from tests.simulation.cuts import (
+    CONNECT_PARTS,
+    JANITOR_PARTS,
+    KAFKA_PARTS,
+    PARTS,
+    SCHEMA_PARTS,
+    Cut,
+)
 from tests.simulation.judging import (
     ENOUGH_SEEDS,
     Result,
@@ -87,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     one = parser.add_argument_group("one seed")
     one.add_argument("--seed", type=int, metavar="N", help="run seed N only, and show its trace")
     one.add_argument("--history", metavar="FILE", help="write what was seen to FILE, as JSON lines")
-    names = (*PARTS, *JANITOR_PARTS, *KAFKA_PARTS, *SCHEMA_PARTS, *KINDS)
+    names = (*PARTS, *JANITOR_PARTS, *KAFKA_PARTS, *SCHEMA_PARTS, *CONNECT_PARTS, *KINDS)
     one.add_argument(
         "--without",
         type=lambda text: _names(text, names),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tests.simulation.connect.plan import ConnectPlan
 from tests.simulation.http import NetPlan
 from tests.simulation.janitors import JanitorPlan
 from tests.simulation.kafka.plan import KafkaPlan
@@ -74,6 +75,8 @@ KAFKA_PARTS: Final = ("kafka", "sealing")
 
 SCHEMA_PARTS: Final = ("schemas", "schema-deletes", "schema-rules")
 
+CONNECT_PARTS: Final = ("connect", "connect-calls", "connect-faults", "connect-sinks")
+
 
 def cut_plan(plan: Plan, cut: Cut) -> None:
     for name in cut.without:
@@ -116,3 +119,22 @@ def cut_schemas(plan: SchemaPlan, cut: Cut) -> SchemaPlan:
         plan = replace(plan, net=NetPlan())
     calls = plan.calls if cut.calls_max is None else min(plan.calls, cut.calls_max)
     return replace(plan, calls=calls)
+
+
+def cut_connect(plan: ConnectPlan, cut: Cut) -> ConnectPlan:
+    if "connect" in cut.without:
+        plan = replace(plan, sources=0)
+    if "connect-calls" in cut.without:
+        plan = replace(plan, clients=0)
+    if "connect-faults" in cut.without:
+        plan = replace(plan, faults=0.0)
+    if "connect-sinks" in cut.without:
+        plan = replace(plan, sinks=())
+    if not plan.is_on:
+        plan = replace(plan, sinks=())
+    if "net" in cut.without:
+        plan = replace(plan, net=NetPlan())
+    if cut.calls_max is None:
+        return plan
+    most = cut.calls_max
+    return replace(plan, calls=min(plan.calls, most), numbers=min(plan.numbers, most))

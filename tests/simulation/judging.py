@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tests.checker import idempotent_rules, transaction_rules
+from tests.checker.connect_history import LETTERS, ConnectHistory
 from tests.checker.history import violations
 from tests.checker.schema_history import SchemaHistory
 from tests.checker.smallest import lines, smallest
@@ -128,6 +129,10 @@ def met_in(simulation: Simulation) -> Counter[str]:
     transacted = simulation.exactly_once.kafka.counts
     met.update({f"kafka: {what}": count for what, count in transacted.items()})
     met.update(_met_in_schemas(history.schemas))
+    met["connect: runs"] = simulation.connect.plan.is_on
+    met.update(_met_in_connect(history.connect))
+    if simulation.connect.plan.is_on:
+        met["connect: failures of tasks"] = simulation.connect.watch.failures
     met.update(f"idempotent: {sent.answer}" for sent in history.idempotent.sent)
     met.update(f"transactions: {ending.answer}" for ending in transactions.endings)
     return met
@@ -152,6 +157,32 @@ def _met_in_schemas(schemas: SchemaHistory) -> Counter[str]:
             ),
             "schemas: questions": len(schemas.looks),
             "schemas: changes of a subject": len(schemas.changes),
+        }
+    )
+
+
+def _met_in_connect(connect: ConnectHistory) -> Counter[str]:
+    codes = Counter(each.code for each in connect.commits)
+    held = {(each.connector, each.partition, each.offset) for each in connect.taken}
+    return Counter(
+        {
+            "connect: tasks begun": len({each.run for each in connect.commits}),
+            "connect: commits": codes[0],
+            "connect: unknown commits": codes[None],
+            "connect: records in the log": sum(
+                len(of) for place, of in connect.final.items() if not place[0].startswith(LETTERS)
+            ),
+            "connect: dead letters": sum(
+                len(of) for place, of in connect.final.items() if place[0].startswith(LETTERS)
+            ),
+            "connect: records in targets": len(connect.taken),
+            "connect: records twice in targets": len(connect.taken) - len(held),
+            "connect: pauses and stops": sum(
+                each.code == 0 and each.does in {"pause", "stop"} for each in connect.calls
+            ),
+            "connect: changes": sum(
+                each.code == 0 and each.does == "change" for each in connect.calls
+            ),
         }
     )
 
@@ -216,6 +247,17 @@ WANTED: Mapping[str, int] = {
     "schemas: permanent deletions": 4,
     "schemas: referred to, and not deleted": 1,
     "schemas: questions": 500,
+    "connect: runs": 20,
+    "connect: tasks begun": 200,
+    "connect: failures of tasks": 20,
+    "connect: commits": 1_000,
+    "connect: unknown commits": 20,
+    "connect: records in the log": 1_000,
+    "connect: dead letters": 100,
+    "connect: records in targets": 1_000,
+    "connect: records twice in targets": 5,
+    "connect: pauses and stops": 50,
+    "connect: changes": 20,
     f"idempotent: {idempotent_rules.ACKED}": 1_000,
     f"idempotent: {idempotent_rules.UNKNOWN}": 10,
     f"idempotent: {idempotent_rules.OUT_OF_ORDER}": 10,

@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.simulation.cuts import JANITOR_PARTS, KAFKA_PARTS, PARTS, SCHEMA_PARTS, WHOLE, Cut
+from tests.simulation.cuts import (
+    CONNECT_PARTS,
+    JANITOR_PARTS,
+    KAFKA_PARTS,
+    PARTS,
+    SCHEMA_PARTS,
+    WHOLE,
+    Cut,
+)
 from tests.simulation.trouble import KINDS
 
 Broken = Callable[[Cut], set[str]]
@@ -40,7 +48,7 @@ def shrunk(
 
 def _smaller(cut: Cut, events: int) -> Iterator[Callable[[Cut], Cut]]:
     """Yield ways to remove something that the cut still contains."""
-    for name in (*PARTS, *JANITOR_PARTS, *KAFKA_PARTS, *SCHEMA_PARTS, *KINDS):
+    for name in (*PARTS, *JANITOR_PARTS, *KAFKA_PARTS, *SCHEMA_PARTS, *CONNECT_PARTS, *KINDS):
         if name not in cut.without:
             yield _without(name)
     for number in range(events, 0, -1):

@@ -4,7 +4,8 @@ The actors: gateways, each with its controller and upkeep (`hosts.py`), under fa
 clients that write, read and delete (`log_clients.py`); members of a group (`members.py`);
 idempotent producers (`idempotent.py`); in many seeds some of their calls, or all, are those of
 Kafka's protocol (`kafka`); transactions (`exactly_once.py`); clients of the schema registry
-(`schemas`); compaction, retention and sweep (`janitors.py`). At the end faults stop: everything
+(`schemas`); runners of connectors, and who pauses and changes them (`connect`); compaction,
+retention and sweep (`janitors.py`). At the end faults stop: everything
 must make progress again, the whole log is read back, and the stores are checked. `tests/checker`
 checks the history.
 """
@@ -23,7 +24,17 @@ from storage.topics.topics import Topic, Topics
 from storage.zones.zones import Zones
 from tests.checker.history import History
 from tests.simulation.cloud import Cloud, WatchedMetadata
-from tests.simulation.cuts import WHOLE, Cut, cut_janitors, cut_kafka, cut_plan, cut_schemas
+from tests.simulation.connect.connectors import Connectors
+from tests.simulation.connect.plan import ConnectPlan
+from tests.simulation.cuts import (
+    WHOLE,
+    Cut,
+    cut_connect,
+    cut_janitors,
+    cut_kafka,
+    cut_plan,
+    cut_schemas,
+)
 from tests.simulation.exactly_once import ExactlyOnce
 from tests.simulation.hosts import Host, Hosts
 from tests.simulation.idempotent import Idempotents
@@ -111,7 +122,18 @@ class Simulation:
         self._starter = Hosts(
             self.loop, self.cloud, self.chance, self._settings, self.plan.inline_bytes_max
         )
-        self.hosts = [self._start() for _ in range(self.plan.gateways)]
+        self.hosts: list[Host] = []
+        chance = random.Random(self.seed + 11)
+        self.connect = Connectors(
+            cut_connect(ConnectPlan.of(chance), self.cut),
+            chance,
+            self.loop,
+            self.metadata,
+            lambda: self.hosts,
+            self.trace,
+        )
+        self.history.connect = self.connect.history
+        self.hosts += [self._start() for _ in range(self.plan.gateways)]
         self.repaired = 0
         """Copies that verification found missing in zones in sync."""
         self.out_of_sync = 0
@@ -182,6 +204,7 @@ class Simulation:
             host.broker = Broker(host, FIRST_PORT + len(self._starter.links))
             host.process.begin(host.broker.join())
         host.live()
+        self.connect.begin(host)
         return host
 
     async def run(self) -> History:
@@ -194,6 +217,7 @@ class Simulation:
         ]
         writing.append(asyncio.create_task(self.janitors.write()))
         writing += self.schemas.start()
+        writing += self.connect.start()
         lasting = [asyncio.create_task(self.log.read(n)) for n in range(self.plan.readers)]
         lasting += [asyncio.create_task(self.log.trim()), *self._start_group()]
         lasting += [*self.exactly_once.start(), *self.janitors.start()]
@@ -206,6 +230,7 @@ class Simulation:
         self._calm_down()
         await self._move_again()
         self.history.stuck += await self.schemas.finish(self.loop.now_s + RECOVERY_S)
+        self.history.stuck += await self.connect.finish(self.loop.now_s + RECOVERY_S)
         await self.exactly_once.drain()
         if self.plan.group.members:
             await self._land()
@@ -286,6 +311,7 @@ class Simulation:
         self.kafka.topic = KafkaTopic(topic.name, topic.topic_id)
         await self.exactly_once.prepare(host.gateway, create)
         await self.janitors.prepare(create)
+        await self.connect.prepare(create)
 
     @property
     def stops_at_calls(self) -> int:
@@ -308,6 +334,7 @@ class Simulation:
         self.kafka.calm_down()
         self.exactly_once.calm_down()
         self.schemas.calm_down()
+        self.connect.calm_down()
         for host in self.hosts:
             host.link.faults = CALM
 
@@ -375,6 +402,7 @@ class Simulation:
                 self.history.final[info.partition] = records
         await self.exactly_once.read_everything(host.gateway)
         await self.schema_watch.read_everything()
+        await self.connect.read_everything(host.gateway)
         await self.janitors.finish(host)
 
     async def _read_again(

@@ -206,3 +206,14 @@ async def test_a_damaged_lease_is_corrupt() -> None:
 
     with pytest.raises(Corrupt):
         await lease_of(metadata, "one", clock).keep()
+
+
+async def test_who_bears_the_name_of_one_that_is_dead_has_an_epoch_of_its_own() -> None:
+    metadata, clock = new_metadata(), Clock()
+    dead, next_one = lease_of(metadata, "one", clock), lease_of(metadata, "one", clock)
+    assert await dead.keep()
+
+    assert await next_one.keep()
+
+    assert next_one.epoch == 2
+    assert not await dead.keep()

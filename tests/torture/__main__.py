@@ -44,6 +44,9 @@ KAFKA: Final = (
 )
 """Programs made for Kafka, all of them, of which the suite runs some; and what crowds them."""
 
+CONNECT: Final = "tests/integration/test_connect_trials.py"
+"""A hundred thousand rows through connectors whose runner is killed, of which the suite has few."""
+
 ROUGH: Final = (
     *("trials", "replication", "controllers", "crashes", "overload"),
     *("cheating_network", "duplicates", "exactly_once", "groups"),
@@ -106,6 +109,7 @@ def parts(minutes: int, rest: Sequence[str], figures: Path) -> list[Part]:
             {**LONG, sizes.VARIABLE: "1"},
         ),
         Part("kafka", [*pytest, *KAFKA], {**LONG, **kept, sizes.VARIABLE: "1"}),
+        Part("connect", [*pytest, CONNECT], {**LONG, sizes.VARIABLE: "1"}),
         Part(
             "fuzz",
             [*pytest, *two, "tests/fuzz"],

@@ -339,9 +339,10 @@ SINK_KEYS: Final[Sequence[Key]] = (
     Key(
         name="consumer.override.max.poll.records",
         type=KeyType.INT,
-        default=500,
+        default=None,
         importance=Importance.LOW,
-        about="Maximum number of records that the connector is given at once.",
+        about="Maximum number of records that the connector is given at once. Unset: 500, as in"
+        " Kafka; of JDBC and object sinks 5000.",
         group=COMMON,
         display_name="Records per Batch",
         check=between(1, 100_000),

@@ -183,6 +183,8 @@ class Plugin:
     tasks: Callable[[Config, int, Environment], Awaitable[list[Config]]]
     """Returns the configurations of at most so many tasks, at least one."""
     make: Callable[[TaskContext], SourceTask | SinkTask]
+    records_max: int = 500
+    """Of a sink: how many records it is given at once, unless its configuration says."""
     replan_s: float = 0.0
     """How often the tasks are planned again, since the source may have more to read by now; 0:
     when the configuration changes. What a task does not differ in goes on."""

@@ -51,8 +51,7 @@ class HeldFolder:
         Raises `RefusedFile` unless it is a regular file, and `OSError` as `os.open` does.
         """
         name = self.name + suffix
-        with suppress(FileNotFoundError):
-            self._require_file(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False))
+        self.check(suffix=suffix)
         try:
             opened = os.open(name, flags | _OPEN, _MODE, dir_fd=self.descriptor)
         except OSError as error:
@@ -66,6 +65,12 @@ class HeldFolder:
             os.close(opened)
             raise
         return opened
+
+    def check(self, *, suffix: str = "") -> None:
+        """Raise `RefusedFile` unless it is a regular file, or missing. Opens nothing."""
+        with suppress(FileNotFoundError):
+            name = self.name + suffix
+            self._require_file(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False))
 
     def rename(self, suffix: str, to_suffix: str = "") -> None:
         """Rename the file whose name ends with `suffix` besides; what has the new name is gone."""
@@ -144,10 +149,12 @@ def checked_path(environment: Environment, name: str) -> Path:
     The file may be missing, its folder not. Somebody who can write to the folder could still put a
     link in its place before the library opens it, so compare this with what was opened, where the
     library says it (`PRAGMA database_list`): the path has no links.
+
+    The file is not opened here: closing it would release all locks that this process has on it,
+    those of SQLite's other connections too, whose log others would then delete under them.
     """
     with held_folder(environment, name) as folder:
-        with suppress(FileNotFoundError):
-            os.close(folder.open(os.O_RDONLY))
+        folder.check()
         return folder.path
 
 

@@ -37,7 +37,7 @@ COMMAND: Final = (
 
 LOOK_S: Final = 2.0
 RESTART_S_MIN: Final = 0.2
-RESTART_S_MAX: Final = 30.0
+RESTART_S_MAX: Final = 10.0
 STEADY_S: Final = 5.0
 """A process that has lasted this long is restarted at once."""
 
@@ -78,8 +78,8 @@ class Beside:
 
     def _run(self) -> None:
         # The gateway starts first, and makes the table if there is none.
-        pause_s = LOOK_S
-        while not self._stopping.wait(pause_s):
+        wait_s, pause_s = LOOK_S, 0.0
+        while not self._stopping.wait(wait_s):
             try:
                 asyncio.run(self._until_needed())
                 lasted_s = self._once()
@@ -89,10 +89,7 @@ class Beside:
             except Exception:
                 log.exception("the runner of connectors could not be started")
                 lasted_s = 0.0
-            if lasted_s is None or lasted_s > STEADY_S:
-                pause_s = 0.0
-            else:
-                pause_s = min(RESTART_S_MAX, max(RESTART_S_MIN, pause_s * 2))
+            wait_s = pause_s = next_pause_s(pause_s, lasted_s)
 
     async def _until_needed(self) -> None:
         """Return when there is a connector, or this process stops."""
@@ -125,6 +122,16 @@ class Beside:
         if code and not self._stopping.is_set():
             log.warning("the runner of connectors ended with exit code %d; it is restarted", code)
         return None if code == 0 else self._world.monotonic_s() - began_s
+
+
+def next_pause_s(pause_s: float, lasted_s: float | None) -> float:
+    """Return the pause before the next start, from the one before and how long the process lasted.
+
+    None: it has ended by itself.
+    """
+    if lasted_s is None or lasted_s > STEADY_S:
+        return 0.0
+    return min(RESTART_S_MAX, max(RESTART_S_MIN, pause_s * 2))
 
 
 async def _is_any(metadata: MetadataStore) -> bool:

@@ -25,6 +25,7 @@ def loop_of(running: LoopParts) -> Loop:
             sink_pipeline(config, chain, policy, registry),
             policy,
             running.commits,
+            records_max=running.records_max,
         )
     world = running.parts.gateway.world
     return SourceLoop(

@@ -88,6 +88,8 @@ class LoopParts:
     task: SourceTask | SinkTask
     commits: RunCommits
     policy: ErrorPolicy
+    records_max: int
+    """Of a sink: how many records it is given at once, unless its configuration says."""
 
 
 MakeLoop = Callable[[LoopParts], Loop]
@@ -227,6 +229,7 @@ class TaskRun:
             task=self._plugin.make(context),
             commits=commits,
             policy=policy,
+            records_max=self._plugin.records_max,
         )
 
     async def _stop(self, task: SourceTask | SinkTask) -> None:

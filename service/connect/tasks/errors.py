@@ -61,10 +61,7 @@ class _Letter:
     record: LogRecord
 
     def is_within(self, durable: Mapping[TopicPartition, int]) -> bool:
-        if self.origin is None:
-            return True
-        place = TopicPartition(self.origin.topic, self.origin.partition)
-        return self.origin.offset < durable.get(place, 0)
+        return self.origin is None or _is_before(self.origin, durable)
 
 
 class ErrorPolicy:
@@ -95,6 +92,8 @@ class ErrorPolicy:
         """Whether the task is to end: then nothing is tried again."""
         self.errors = 0
         """Records that were given up since the last commit; who commits sets it to 0."""
+        self.lettered: dict[TopicPartition, int] = {}
+        """Records before these offsets have their dead letters, from an earlier run."""
 
     async def prepare(self, access: LogAccess | None) -> None:
         """Create the topic of dead letters, unless it is there or none is named."""
@@ -176,7 +175,7 @@ class ErrorPolicy:
                 f" with {java_class_of(error)}: {error}"
             ) from error
         self.errors += 1
-        if self.dead_letter_topic:
+        if self.dead_letter_topic and not _is_before(origin, self.lettered):
             letter = dead_letter(
                 self.dead_letter_topic, record, failure, with_context=self._with_context
             )
@@ -212,6 +211,12 @@ class ErrorPolicy:
         if self._logs_messages:
             said |= {"record": place_of(record), "timestamp_ms": record.timestamp_ms}
         log.error("record of a connector failed", extra=said)
+
+
+def _is_before(origin: FromLog | None, offsets: Mapping[TopicPartition, int]) -> bool:
+    if origin is None:
+        return False
+    return origin.offset < offsets.get(TopicPartition(origin.topic, origin.partition), 0)
 
 
 def _origin_of(record: ConnectRecord | LogRecord) -> FromLog | None:

@@ -121,7 +121,10 @@ class SinkReader:
         return self._parts.gateway
 
     async def begin(self, wanted: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions, too, from these offsets; None: where a reset says."""
+        """Read these partitions, too, from these offsets; None: where a reset says.
+
+        Repeating it is harmless.
+        """
         for place, offset in wanted.items():
             try:
                 self._go_to(place, await self._reset_offset(place) if offset is None else offset)
@@ -129,7 +132,9 @@ class SinkReader:
                 continue  # Deleted meanwhile.
             except RiachoError as error:
                 raise fault_of(error) from error
-            self._turns.append(place)
+            # Whoever repeats a call that failed halfway begins some again.
+            if place not in self._turns:
+                self._turns.append(place)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Do not read these any more."""
@@ -208,7 +213,8 @@ class SinkReader:
         for topic in {place.topic for place in self._places} - {queue}:
             caller.require_topic(Operation.READ, self._prefix + topic)
         now_s = self._gateway.world.monotonic_s()
-        if now_s - self._looked_s >= LOOK_AGAIN_S:
+        # The same sum as in `_news`: another one may be rounded differently, and never be due.
+        if now_s >= self._looked_s + LOOK_AGAIN_S:
             self._looked_s = now_s
             for known in self._places.values():
                 known.watch = None

@@ -3,7 +3,10 @@
 Offsets are committed after a flush that followed the puts, into the group `connect-<name>`, with
 the dead letters of the records before them in the same transaction. So whatever dies, what was put
 and not committed is put again: at least once. A target that holds the offsets itself says where to
-go on, and the group's offsets only show how far it is: exactly once.
+go on, and the group's offsets only show how far it is: exactly once. Where they differ, a run died
+between flush and commit, or the last records before a commit were given up. Dead letters go by the
+group's offsets: what is before them has its letters, and what is behind them is converted again,
+though not put, so that it gets them.
 
 Partitions belong to tasks by their names (`partitions.py`): there are no members in the group, and
 nothing is rebalanced.
@@ -18,7 +21,7 @@ from service.connect.config.keys import Config
 from service.connect.connectors.api import FillingSinkTask, SinkTask, TopicPartition
 from service.connect.data.errors import RetriableFault
 from service.connect.data.log_records import LogRecord
-from service.connect.data.records import ConnectRecord
+from service.connect.data.records import ConnectRecord, FromLog
 from service.connect.tasks.api import TaskCommits, TooWide
 from service.connect.tasks.errors import ErrorPolicy, StoppedAt
 from service.connect.tasks.items import ConnectorItem, group_of
@@ -51,8 +54,6 @@ RETRY_S_MAX: Final = 10.0
 EMPTY_PUT_S: Final = 1.0
 """How often a task that fills files is asked whether one is finished."""
 
-RECORDS_MAX: Final = 500
-
 
 class SinkLoop:
     def __init__(
@@ -66,13 +67,17 @@ class SinkLoop:
         policy: ErrorPolicy,
         commits: TaskCommits,
         *,
+        records_max: int,
         flush_s: float = FLUSH_S,
     ) -> None:
+        """`records_max` are put at once, unless the configuration says how many."""
         self._parts = parts
         self._connector = connector
         self._number = number
         self._config = config
         self._task = task
+        # Asked once: a check against a protocol takes longer than the rest of an idle round.
+        self._filling = task if isinstance(task, FillingSinkTask) else None
         self._pipeline = pipeline
         self._policy = policy
         self._commits = commits
@@ -80,10 +85,14 @@ class SinkLoop:
         self._world = parts.gateway.world
         is_latest = config.get("consumer.override.auto.offset.reset", "").lower() == "latest"
         self._reader = SinkReader(parts, connector, "latest" if is_latest else "earliest")
-        self._records_max = int(config.get("consumer.override.max.poll.records", RECORDS_MAX))
+        self._records_max = int(config.get("consumer.override.max.poll.records", records_max))
         self._owned: set[TopicPartition] = set()
         self._refreshed_s: float | None = None
         self._committed: dict[TopicPartition, int] = {}
+        self._held: dict[TopicPartition, int] = {}
+        """Before these offsets the target has everything, as it said when they were begun."""
+        self._put_to: dict[TopicPartition, int] = {}
+        """The offsets behind the last records that were put, where the task may keep them."""
         self._put_count = 0
         """Records read since the last commit."""
         self._flushed_s = self._world.monotonic_s()
@@ -106,11 +115,13 @@ class SinkLoop:
 
     def _is_over(self, until_s: float | None) -> bool:
         is_late = until_s is not None and self._world.monotonic_s() >= until_s
-        return self.is_stopping or is_late
+        # A reader of a gateway that drains waits for nothing: a loop that went on would never rest.
+        return self.is_stopping or is_late or self._parts.gateway.draining.is_set()
 
     async def _once(self, until_s: float | None) -> None:
         now_s = self._world.monotonic_s()
-        if self._refreshed_s is None or now_s - self._refreshed_s >= REFRESH_S:
+        # Sums as in `_wait_s`: a difference may be rounded to one that is never due.
+        if self._refreshed_s is None or now_s >= self._refreshed_s + REFRESH_S:
             await self._patiently(self._refresh)
         batch = await self._patiently(
             lambda: self._reader.poll(
@@ -119,9 +130,9 @@ class SinkLoop:
         )
         if batch:
             await self._convert_and_put(batch)
-        elif isinstance(self._task, FillingSinkTask) and self._owned:
+        elif self._filling is not None and self._owned:
             await self._put([])
-        is_due = self._world.monotonic_s() - self._flushed_s >= self._flush_s
+        is_due = self._world.monotonic_s() >= self._flushed_s + self._flush_s
         if is_due or self._policy.is_full or self._put_count >= FLUSH_RECORDS_MAX:
             await self._flush()
 
@@ -129,7 +140,7 @@ class SinkLoop:
         """Return how long to wait for records: until there is something else to do."""
         now_s = self._world.monotonic_s()
         ends_s = [(self._refreshed_s or now_s) + REFRESH_S]
-        if isinstance(self._task, FillingSinkTask):
+        if self._filling is not None:
             ends_s.append(now_s + EMPTY_PUT_S)
         if self._is_pending:
             ends_s.append(self._flushed_s + self._flush_s)
@@ -177,9 +188,16 @@ class SinkLoop:
         new = [place for place in ordered if place not in known]
         stored = await self._group_offsets(new)
         self._committed |= stored
-        await self._reader.begin({place: held.get(place, stored.get(place)) for place in new})
+        self._held = {p: o for p, o in self._held.items() if p in owned}
+        self._put_to = {p: o for p, o in self._put_to.items() if p in known & owned}
+        self._held |= {place: held[place] for place in new if place in held}
+        self._policy.lettered |= {place: stored[place] for place in stored if place in held}
+        await self._reader.begin({place: _first(held, stored, place) for place in new})
         self._owned = owned & self._reader.positions.keys()
         self._has_begun = True
+        if self._policy.dead_letter_topic and any(place not in stored for place in new):
+            # Dead letters go by what is committed: from here on, whatever the target holds later.
+            await self._flush()
 
     async def _group_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         prefix, group = self._connector.name_prefix, group_of(self._connector)
@@ -206,11 +224,12 @@ class SinkLoop:
             # Those before it are done, so that the task fails at this one again, and at no other.
             count = len(stopped.before)
             self._reader.rewind(batch[count:])
-            await self._put([each for each in stopped.before if isinstance(each, ConnectRecord)])
+            before = [each for each in stopped.before if isinstance(each, ConnectRecord)]
+            await self._put([each for each in before if not self._is_held(each)])
             self._put_count += count
             await self._flush()
             raise
-        records = [each for each in converted if each is not None]
+        records = [each for each in converted if each is not None and not self._is_held(each)]
         try:
             if records:
                 await self._put(records)
@@ -222,9 +241,21 @@ class SinkLoop:
             return
         self._put_count += len(batch)
 
+    def _is_held(self, record: ConnectRecord) -> bool:
+        """Whether the target had this record when its partition was begun."""
+        origin = record.origin
+        if not self._held or not isinstance(origin, FromLog):
+            return False
+        return origin.offset < self._held.get(TopicPartition(origin.topic, origin.partition), 0)
+
     async def _put(self, records: Sequence[ConnectRecord]) -> None:
         await self._policy.retried(lambda: self._task.put(records), timeout_min_s=PUT_RETRY_S_MIN)
         self._has_put = True
+        if self._filling is not None:
+            origins = [each.origin for each in records if isinstance(each.origin, FromLog)]
+            self._put_to |= {
+                TopicPartition(each.topic, each.partition): each.offset + 1 for each in origins
+            }
 
     # RunCommits
 
@@ -236,8 +267,8 @@ class SinkLoop:
         self._has_begun = False
         self._flushed_s = self._world.monotonic_s()
         positions: Mapping[TopicPartition, int] = self._reader.positions
-        if isinstance(self._task, FillingSinkTask):
-            positions = self._filled(self._task.committable())
+        if self._filling is not None:
+            positions = self._filled(self._filling.committable())
         moved = {
             place: offset
             for place, offset in positions.items()
@@ -256,8 +287,14 @@ class SinkLoop:
 
     def _filled(self, durable: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return what may be committed of a task that keeps records: never beyond what was read."""
-        read = self._reader.positions
-        return {place: min(at, read[place]) for place, at in durable.items() if place in read}
+        found: dict[TopicPartition, int] = {}
+        for place, read in self._reader.positions.items():
+            if durable.get(place, 0) >= self._put_to.get(place, 0):
+                # It keeps nothing: those that were read since were dropped, or given up.
+                found[place] = read
+            elif place in durable:
+                found[place] = min(durable[place], read)
+        return found
 
     async def _commit(
         self,
@@ -278,3 +315,12 @@ class SinkLoop:
             middle = len(places) // 2
             await self._commit(letters, dict(places[:middle]), read, errors)
             await self._commit((), dict(places[middle:]), 0, 0)
+
+
+def _first(
+    held: Mapping[TopicPartition, int], stored: Mapping[TopicPartition, int], place: TopicPartition
+) -> int | None:
+    """Return where a partition is begun, by what its target holds and its group has committed."""
+    if place in held and place in stored:
+        return min(held[place], stored[place])
+    return held.get(place, stored.get(place))

@@ -1,11 +1,12 @@
 """Levels of compatibility, and whether a schema keeps one. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
 from service.registry.formats.form import Incompatibility, Parsed
+from service.registry.formats.metadata import property_of
 from storage.schemas.source import SchemaType
 
 NEW_READS_OLD: Final = "NEW_READS_OLD"
@@ -13,6 +14,10 @@ OLD_READS_NEW: Final = "OLD_READS_NEW"
 
 MESSAGES_MAX: Final = 100
 """Maximum number of reasons that are returned."""
+
+
+RESERVED: Final = "confluent:reserved"
+"""The property that lists names, with commas between them."""
 
 
 class Level(StrEnum):
@@ -65,6 +70,31 @@ def violations(
             found += [f"{{compatibility: '{level}'}}"]
             return found
     return found
+
+
+def misused_fields(fields: Collection[str], metadata: bytes, old_metadata: bytes) -> list[str]:
+    """Return how a schema breaks the rules of `validateFields`, after one with `old_metadata`.
+
+    What `confluent:reserved` lists stays reserved, and no field has such a name.
+    """
+    ours, theirs = _reserved(metadata), _reserved(old_metadata)
+    return [
+        *(
+            f"{{errorType:'RESERVED_FIELD_REMOVED', description:\"the metadata of the new schema"
+            f" does not reserve '{name}' as the old one does\", additionalInfo:'{name}'}}"
+            for name in sorted(theirs - ours)
+        ),
+        *(
+            f"{{errorType:'FIELD_CONFLICTS_WITH_RESERVED_FIELD', description:\"the new schema has"
+            f" a field '{name}', which its metadata reserves\", additionalInfo:'{name}'}}"
+            for name in sorted(ours & set(fields))
+        ),
+    ][:MESSAGES_MAX]
+
+
+def _reserved(metadata: bytes) -> set[str]:
+    names = (property_of(metadata, RESERVED) or "").split(",")
+    return {name.strip() for name in names} - {""}
 
 
 def _between(level: Level, kind: SchemaType, new: Parsed, old: OldVersion) -> list[str]:

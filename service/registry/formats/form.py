@@ -38,6 +38,16 @@ class Parsed(Protocol):
     def serialized(self) -> str:
         """Return the text of `format=serialized`: canonical, but for Protobuf's descriptor."""
 
+    def resolved(self) -> str:
+        """Return the text of `format=resolved`: canonical, but for Avro's with what it refers to.
+
+        Raises `InvalidSchema` if that cannot be one text.
+        """
+
+    @property
+    def field_names(self) -> frozenset[str]:
+        """The fields of its outermost part; of Protobuf, of all messages that are in no other."""
+
     def unreadable(self, writer: Self) -> list[Incompatibility]:
         """Return why data of `writer` cannot be read with this schema; empty: it can."""
 

@@ -15,6 +15,13 @@ _Json: TypeAlias = dict[str, Any]
 _MAPS: Final = ("tags", "properties")
 _LISTS_OF_RULES: Final = ("migrationRules", "domainRules", "encodingRules")
 
+_VALUES_OF_RULES: Final = {
+    "kind": ("TRANSFORM", "CONDITION"),
+    "mode": ("WRITEREAD", "WRITE", "READ", "UPDOWN", "UPGRADE", "DOWNGRADE"),
+}
+_DEFAULTS_OF_RULES: Final = {name: values[0] for name, values in _VALUES_OF_RULES.items()}
+"""As Confluent's registry completes a rule that does not say what it is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Additions:
@@ -51,6 +58,44 @@ def properties(metadata: bytes) -> dict[str, str]:
     return {name: text for name, text in found.items() if isinstance(text, str)}
 
 
+def normal_metadata(metadata: bytes) -> bytes:
+    """Return valid metadata in the one form for all that say the same; empty: it says nothing.
+
+    Clients differ in the order of names, and in how they say nothing; ids must not.
+    """
+    whole = _filled(_object(metadata))
+    if "tags" in whole:
+        whole["tags"] = {path: sorted(set(tags)) for path, tags in whole["tags"].items()}
+    if "sensitive" in whole:
+        whole["sensitive"] = sorted(set(whole["sensitive"]))
+    return _encoded(whole)
+
+
+def normal_rule_set(rule_set: bytes) -> bytes:
+    """Return valid rules in the one form for all that say the same; empty: there are none."""
+    whole = _filled(_object(rule_set))
+    for kind in _LISTS_OF_RULES:
+        if kind in whole:
+            whole[kind] = [_normal_rule(rule) for rule in whole[kind]]
+    return _encoded(whole)
+
+
+def _normal_rule(rule: _Json) -> _Json:
+    rule = {**_DEFAULTS_OF_RULES, **_filled(rule)}
+    if rule.get("disabled") is False:
+        del rule["disabled"]
+    if "tags" in rule:
+        rule["tags"] = sorted(set(rule["tags"]))
+    return rule
+
+
+def without_property(metadata: bytes, name: str) -> bytes:
+    """Return the metadata of a schema without a property."""
+    whole = _object(metadata)
+    kept = {each: text for each, text in whole["properties"].items() if each != name}
+    return _encoded(_filled({**whole, "properties": kept}))
+
+
 def changed_rules(rule_set: bytes, merged: bytes, removed: Sequence[str]) -> bytes:
     """Return rules with others merged into them, and without those that are named."""
     whole = _rule_set(_object(rule_set), _object(merged))
@@ -58,8 +103,7 @@ def changed_rules(rule_set: bytes, merged: bytes, removed: Sequence[str]) -> byt
         if kind in whole:
             rules = _rules(whole[kind])
             whole[kind] = [rule for rule in rules if rule.get("name") not in removed]
-    whole = _filled(whole)
-    return msgspec.json.encode(whole, order="deterministic") if whole else b""
+    return _encoded(_filled(whole))
 
 
 def types_of_rules(rule_set: bytes) -> set[str]:
@@ -102,8 +146,23 @@ def why_not_rule_set(rule_set: bytes) -> str:
                 return f"each of {kind} is an object with a name"
             if name in names:
                 return f"Found rule with duplicate name '{name:.100}'"
+            if why := _why_not_rule(rule):
+                return f"{why}, in the rule '{name:.100}'"
             names.add(name)
     return ""
+
+
+def _why_not_rule(rule: _Json) -> str:
+    for name, values in _VALUES_OF_RULES.items():
+        if rule.get(name) not in (None, "", *values):
+            return f"{name} is one of {', '.join(values)}"
+    if not _is_texts(rule.get("tags") or []):
+        return "tags is a list of strings"
+    return ""
+
+
+def _encoded(whole: _Json) -> bytes:
+    return msgspec.json.encode(whole, order="deterministic") if whole else b""
 
 
 def _merged(parts: Iterable[bytes], merge: Callable[[_Json, _Json], _Json]) -> bytes:
@@ -112,7 +171,7 @@ def _merged(parts: Iterable[bytes], merge: Callable[[_Json, _Json], _Json]) -> b
     for part in parts:
         if part:
             whole = merge(whole, _object(part))
-    return msgspec.json.encode(whole, order="deterministic") if whole else b""
+    return _encoded(whole)
 
 
 def _metadata(old: _Json, new: _Json) -> _Json:
@@ -137,7 +196,7 @@ def _rule_set(old: _Json, new: _Json) -> _Json:
 
 def _filled(part: _Json) -> _Json:
     """Return what `part` says; what is empty hides nothing."""
-    return {name: value for name, value in part.items() if value not in (None, [], {})}
+    return {name: value for name, value in part.items() if value not in (None, "", [], {})}
 
 
 def _rules(value: object) -> Sequence[_Json]:

@@ -23,7 +23,7 @@ class AvroCodec:
     def __init__(self, source: SchemaSource, *, natural: bool = False) -> None:
         known: dict[str, AvroNamed] = {}
         for each in source.references:
-            known = parse_avro(each.text, known)[1]
+            known = parse_avro(each.text, known, is_checked=True)[1]
         self.tree, _ = parse_avro(source.text, known)
         sizes = Sizes()
         self._write = writer_of(self.tree)

@@ -42,11 +42,18 @@ _INT_MAX: Final = 2**31
 _LONG_MAX: Final = 2**63
 
 
-def parse_avro(text: str, known: Mapping[str, AvroNamed]) -> tuple[AvroType, dict[str, AvroNamed]]:
-    """Return the tree, and all names it can refer to: those that it defines, and `known`."""
+def parse_avro(
+    text: str, known: Mapping[str, AvroNamed], *, is_checked: bool = False
+) -> tuple[AvroType, dict[str, AvroNamed]]:
+    """Return the tree, and all names it can refer to: those that it defines, and `known`.
+
+    With `is_checked`, the text is from the registry: to look at its defaults again would take long
+    for a schema that refers to many.
+    """
     reader = _Reader(known)
     tree = reader.type(_loaded(text), "", "", 0)
-    reader.check_defaults()
+    if not is_checked:
+        reader.check_defaults()
     return tree, reader.names
 
 

@@ -108,7 +108,8 @@ async def test_what_is_not_there_has_its_code(registry: Registry) -> None:
     assert await registry.code("GET /config/s") == 40408
     assert await registry.code("GET /mode/s") == 40409
     assert await registry.code("POST /subjects/s/versions", {"schema": "{"}) == 42201
-    assert await registry.code("POST /subjects/s/versions", {"schema": ""}) == 42201
+    assert await registry.code("POST /subjects/x/versions", {"schema": " "}) == 42201
+    assert await registry.code("POST /subjects/s", {"schema": ""}) == 42201
     assert (
         await registry.code("POST /subjects/s/versions", {"schema": INT, "schemaType": "X"})
         == 42201
@@ -353,7 +354,6 @@ async def test_what_callers_may_leave_out_or_ask_for_besides(registry: Registry)
     assert await registry.done("PUT /config/s", {"validateFields": False}) == {
         "validateFields": False
     }
-    assert await registry.code("PUT /config/s", {"validateFields": True}) == 42205
 
     for subject in (":.x:s", ":.x:t", ":.x:", "s"):
         await registry.done(f"PUT /mode/{subject}", {"mode": "READONLY"})

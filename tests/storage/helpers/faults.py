@@ -33,6 +33,8 @@ class FaultyMetadata:
         self.lost: list[Sequence[Op]] = []
         """The transactions that were not done and not answered."""
         self.calls: Counter[str] = Counter()
+        """All but lists, which are in `lists`."""
+        self.lists = 0
         self._late: set[asyncio.Task[None]] = set()
 
     async def get(self, key: str) -> Versioned | None:
@@ -51,6 +53,7 @@ class FaultyMetadata:
     async def list(
         self, prefix: str, *, after: str | None = None, limit: int = 1000
     ) -> list[tuple[str, Versioned]]:
+        self.lists += 1
         return await self.inner.list(prefix, after=after, limit=limit)
 
     async def transact(self, ops: Sequence[Op]) -> Mapping[str, str]:

@@ -110,6 +110,7 @@ JDBC_SINK: Final = Plugin(
     check=_check_sink,
     tasks=same_tasks,
     make=_make_sink,
+    records_max=5_000,
     promises="Each record has its effect once: the position is written in the transaction of the"
     " rows. At least once without the table of positions (offsets.table.name).",
 )

@@ -28,6 +28,7 @@ PLUGINS: Final[Sequence[Plugin]] = (
         check=check,
         tasks=same_tasks,
         make=_make,
+        records_max=5_000,
         promises=(
             "Each record is in one object, whatever dies, because names and bytes follow from the"
             " records; with rotation or folders by the wall clock, at least once."

@@ -32,6 +32,15 @@ class JsonWriting:
 
     def writer_of(self, schema: ConnectSchema) -> Writer:
         """Return what writes values of a schema."""
+        write, of_null = self._both(schema)
+
+        def with_null(value: Any) -> Any:
+            return of_null() if value is None else write(value)
+
+        return with_null
+
+    def _both(self, schema: ConnectSchema) -> tuple[Writer, Callable[[], Any]]:
+        """Return what writes values of a schema, and what is written of null."""
         write = self._present(schema)
         default = None if schema.default is UNSET else schema.default
 
@@ -44,10 +53,7 @@ class JsonWriting:
                 "Conversion error: null value for field that is required and has no default value"
             )
 
-        def with_null(value: Any) -> Any:
-            return of_null() if value is None else write(value)
-
-        return with_null
+        return write, of_null
 
     def _present(self, schema: ConnectSchema) -> Writer:
         if schema.name == DECIMAL and self._numeric_decimals:
@@ -105,7 +111,7 @@ class JsonWriting:
         return write
 
     def _struct(self, schema: ConnectSchema) -> Writer:
-        writers = [(field.name, self.writer_of(field.schema)) for field in schema.fields]
+        writers = [(field.name, *self._both(field.schema)) for field in schema.fields]
         names = frozenset(schema.by_name)
 
         def write(value: Any) -> dict[str, Any]:
@@ -116,7 +122,10 @@ class JsonWriting:
                     f"Mismatching schema: it has no field {sorted(value.keys() - names)[0]!r}"
                 )
             get = value.get
-            return {name: writer(get(name)) for name, writer in writers}
+            return {
+                name: of_null() if (each := get(name)) is None else write_one(each)
+                for name, write_one, of_null in writers
+            }
 
         return write
 

@@ -31,6 +31,23 @@ class AvroSchema:
     def serialized(self) -> str:
         return self.canonical
 
+    def resolved(self) -> str:
+        try:
+            text = print_avro(self._tree, ())
+            parse_avro(
+                text, {}, is_checked=True
+            )  # It nests deeper, perhaps too deep for those who read it.
+        except (InvalidSchema, RecursionError):
+            raise InvalidSchema(
+                "with what it refers to, the schema nests too deep for one text"
+            ) from None
+        return text
+
+    @property
+    def field_names(self) -> frozenset[str]:
+        fields = self._tree.fields if isinstance(self._tree, AvroNamed) else ()
+        return frozenset(each.name for each in fields)
+
     def unreadable(self, writer: Self) -> list[Incompatibility]:
         return unreadable(self._tree, writer._tree)
 
@@ -40,7 +57,7 @@ class AvroForm:
         known: dict[str, AvroNamed] = {}
         for each in references:
             try:
-                known = parse_avro(each.text, known)[1]
+                known = parse_avro(each.text, known, is_checked=True)[1]
             except InvalidSchema as error:
                 raise InvalidSchema(f"the reference {each.name!r:.200}: {error}") from None
         tree, _ = parse_avro(text, known)

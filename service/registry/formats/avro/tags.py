@@ -9,6 +9,20 @@ from storage.schemas.source import InvalidSchema
 TAGS: Final = "confluent:tags"
 
 
+RECORD: Final = "sr_record"
+FIELD: Final = "sr_field"
+
+
+def tags_of(text: str) -> list[tuple[str, str, list[str]]]:
+    """Return what has tags in a valid schema: its name, whether it is a record, and the tags."""
+    found = []
+    for path, kind, place in _places(json.loads(text), ""):
+        tags = place.get(TAGS)
+        if isinstance(tags, list) and tags:
+            found.append((path, kind, [str(tag) for tag in tags]))
+    return found
+
+
 def with_tags(
     text: str, added: Mapping[str, Iterable[str]], removed: Mapping[str, Iterable[str]]
 ) -> str:
@@ -17,7 +31,7 @@ def with_tags(
     A record is named by its full name, a field by that and its own: `shop.Order.amount`.
     """
     tree = json.loads(text)
-    places = dict(_places(tree, ""))
+    places = {path: place for path, _, place in _places(tree, "")}
     for path in dict.fromkeys((*added, *removed)):
         place = places.get(path.removeprefix("."))
         if place is None:
@@ -31,8 +45,8 @@ def with_tags(
     return json.dumps(tree, ensure_ascii=False)
 
 
-def _places(tree: Any, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the records and fields of a schema, with their names."""
+def _places(tree: Any, space: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the records and fields of a schema, with their names and kinds."""
     if isinstance(tree, list):
         for branch in tree:
             yield from _places(branch, space)
@@ -45,7 +59,7 @@ def _places(tree: Any, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
     name = tree["name"]
     if "." not in name and (space := tree.get("namespace", space)):
         name = f"{space}.{name}"
-    yield name, tree
+    yield name, RECORD, tree
     for field in tree["fields"]:
-        yield f"{name}.{field['name']}", field
+        yield f"{name}.{field['name']}", FIELD, field
         yield from _places(field["type"], name.rpartition(".")[0])

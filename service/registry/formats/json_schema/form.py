@@ -31,6 +31,15 @@ class JsonSchema:
     def serialized(self) -> str:
         return self.canonical
 
+    def resolved(self) -> str:
+        return self.canonical
+
+    @property
+    def field_names(self) -> frozenset[str]:
+        root = self.documents.root.schema
+        properties = root.get("properties") if isinstance(root, dict) else None
+        return frozenset(properties if isinstance(properties, dict) else ())
+
     def unreadable(self, writer: Self) -> list[Incompatibility]:
         return compatibility.unreadable(writer.documents, self.documents)
 

@@ -59,6 +59,14 @@ class ProtobufSchema:
         named.name = _FILE_NAME
         return base64.b64encode(named.SerializeToString()).decode()
 
+    def resolved(self) -> str:
+        return self.canonical
+
+    @property
+    def field_names(self) -> frozenset[str]:
+        messages = self.files[-1].message_type
+        return frozenset(field.name for message in messages for field in message.field)
+
     def unreadable(self, writer: Self) -> list[Incompatibility]:
         return differences(writer.files, self.files)
 

@@ -1,7 +1,10 @@
 """Connectors reach regular files below one folder, and nothing else by any name."""
 
+import fcntl
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +129,16 @@ def test_a_file_can_be_replaced_in_its_folder(root: Path) -> None:
 
     assert read(root, "deep/er/a.txt") == "after"
     assert checked_path(environment(root), "deep/er/b.txt") == root / "deep/er/b.txt"
+
+
+def test_a_check_leaves_the_locks_of_this_process_alone(root: Path) -> None:
+    """Or others would delete the log of a SQLite database that is open here."""
+    path = root / "deep/er/a.txt"
+    lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with path.open("r+") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+
+        checked_path(environment(root), "deep/er/a.txt")
+
+        done = subprocess.run([sys.executable, "-c", lock, path], capture_output=True, check=False)
+        assert b"BlockingIOError" in done.stderr

@@ -208,6 +208,7 @@ class Rig:
             sink_pipeline(self.config, None, policy),
             policy,
             RunCommits(self.parts, holding, self.config),
+            records_max=500,
             flush_s=flush_s,
         )
         running = asyncio.create_task(loop.run())

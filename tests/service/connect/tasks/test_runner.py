@@ -276,11 +276,28 @@ async def test_an_idle_connector_costs_nothing_but_ticks() -> None:
         await all_of(process, numbered(5))
         await until(lambda: deployment.table.released)
         [before] = await deployment.tasks()
-        puts, polls = deployment.objects.calls["put"], deployment.table.polls
+        calls, polls = dict(deployment.objects.calls), deployment.table.polls
         await until(lambda: deployment.table.polls > polls + 20)
-        assert deployment.objects.calls["put"] == puts
+        assert dict(deployment.objects.calls) == calls
         [task] = await deployment.tasks()
         assert task.committed_ms == before.committed_ms
+
+
+async def test_a_paused_connector_costs_a_look_at_the_list_and_nothing_else() -> None:
+    deployment = Deployment()
+    deployment.table.rows = numbered(5)
+    await deployment.create()
+    async with running(deployment.process()) as process:
+        await all_of(process, numbered(5))
+        await deployment.change(targeted(PAUSED))
+        await state_is(deployment, PAUSED)
+        await until(lambda: process.runner.run_count == 0)
+        polls, lists = deployment.table.polls, deployment.metadata.lists
+        objects, table = dict(deployment.objects.calls), dict(deployment.metadata.calls)
+        await until(lambda: deployment.metadata.lists > lists + 40)
+        assert deployment.table.polls == polls
+        assert dict(deployment.objects.calls) == objects
+        assert dict(deployment.metadata.calls) == table
 
 
 async def test_a_runner_takes_over_at_once_what_a_dead_one_of_its_name_held() -> None:

@@ -321,3 +321,91 @@ async def test_what_was_given_last_can_be_given_again() -> None:
 
         again = await reader.poll(10, 1.0, lambda: False)
         assert [record.offset for record in again] == [2, 3, 4, 5]
+
+
+async def test_killed_between_flush_and_commit_a_target_with_offsets_loses_no_dead_letter() -> None:
+    async with rig_of(**DEAD) as rig:
+        await rig.produce(["0", "{", "2"])
+
+        def die() -> None:
+            raise Killed
+
+        target = Target(holds_offsets=True, after_flush=die)
+        with pytest.raises(Killed):
+            await rig.run(target, lambda: False)
+        assert await rig.committed() == {"t-0": 0}
+        target.after_flush = lambda: None
+
+        async def is_committed() -> bool:
+            return await rig.committed() == {"t-0": 3}
+
+        await rig.run(target, is_committed)
+
+        assert target.values == [0, 2]
+        assert [value for value, _ in await rig.stored("dead")] == [b"{"]
+
+
+async def test_the_last_records_before_a_commit_have_their_dead_letters_once() -> None:
+    async with rig_of(**DEAD) as rig:
+        await rig.produce(["0", "{", "["])
+        target = Target(holds_offsets=True)
+
+        async def is_committed() -> bool:
+            return await rig.committed() == {"t-0": 3}
+
+        await rig.run(target, is_committed)
+        assert target.held == {TopicPartition("t", 0): 1}
+        await rig.produce(["3", "]"])
+
+        async def is_all_committed() -> bool:
+            return await rig.committed() == {"t-0": 5}
+
+        await rig.run(target, is_all_committed)
+
+        assert target.values == [0, 3]
+        assert [value for value, _ in await rig.stored("dead")] == [b"{", b"[", b"]"]
+
+
+async def test_a_sink_ends_when_its_gateway_is_closed() -> None:
+    """Its reader waits for nothing then, so it would never let anything else run."""
+    async with rig_of() as rig:
+        await rig.produce(["0"])
+        target = Target()
+
+        def close() -> bool:
+            if target.values:
+                rig.gateway.draining.set()
+            return False
+
+        await rig.run(target, close)
+
+        assert await rig.committed() == {"t-0": 1}
+
+
+async def test_a_sink_that_keeps_nothing_is_committed_up_to_what_was_given_up_last() -> None:
+    async with rig_of(**DEAD) as rig:
+        await rig.produce([*numbers(10), "{", "["])
+
+        async def is_committed() -> bool:
+            return await rig.committed() == {"t-0": 12}
+
+        await rig.run(Target(), is_committed, make=FillingSink)
+
+        assert [value for value, _ in await rig.stored("dead")] == [b"{", b"["]
+
+
+async def test_a_partition_that_is_begun_again_is_read_once() -> None:
+    """As by a refresh that is repeated, because another partition could not be begun."""
+    async with rig_of() as rig:
+        await rig.produce(numbers(6))
+        reader, place = SinkReader(rig.parts, rig.connector), TopicPartition("t", 0)
+        await reader.begin({place: None})
+        await reader.begin({place: 0})
+
+        records = await reader.poll(100, 1.0, lambda: False)
+        more = await reader.poll(100, 0.1, lambda: False)
+
+        assert [record.offset for record in records] == list(range(6))
+        assert more == []
+        reader.forget([place])
+        assert await reader.poll(100, 0.1, lambda: False) == []

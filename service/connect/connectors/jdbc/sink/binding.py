@@ -173,7 +173,9 @@ def _timestamp(column: TableColumn, dialect: str, zone: tzinfo) -> Bind:
             raise DataFault(f"{value!r} is no Timestamp")
         if column.kind is ColumnKind.INSTANT:
             return value if dialect == POSTGRESQL else value.astimezone(UTC).replace(tzinfo=None)
-        local = value.astimezone(zone).replace(tzinfo=None)
+        # Most are in UTC, and most databases are: converting one costs more than the rest.
+        in_zone = value if value.tzinfo is zone else value.astimezone(zone)
+        local = in_zone.replace(tzinfo=None)
         digits = "microseconds" if local.microsecond % 1000 else "milliseconds"
         return local.isoformat(" ", digits) if is_text else local
 
