@@ -41,7 +41,7 @@ SINK = {
     "topics": "t",
     "file": "sink.txt",
     "errors.tolerance": "all",
-    "errors.deadletterqueue.topic.name": "t",
+    "errors.deadletterqueue.topic.name": "letters",
 }
 SOURCE = {"connector.class": "FileStreamSource", "topic": "t", "file": "source.txt"}
 SINK_OFFSETS = {

@@ -102,7 +102,10 @@ def _add_converter(found: Definitions, name: str, config: Config) -> None:
     elif name == "header.converter" and is_header_converter(class_name):
         found.accepted |= {f"{name}.converter.type", f"{name}.schemas.enable"}
     else:
-        names = ", ".join(each.short_name for each in CONVERTERS)
+        known = [each.short_name for each in CONVERTERS]
+        if name == "header.converter":
+            known.insert(0, SIMPLE_HEADERS.rpartition(".")[2])
+        names = ", ".join(known)
         found.refuse(name, f"there is no converter {class_name!r}; there are {names}")
 
 
