@@ -158,6 +158,8 @@ GOOD: dict[Operation, Request] = {
     ("DELETE", "/contexts/{context}"): Request(),
     ("GET", "/v1/metadata/id"): Request(),
     ("GET", "/v1/metadata/version"): Request(),
+    ("GET", "/v1/metadata/deployment"): Request(),
+    ("POST", "/"): Request(json={}),
     ("GET", "/connect"): Request(),
     ("GET", "/health"): Request(),
     ("GET", "/connectors"): Request(params={"expand": "status"}),
