@@ -158,6 +158,8 @@ GOOD: dict[Operation, Request] = {
     ("DELETE", "/contexts/{context}"): Request(),
     ("GET", "/v1/metadata/id"): Request(),
     ("GET", "/v1/metadata/version"): Request(),
+    ("GET", "/v1/metadata/deployment"): Request(),
+    ("POST", "/"): Request(json={}),
     ("GET", "/connect"): Request(),
     ("GET", "/health"): Request(),
     ("GET", "/connectors"): Request(params={"expand": "status"}),
@@ -166,7 +168,9 @@ GOOD: dict[Operation, Request] = {
     ("DELETE", CONNECTOR): Request(),
     ("GET", f"{CONNECTOR}/config"): Request(),
     ("PUT", f"{CONNECTOR}/config"): Request(json=SINK),
-    ("PATCH", f"{CONNECTOR}/config"): Request(json={"tasks.max": 2}),
+    ("PATCH", f"{CONNECTOR}/config"): Request(
+        json={"tasks.max": 2, "errors.deadletterqueue.topic.name": "letters"}
+    ),
     ("GET", f"{CONNECTOR}/status"): Request(),
     ("PUT", f"{CONNECTOR}/pause"): Request(),
     ("PUT", f"{CONNECTOR}/resume"): Request(),
@@ -223,7 +227,7 @@ async def furnish(deployed: Deployment) -> dict[str, Any]:
     schema = await deployed.done("POST", "/subjects/s/versions", json=INT)
     await deployed.done("PUT", "/config/s", json={"compatibility": "BACKWARD"})
     await deployed.done("PUT", "/mode/s", json={"mode": "READWRITE"})
-    config = {"name": "c", **SINK}
+    config = {"name": "c", **SINK, "errors.deadletterqueue.topic.name": "t"}
     connector = ConnectorItem("c", config, "User:ana", 1, STOPPED, planned=1, task_count=1)
     await deployed.put(keys.connector("c"), encode_connector(connector))
     await deployed.put(keys.connect_task("c", 0), encode_task(TaskItem("c", 0, 1)))
