@@ -21,6 +21,9 @@ Records = Mapping[int, list[tuple[int, str]]]
 RESTING = {"pause", "stop"}
 WAKING = {"resume", "create"}
 
+ENDS_S_MAX = 60.0
+"""Within this time runs of a connector that is paused or stopped make their last commit."""
+
 
 def sources_skip_and_repeat_nothing(history: ConnectHistory) -> Iterator[str]:
     """Each number is in the log once, in the order of its partition, or a dead letter."""
@@ -136,14 +139,19 @@ def what_was_answered_committed_is_in_the_table(history: ConnectHistory) -> Iter
             yield f"{each} is not in the table"
 
 
-def a_connector_that_rests_commits_nothing(history: ConnectHistory) -> Iterator[str]:
-    """From the answer to a pause or a stop on, until it may have been started again."""
+def a_connector_that_rests_begins_nothing(history: ConnectHistory) -> Iterator[str]:
+    """From the answer to a pause or a stop on, until it may have been started again.
+
+    Runs that had begun commit what they have, and end.
+    """
     calls: dict[str, list[StateCall]] = defaultdict(list)
     for call in history.calls:
         calls[call.connector].append(call)
     changes: dict[str, list[TaskChange]] = defaultdict(list)
+    began_s: dict[tuple[str, int, int], float] = {}
     for change in history.changes:
         changes[change.connector].append(change)
+        began_s.setdefault((change.connector, change.task, change.epoch), change.at_s)
     for name, of in calls.items():
         waking = [call for call in of if call.does in WAKING and call.code in (0, None)]
         for rest in of:
@@ -154,7 +162,10 @@ def a_connector_that_rests_commits_nothing(history: ConnectHistory) -> Iterator[
             ]
             until_s = max(rest.ended_s, min(later, default=float("inf")))
             for change in changes[name]:
-                if rest.ended_s < change.at_s < until_s:
+                if not rest.ended_s < change.at_s < until_s:
+                    continue
+                is_new = began_s[name, change.task, change.epoch] > rest.ended_s
+                if is_new or change.at_s > rest.ended_s + ENDS_S_MAX:
                     yield f"{change}, although {rest}"
 
 
@@ -239,7 +250,7 @@ CONNECT_RULES: Sequence[Callable[[ConnectHistory], Iterator[str]]] = (
     sinks_take_only_what_is_in_the_log,
     one_run_commits_in_a_lease_epoch,
     what_was_answered_committed_is_in_the_table,
-    a_connector_that_rests_commits_nothing,
+    a_connector_that_rests_begins_nothing,
     started_connectors_get_everything_through,
     connectors_meet_no_other_errors,
 )

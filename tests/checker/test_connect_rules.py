@@ -91,11 +91,13 @@ BROKEN = [
     ),
     ("what_was_answered_committed_is_in_the_table", seen(*RUNS, BEGINS, WRITES)),
     ("what_was_answered_committed_is_in_the_table", seen(THEN)),
-    ("a_connector_that_rests_commits_nothing", seen(*CHANGES, PAUSE)),
+    ("a_connector_that_rests_begins_nothing", seen(*CHANGES, PAUSE)),
     (
-        "a_connector_that_rests_commits_nothing",
+        "a_connector_that_rests_begins_nothing",
         seen(*CHANGES, replace(PAUSE, does="stop"), replace(RESUME, began_s=4.6, ended_s=5)),
     ),
+    # A run that had begun, and does not end.
+    ("a_connector_that_rests_begins_nothing", seen(BEGINS, replace(WRITES, at_s=100), PAUSE)),
     ("started_connectors_get_everything_through", seen(SOURCE, of_source=[])),
     ("started_connectors_get_everything_through", seen(SOURCE, log=LOG[:2])),
     ("started_connectors_get_everything_through", seen(PLAIN, FIRST)),
@@ -121,6 +123,8 @@ GOOD = [
     # A resume without an answer may have happened, and one that overlaps a pause may be the later.
     seen(*CHANGES, PAUSE, replace(RESUME, began_s=2.7, code=None)),
     seen(*CHANGES, PAUSE, replace(RESUME, began_s=1, ended_s=2.7)),
+    # A run that had begun ends with a commit.
+    seen(BEGINS, replace(WRITES, at_s=4), PAUSE),
     # A pause that was refused, or of another connector, or whose outcome nobody knows.
     seen(*CHANGES, replace(PAUSE, code=404), replace(PAUSE, connector="x")),
     seen(*CHANGES, replace(PAUSE, code=None)),
