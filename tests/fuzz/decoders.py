@@ -109,7 +109,6 @@ NOT_TRIED = {
     "storage.schemas.framing.id_of": "tests/storage/schemas/test_framing.py: any bytes",
     "service.registry.formats.form.SchemaForm.parse": "a protocol, which each form keeps",
     "service.registry.formats.metadata._object": "of JSON that was one when it came",
-    "service.registry.formats.avro.tags.tags_of": "reads texts that were parsed before",
     "service.registry.formats.avro.tags.with_tags": "reads texts that were parsed before",
     "service.registry.edge.validation.record_names.record_names": "reads texts that were parsed"
     " when they were registered",

@@ -169,18 +169,19 @@ class SnapshotReader:
         after: tuple[Any, ...] | None,
     ) -> str:
         columns = server.columns_sql([each.name for each in table.columns])
-        only = "" if published.is_root else "ONLY "
+        only = "" if published.is_root else "ONLY"
         where = [] if published.condition is None else [f"({published.condition})"]
         order = ""
         if shape.order is not None:
             keys = [self._ordered(table, name) for name in shape.key_names]
-            order = f" ORDER BY {', '.join(keys)}"
+            order = f"ORDER BY {', '.join(keys)}"
             if after is not None:
                 where.append(f"({', '.join(keys)}) > ({', '.join(map(_literal, after))})")
-        condition = f" WHERE {' AND '.join(where)}" if where else ""
+        condition = f"WHERE {' AND '.join(where)}" if where else ""
         source = server.qualified(table.schema, table.name)
         # Every part is quoted, or a literal made below, or comes from the server's catalog.
-        return f"SELECT {columns} FROM {only}{source}{condition}{order}"  # noqa: S608
+        parts = ("SELECT", columns, "FROM", only, source, condition, order)
+        return " ".join(part for part in parts if part)
 
     def _ordered(self, table: PgTable, name: str) -> str:
         quoted = server.columns_sql([name])
