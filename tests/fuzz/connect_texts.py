@@ -11,7 +11,7 @@ from riacho.cli.connect import files, states
 from service.connect.connectors.file_stream.ledger import LEDGER_BYTES_MAX, LineFile
 from service.connect.connectors.guarded_files import HeldFolder
 from service.connect.connectors.http import source
-from service.connect.connectors.http.client import parsed_url
+from service.connect.connectors.http.urls import parsed_url
 from service.connect.connectors.jdbc.urls import parse_url
 from service.connect.data.errors import DataFault, TaskFault
 from service.connect.data.schema import Type
@@ -81,7 +81,7 @@ ALL = [
         why="pairs of texts",
     ),
     Decoder(
-        covers=("service.connect.connectors.http.client.parsed_url",),
+        covers=("service.connect.connectors.http.urls.parsed_url",),
         decode=_of_text(parsed_url),
         valid=st.sampled_from([b"https://example.com/a?b=c", b"http://[::1]:80/%20#x"]),
         errors=(TaskFault,),

@@ -60,3 +60,15 @@ def test_a_schema_that_one_process_registered_is_read_by_another(cold: FreshEnvi
         assert posted(api, "/subjects/other/versions", {"schema": schema})["id"] == made["id"]
         assert api.http.get(f"/schemas/ids/{made['id']}").json()["schema"] == schema
         assert len(cold.used) == 3
+
+
+def test_a_connector_that_one_process_created_is_known_to_another(cold: FreshEnvironments) -> None:
+    config = {"connector.class": "Datagen", "kafka.topic": "cold", "quickstart": "orders"}
+    sink = {"connector.class": "HttpSink", "topics": "cold", "http.api.url": "https://example.com/"}
+    with through(cold) as api:
+        posted(api, "/connectors", {"name": "cold", "config": config})
+        assert api.http.get("/connectors").json() == ["cold"]
+        validate = "/connector-plugins/HttpSink/config/validate"
+        found = api.http.put(validate, json={"name": "sink", **sink}).json()
+        assert found["error_count"] == 0, found
+        assert len(cold.used) == 3

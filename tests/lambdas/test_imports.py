@@ -135,3 +135,39 @@ def test_a_token_of_a_provider_loads_what_verifies_it() -> None:
 def test_a_gateway_without_a_provider_loads_no_cryptography() -> None:
     modules = imported(CALLS, {**MEMORY, "RIACHO_JWT_ISSUER": ""})
     assert not modules & {"joserfc", "cryptography", "scramp", "httpx"}
+
+
+CONNECTORS = """
+import asyncio
+from pathlib import Path
+
+import lambdas.connect
+from service.connect.connectors.api import Environment, TaskContext
+from service.connect.connectors.catalog import plugin_of, plugins
+from service.world.clock import real_world
+
+environment = Environment(world=real_world())
+url = {"http.api.url": "https://example.invalid/", "topics": "t"}
+assert len(plugins()) > 10
+assert plugin_of("HttpSink").check(url, environment) == {}
+"""
+
+MADE = """
+async def make():
+    unused = lambda *_: None
+    context = TaskContext(
+        connector="c", task=0, config=url, environment=environment, offsets=None, report=unused,
+        metric=unused,
+    )
+    task = plugin_of("HttpSink").make(context)
+    await task.start()
+    await task.stop()
+
+asyncio.run(make())
+"""
+
+
+def test_connectors_load_their_libraries_when_they_are_made() -> None:
+    libraries = {"asyncpg", "confluent_kafka", "fastavro", "obstore", "pymysql", "sqlalchemy"}
+    assert not imported(CONNECTORS, MEMORY) & {*libraries, "pandas", "uvicorn", "typer"}
+    assert "httpx" in imported(CONNECTORS + MADE, MEMORY)

@@ -18,6 +18,7 @@ import httpx
 
 from service.connect.connectors.api import Environment
 from service.connect.connectors.http.addresses import refused_because
+from service.connect.connectors.http.urls import parsed_url, shown
 from service.connect.data.errors import RetriableFault, TaskFault
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -177,24 +178,6 @@ class GuardedClient:
                 break
         is_cut = len(body) > self._body_bytes_max
         return HttpReply(response.status, headers, bytes(body[: self._body_bytes_max]), is_cut)
-
-
-def parsed_url(text: str) -> httpx.URL:
-    """Return the URL. Raises `TaskFault` in words if it is none that connectors may use."""
-    try:
-        url = httpx.URL(text)
-    except (httpx.InvalidURL, TypeError) as error:
-        raise TaskFault(f"not a URL: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise TaskFault(f"{shown(url)} is not a URL of http or https")
-    if url.userinfo:
-        raise TaskFault(f"the URL of {url.host} has credentials: set auth.type instead")
-    return url
-
-
-def shown(url: httpx.URL) -> str:
-    """Return the URL without its query, which may hold a secret."""
-    return str(url.copy_with(query=None, fragment=None, username="", password=""))
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from service.connect.config.keys import Config, Importance, Key, KeyType, between
 from service.connect.config.values import Values
 from service.connect.connectors.http.bodies import BodyForm
-from service.connect.connectors.http.client import parsed_url
 from service.connect.connectors.http.pointers import pointer_of
 from service.connect.connectors.http.requests import (
     RequestSettings,
@@ -20,8 +19,8 @@ from service.connect.connectors.http.requests import (
     headers_of,
     status_codes,
 )
-from service.connect.connectors.http.sink import HttpSinkSettings
-from service.connect.connectors.http.source import HttpSourceSettings
+from service.connect.connectors.http.settings import HttpSinkSettings, HttpSourceSettings
+from service.connect.connectors.http.urls import parsed_url
 from service.connect.data.errors import TaskFault
 
 BATCH_RECORDS_MAX: Final = 10_000

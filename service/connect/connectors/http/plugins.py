@@ -16,10 +16,9 @@ from service.connect.connectors.api import (
 )
 from service.connect.connectors.http import keys
 from service.connect.connectors.http.addresses import refused_because
-from service.connect.connectors.http.client import parsed_url
-from service.connect.connectors.http.sink import HttpSink
-from service.connect.connectors.http.source import HttpSource
+from service.connect.connectors.http.urls import parsed_url
 from service.connect.data.errors import TaskFault
+from service.process.without_pandas import permit
 
 VERSION: Final = "1"
 _NO_REPORTS: Final = "what servers answer is not written to topics; errors are in dead letters"
@@ -69,14 +68,23 @@ def _check_source(config: Config, environment: Environment) -> dict[str, str]:
 
 
 def _make_sink(context: TaskContext) -> SinkTask:
+    permit("httpx")
+    from service.connect.connectors.http.sink import HttpSink
+
     return HttpSink(context, keys.sink_settings(context.config))
 
 
 def _make_aiven(context: TaskContext) -> SinkTask:
+    permit("httpx")
+    from service.connect.connectors.http.sink import HttpSink
+
     return HttpSink(context, keys.aiven_settings(context.config))
 
 
 def _make_source(context: TaskContext) -> SourceTask:
+    permit("httpx")
+    from service.connect.connectors.http.source import HttpSource
+
     return HttpSource(context, keys.source_settings(context.config))
 
 

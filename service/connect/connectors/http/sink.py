@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from service.connect.connectors.api import TaskContext, TopicPartition
-from service.connect.connectors.http.bodies import Bodies, BodyForm
+from service.connect.connectors.http.bodies import Bodies
 from service.connect.connectors.http.client import (
     GuardedClient,
     HttpReply,
@@ -24,12 +24,12 @@ from service.connect.connectors.http.client import (
 )
 from service.connect.connectors.http.requests import (
     Pauses,
-    RequestSettings,
     Unanswered,
     excerpt,
     retry_after_s,
     with_ours,
 )
+from service.connect.connectors.http.settings import HttpSinkSettings
 from service.connect.data.errors import ConnectFault, DataFault, RetriableFault, TaskFault
 from service.connect.data.java_text import java_text
 from service.connect.data.records import ConnectRecord, FromLog
@@ -47,19 +47,6 @@ WAIT_S_MAX: Final = 20.0
 
 _REFUSES_THE_TASK: Final = frozenset({401, 403, 407})
 """The fault is not the record's: every other one would be refused, too."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HttpSinkSettings:
-    requests: RequestSettings
-    form: BodyForm
-    batch_max: int
-    is_batch: bool
-    """Bodies have a frame, even around one record."""
-    on_null: str
-    """`ignore`, `log`, `delete` or `fail`."""
-    on_error: str
-    """`fail` (report), `log` or `ignore`."""
 
 
 @dataclass(frozen=True, slots=True)

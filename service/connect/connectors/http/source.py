@@ -12,7 +12,6 @@ of the reply and how many of its records were read.
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,19 +22,18 @@ from service.connect.connectors.http.client import (
     GuardedClient,
     HttpReply,
     Resolve,
-    parsed_url,
     resolve_by_system,
-    shown,
 )
 from service.connect.connectors.http.pointers import found_at
 from service.connect.connectors.http.requests import (
     Pauses,
-    RequestSettings,
     Unanswered,
     excerpt,
     retry_after_s,
     with_ours,
 )
+from service.connect.connectors.http.settings import HttpSourceSettings
+from service.connect.connectors.http.urls import parsed_url, shown
 from service.connect.data.errors import DataFault, RetriableFault, TaskFault
 from service.connect.data.records import ConnectRecord, FromSource
 
@@ -43,19 +41,6 @@ log = logging.getLogger("riacho")
 
 REPLY_BYTES_MAX: Final = 8 * 1024 * 1024
 OFFSET: Final = "${offset}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HttpSourceSettings:
-    requests: RequestSettings
-    body: str
-    topic: str
-    interval_s: float
-    list_pointer: Sequence[str]
-    value_pointer: Sequence[str]
-    key_pointer: Sequence[str] | None
-    offset_pointer: Sequence[str] | None
-    offset_initial: str
 
 
 class HttpSource:
