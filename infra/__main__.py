@@ -48,6 +48,7 @@ def _bundle(parameters: Parameters) -> None:
         parameters.function_package,
         python=parameters.python,
         architecture=parameters.architecture,
+        libraries=parameters.libraries,
     )
     sys.stdout.write(f"{parameters.function_package}: {size / 1e6:.1f} MB\n")
     size = bundle.build_job(

@@ -7,16 +7,17 @@ files, the AWS SDK's models of other services, a faster event loop, tests.
 """
 
 import gzip
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from infra.parameters import ROOT, Architecture
+from infra.parameters import ROOT, Architecture, WrongParameter
 
 PACKAGES: Final = ("lambdas", "riacho", "service", "storage")
 UNZIPPED_BYTES_MAX: Final = 250 * 1024 * 1024
@@ -67,7 +68,8 @@ UNREACHABLE: Final = (
     "boto3/examples",
     "pygments/lexers/[!_p]*.py",  # Of those that colour languages, Python's colours tracebacks.
     "uvloop*",  # uvicorn takes asyncio's loop where this is missing.
-    "bin",
+    "bin/[!p]*",
+    "bin/p[!r]*",  # All but protoc, which compiles Protobuf schemas.
     ".lock",
     "**/tests",
     "**/*.pxd",
@@ -90,25 +92,64 @@ OF_COMMANDS: Final = (
 """What only the command line imports, which no function runs; and what only tests do."""
 
 
+COMPILED_FIRST: Final = (
+    *PACKAGES,
+    *("numpy", "pyarrow", "msgspec", "pydantic", "pydantic_settings", "botocore", "aiobotocore"),
+    *("aiohttp", "starlette", "anyio"),
+)
+"""What a cold start imports. The rest is compiled as long as there is room."""
+
+
+EXTRAS: Final = ("schemas", "connect")
+"""Extras of `pyproject.toml` whose libraries functions may have besides."""
+
+
 class TooLarge(Exception):
     """The package does not fit into a function."""
 
 
-def build_functions(target: Path, *, python: str, architecture: Architecture) -> int:
+def build_functions(
+    target: Path, *, python: str, architecture: Architecture, libraries: Sequence[str] = ()
+) -> int:
     """Fill `target` with the package of the functions; return its size in bytes.
 
-    Raises `TooLarge` if Lambda would refuse it.
+    `libraries` are what it has besides security: extras, or requirements of theirs by name. Raises
+    `WrongParameter`, and `TooLarge` if Lambda would refuse the package.
     """
-    _install(target, SECURITY, python=python, architecture=architecture)
+    more = (*SECURITY, *requirements(libraries))
+    _install(target, more, python=python, architecture=architecture)
     trim(target)
     for pattern in OF_COMMANDS:
         for path in list(target.glob(pattern)):
             _remove(path)
-    _compile(target, python)
+    bytes_max = UNZIPPED_BYTES_MAX - ADAPTER_BYTES
     size = size_of(target)
-    if size + ADAPTER_BYTES > UNZIPPED_BYTES_MAX:
-        raise TooLarge(f"{target} has {size} bytes, and there is room for {UNZIPPED_BYTES_MAX}")
-    return size
+    if size > bytes_max:
+        raise TooLarge(
+            f"{target} has {size} bytes, and there is room for {bytes_max}: choose fewer libraries"
+            f" than {','.join(libraries)!r}, or architecture=arm64, whose are smaller"
+        )
+    return size + compile_what_fits(target, python, bytes_max - size)
+
+
+def requirements(libraries: Sequence[str]) -> list[str]:
+    """Return what installs these libraries. Raises `WrongParameter` for an unknown one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = {
+        re.split(r"[^\w-]", each)[0].lower(): each
+        for extra in EXTRAS
+        for each in project["optional-dependencies"][extra]
+    }
+    found: list[str] = []
+    for name in libraries:
+        if name in EXTRAS:
+            found += ("--extra", name)
+        elif name.lower() in known:
+            found.append(known[name.lower()])
+        else:
+            names = ", ".join((*EXTRAS, *sorted(known)))
+            raise WrongParameter(f"libraries: there is no {name!r}; there are {names}")
+    return found
 
 
 def build_job(target: Path, *, python: str, architecture: Architecture) -> int:
@@ -176,18 +217,36 @@ def _install(
     name_version(folder)
 
 
-def _compile(folder: Path, python: str) -> None:
-    """Compile the package, if this machine has the same Python, to shorten cold starts.
+def compile_what_fits(folder: Path, python: str, bytes_max: int) -> int:
+    """Compile what fits, if this machine has the same Python, to shorten cold starts.
 
-    The uploaded archive changes the times of files, so Python must not compare them.
+    Returns how many bytes that adds. The uploaded archive changes the times of files, so Python
+    must not compare them.
     """
     found = _interpreter(python)
     if found is None:
         sys.stderr.write(f"no python{python} here: functions will start more slowly\n")
-        return
+        return 0
     mode = ("--invalidation-mode", "unchecked-hash")
-    command = [found, "-m", "compileall", "-q", "-j", "0", *mode, str(folder)]
-    subprocess.run(command, check=True)
+    first = [folder / name for name in COMPILED_FIRST]
+    left = bytes_max
+    for path in (*first, *sorted(set(folder.iterdir()) - set(first))):
+        if path.is_dir():
+            command = [found, "-m", "compileall", "-q", "-j", "0", *mode, str(path)]
+            subprocess.run(command, check=True)
+            left -= _kept(path, left)
+    return bytes_max - left
+
+
+def _kept(folder: Path, bytes_max: int) -> int:
+    """Return the size of what was compiled; 0 if that was too much, and was removed again."""
+    compiled = [path for path in folder.rglob("*.pyc") if path.is_file()]
+    size = sum(path.stat().st_size for path in compiled)
+    if size <= bytes_max:
+        return size
+    for path in compiled:
+        path.unlink()
+    return 0
 
 
 def _interpreter(python: str) -> str | None:

@@ -85,6 +85,9 @@ class Parameters:
     connect_minutes: int = 0
     """How often the function that runs connectors is called; 0: there is none."""
 
+    libraries: tuple[str, ...] = ()
+    """What the functions have besides: `schemas`, or libraries of connectors, like `asyncpg`."""
+
     emr_release: str = "emr-spark-8.1.0"
     emr_python: str = "3.11"
     emr_cores_max: int = 16

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from infra import bundle
-from infra.parameters import ROOT
+from infra.parameters import ROOT, WrongParameter
 from service.process.version import VERSION
 
 
@@ -106,3 +106,24 @@ def test_a_container_has_no_way_to_change_itself() -> None:
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "\nUSER 10001\n" in stages[-1]
+
+
+def test_libraries_are_extras_or_requirements_of_theirs() -> None:
+    assert bundle.requirements(["schemas"]) == ["--extra", "schemas"]
+    [found] = bundle.requirements(["sqlalchemy"])
+    assert found.startswith("SQLAlchemy>=")
+    with pytest.raises(WrongParameter, match="there is no 'sqlalchemi'; there are schemas"):
+        bundle.requirements(["sqlalchemi"])
+
+
+def test_what_does_not_fit_is_not_compiled(tmp_path: Path) -> None:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for name, count in (("service", 1), ("another", 1000)):
+        (tmp_path / name).mkdir()
+        lines = [f"name_{number} = {number}\n" for number in range(count)]
+        (tmp_path / name / "module.py").write_text("".join(lines))
+
+    size = bundle.compile_what_fits(tmp_path, python, 5000)
+
+    assert [path.parts[-3] for path in tmp_path.rglob("*.pyc")] == ["service"]
+    assert 0 < size <= 5000
