@@ -48,6 +48,7 @@ COLLECTIONS: Final = frozenset(
         "quota",
         "quota-use",
         "redrive",
+        "redriven",
         "schema",
         "schema-context",
         "schema-digest",

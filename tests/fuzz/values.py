@@ -79,10 +79,10 @@ def _scalar(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.binary(max_size=16)
         case inspect.BoolType():
             return st.booleans()
+        case inspect.FloatType(gt=None, ge=low, le=high):
+            return st.floats(low, high, allow_nan=False, allow_infinity=False)
         case inspect.FloatType(gt=low, le=high):
-            return st.floats(
-                low, high, exclude_min=low is not None, allow_nan=False, allow_infinity=False
-            )
+            return st.floats(low, high, exclude_min=True, allow_nan=False, allow_infinity=False)
         case inspect.NoneType():
             return st.none()
         case inspect.AnyType():

@@ -19,7 +19,10 @@ _VALUES_OF_RULES: Final = {
     "kind": ("TRANSFORM", "CONDITION"),
     "mode": ("WRITEREAD", "WRITE", "READ", "UPDOWN", "UPGRADE", "DOWNGRADE"),
 }
-_DEFAULTS_OF_RULES: Final = {name: values[0] for name, values in _VALUES_OF_RULES.items()}
+_DEFAULTS_OF_RULES: Final[_Json] = {
+    **{name: values[0] for name, values in _VALUES_OF_RULES.items()},
+    "disabled": False,
+}
 """As Confluent's registry completes a rule that does not say what it is."""
 
 
@@ -82,8 +85,6 @@ def normal_rule_set(rule_set: bytes) -> bytes:
 
 def _normal_rule(rule: _Json) -> _Json:
     rule = {**_DEFAULTS_OF_RULES, **_filled(rule)}
-    if rule.get("disabled") is False:
-        del rule["disabled"]
     if "tags" in rule:
         rule["tags"] = sorted(set(rule["tags"]))
     return rule

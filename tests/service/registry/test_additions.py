@@ -12,8 +12,10 @@ __all__ = ["registry"]
 pytestmark = pytest.mark.anyio
 
 
-def rule(name: str, kind: str = "CEL") -> dict[str, str]:
-    return {"name": name, "kind": "CONDITION", "mode": "WRITE", "type": kind, "expr": "true"}
+def rule(name: str, kind: str = "CEL") -> dict[str, Any]:
+    """Return a rule as answers show it."""
+    said = {"name": name, "kind": "CONDITION", "mode": "WRITE", "type": kind, "expr": "true"}
+    return {**said, "disabled": False}
 
 
 ADDED: dict[str, Any] = {

@@ -63,20 +63,21 @@ async def test_ids_do_not_depend_on_how_a_client_writes_metadata_and_rules(
         "doc": None,
         "tags": [],
         "params": {},
-        "disabled": False,
         "onFailure": "",
     }
+    short = {name: said for name, said in rule("a").items() if name != "disabled"}
     some = [
         {"domainRules": [rule("a")]},
+        {"domainRules": [short]},
         {"domainRules": [full], "migrationRules": [], "encodingRules": None},
         {"domainRules": [dict(reversed(rule("a").items()))]},
     ]
     made = [await registry.register("r", INT, ruleSet=each) for each in some]
-    assert made == [made[0]] * 3
+    assert made == [made[0]] * 4
     assert made[0]["ruleSet"] == some[0]
-    short = await registry.register("q", INT, ruleSet={"domainRules": [{"name": "a"}]})
-    whole = {"name": "a", "kind": "TRANSFORM", "mode": "WRITEREAD"}
-    assert short["ruleSet"] == {"domainRules": [whole]}
+    named = await registry.register("q", INT, ruleSet={"domainRules": [{"name": "a"}]})
+    whole = {"name": "a", "kind": "TRANSFORM", "mode": "WRITEREAD", "disabled": False}
+    assert named["ruleSet"] == {"domainRules": [whole]}
 
 
 @pytest.mark.parametrize(
