@@ -9,6 +9,7 @@ where the last one stopped.
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import ssl
@@ -22,7 +23,11 @@ from typing import Self
 
 import httpx
 
-START_TIMEOUT_S = 60.0
+PORTS = (15_000, 32_000)
+CHANCE = random.SystemRandom()
+"""Not the usual one: Hypothesis makes it the same in every worker."""
+
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 40.0
 
 
@@ -62,11 +67,16 @@ class GatewayProcess:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, for now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nobody listens on, for now.
+
+    It is below those that the system gives to outgoing connections: one of them would take it
+    before a gateway that is started, or started again, listens there.
+    """
+    while True:
+        port = CHANCE.randrange(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def start_gateway(

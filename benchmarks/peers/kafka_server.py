@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from benchmarks.harness import free_port
 from benchmarks.peers.maven import java, kafka_libs
 from benchmarks.peers.peer import SYNCED
+from tests.gateway import free_port
 
 START_S_MAX: Final = 60.0
 CLUSTER: Final = "cmlhY2hvLWJlbmNobWFyaw"

@@ -8,7 +8,6 @@ ministack those of presigned URLs.
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from typing import Final
 import boto3
 import httpx
 import pytest
+
+from tests.gateway import free_port
 
 ACCESS_KEY: Final = "riacho"
 SECRET_KEY: Final = "riacho-secret"
@@ -114,14 +115,10 @@ def minio() -> Iterator[str]:
 
 def free_ports(count: int) -> list[int]:
     """Return ports of the loopback interface that are free now."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
 
 
 @contextmanager
