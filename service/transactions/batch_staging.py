@@ -143,16 +143,17 @@ class BatchStaging:
             known, verdict = await self._judged(key, group)
             for each, error in verdict.refused:
                 _fail([each], error)
+            if verdict.wanted:
+                _check_room(known, verdict.wanted)
+                born_s = self._gateway.world.monotonic_s()
+                written = await self._write(verdict.wanted)
+                if not await self._add(key, verdict.wanted, written, born_s):
+                    group = [each for each in group if not each.answer.done()]
+                    continue
+            # Only now: what they are copies of may be in this very group.
             for each in verdict.repeated:
                 _answer(each, UNKNOWN_OFFSET)
-            group = verdict.wanted
-            if not group:
-                return
-            _check_room(known, group)
-            born_s = self._gateway.world.monotonic_s()
-            written = await self._write(group)
-            if await self._add(key, group, written, born_s):
-                return
+            return
 
     async def _judged(self, key: str, group: Sequence[BatchToStage]) -> tuple[Known, "_Verdict"]:
         """Return what to do with each, by the item in the cache if that allows all of them."""

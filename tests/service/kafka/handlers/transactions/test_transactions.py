@@ -29,7 +29,7 @@ from tests.service.kafka.handlers.transactions.client import (
     world_of,
 )
 from tests.storage.helpers.faults import FaultyMetadata, TestObjects, random_faults
-from tests.storage.helpers.worlds import Clock, new_metadata
+from tests.storage.helpers.worlds import Clock, new_metadata, turns
 
 pytestmark = pytest.mark.anyio
 
@@ -229,6 +229,32 @@ async def test_after_the_last_epoch_comes_another_producer_id(versions: dict[str
         assert (another > producer_id, item.epoch) == (True, 2)
         assert client.pair == ((another, 2) if client.is_new else (producer_id, EPOCH_MAX))
         assert await client.init() == (another, 3)
+
+
+@BOTH
+async def test_a_copy_is_answered_only_once_the_batch_that_waits_with_it_is_staged(
+    versions: dict[str, int],
+) -> None:
+    async with place() as here:
+        client = here.client(versions)
+        await client.init()
+        await client.add(0)
+        client.gateways = [here.first]
+        here.objects.hold_puts = True
+        first = asyncio.create_task(client.produce(client.request(b"a")))
+        while len(here.objects.held) < 1:
+            await asyncio.sleep(0)
+        request = client.request(b"b")
+        both = [asyncio.create_task(client.produce(request)) for _ in range(2)]
+        await turns()
+        here.objects.held[0].set()
+        while len(here.objects.held) < 2:
+            await asyncio.sleep(0)
+        await turns()
+        assert not any(each.done() for each in both)
+
+        here.objects.held[1].set()
+        assert [await each for each in (first, *both)] == [0, 1, -1]
 
 
 @BOTH
